@@ -1,0 +1,34 @@
+# Every target sets up what it needs by itself: Python 3.11+ and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check test-slow test-gpu clean
+
+demo: $(READY)  ## train on the digits and show everything on one page
+	$(BIN)/axial demo
+
+test: $(READY)  ## the whole test suite, under ten minutes on two cores
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## style, types, and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_architecture.py
+
+test-slow: $(READY)  ## what takes longer than the test run allows
+	$(BIN)/python -m pytest -m slow
+
+test-gpu: $(READY)  ## what needs a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

@@ -1,0 +1,59 @@
+"""Outputs appear whole or not at all: written aside, synchronised to disk, renamed into place."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def _synchronise(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def written_whole(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary path beside `path`; on success it takes the place of `path`, on any error it vanishes.
+
+    The file's bytes and its folder's entry are on disk when the block ends.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays, since libraries choose a file's format by it.
+    aside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield aside
+        _synchronise(aside)
+        aside.replace(path)
+        _synchronise(path.parent)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_written_whole(path: str | Path) -> Iterator[Path]:
+    """Like `written_whole`, for a folder that does not exist yet (or is empty).
+
+    Raises:
+        FileExistsError: `path` exists and holds something.
+    """
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileExistsError(f"{path} exists already: give another path, or remove it first")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    try:
+        yield aside
+        aside.chmod(0o755)
+        for file in aside.rglob("*"):
+            _synchronise(file)
+        _synchronise(aside)
+        aside.replace(path)
+        _synchronise(path.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
