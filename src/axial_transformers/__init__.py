@@ -1,0 +1,1 @@
+"""Axial-attention models of multidimensional data: exact likelihood, fast sampling, lossless compression."""

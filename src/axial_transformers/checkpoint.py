@@ -1,0 +1,161 @@
+"""A folder <-> (model name, configuration, tensors), in the hub's layout: config.json and model.safetensors. Knows no model."""
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from axial_transformers.files import folder_written_whole
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+Config = TypeVar("Config")
+
+
+def save(folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Writes a new model folder, whole or not at all.
+
+    Raises:
+        FileExistsError: `folder` exists and is not empty.
+    """
+    with folder_written_whole(folder) as aside:
+        write(aside, name, config, tensors)
+
+
+def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Writes both files into a folder that the caller makes appear whole."""
+    (folder / CONFIG).write_text(json.dumps({"model": name, **config}, indent=2) + "\n")
+    save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, folder / WEIGHTS)
+
+
+def locate(folder: str | Path) -> Path:
+    """The model folder itself, or a local copy of the hub repository "owner/name".
+
+    Raises:
+        FileNotFoundError: there is neither.
+    """
+    if (Path(folder) / CONFIG).is_file():
+        return Path(folder)
+    if Path(folder).exists() or str(folder).count("/") != 1 or str(folder).startswith((".", "/", "~")):
+        raise FileNotFoundError(f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS})")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(folder), allow_patterns=[CONFIG, WEIGHTS]))
+    except Exception as error:
+        raise FileNotFoundError(
+            f"{folder}: no such folder, and not to be had from the hub ({type(error).__name__})"
+        ) from error
+
+
+def load_config(folder: Path, name: str) -> dict[str, Any]:
+    """The configuration in `folder`, which must be of the model called `name`.
+
+    Raises:
+        ValueError: not JSON, or another model's.
+    """
+    path = folder / CONFIG
+    try:
+        if path.stat().st_size > 1 << 20:
+            raise ValueError("over 1 MiB")
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: not a model configuration ({error})") from error
+    if not isinstance(config, dict) or config.pop("model", None) != name:
+        raise ValueError(f"{path}: not the configuration of a model called {name!r}")
+    return config
+
+
+def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in `folder`, which must be exactly the expected ones, by name, shape and dtype family.
+
+    Raises:
+        ValueError: damaged file, or another model's tensors; the message names the first differences.
+        FileNotFoundError: no weights in the folder.
+    """
+    path = folder / WEIGHTS
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: missing; a model folder holds {CONFIG} and {WEIGHTS}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            wanted = {name: tuple(tensor.shape) for name, tensor in expected.items()}
+            if found != wanted:
+                raise ValueError(
+                    f"{path}: these are not the weights of this configuration ({_differences(found, wanted)})"
+                )
+            return {name: file.get_tensor(name) for name in wanted}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged or cut off ({error}); fetch or export it again") from error
+
+
+def _differences(found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]) -> str:
+    missing = [name for name in wanted if name not in found]
+    extra = [name for name in found if name not in wanted]
+    shapes = [
+        f"{name} is {list(found[name])}, not {list(wanted[name])}"
+        for name in wanted
+        if name in found and found[name] != wanted[name]
+    ]
+    parts = [
+        f"{word} {', '.join(names[:3])}{' ...' * (len(names) > 3)}"
+        for word, names in (("missing", missing), ("unknown", extra), ("", shapes))
+        if names
+    ]
+    return "; ".join(parts).replace("  ", " ")
+
+
+def to_json(config: Any) -> dict[str, Any]:
+    """A configuration dataclass as a JSON object."""
+    return asdict(config)
+
+
+def from_json(cls: type[Config], values: Mapping[str, Any], source: str | Path) -> Config:
+    """A configuration dataclass from a JSON object: strict about names and types; `source` is named in errors.
+
+    Raises:
+        ValueError: unknown, missing or mistyped fields, or what the dataclass itself refuses.
+    """
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    unknown = sorted(set(values) - set(known))
+    missing = sorted(
+        n for n, f in known.items() if n not in values and f.default is MISSING and f.default_factory is MISSING
+    )
+    if unknown or missing:
+        raise ValueError(f"{source}: unknown fields {unknown}, missing fields {missing}")
+    hints = typing.get_type_hints(cls)
+    try:
+        return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    """`value` as the type `hint`, JSON lists becoming tuples; ValueError if it is not of that type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        for choice in arguments:
+            try:
+                return _typed(choice, value, name)
+            except ValueError:
+                continue
+    elif origin is Literal:
+        if value in arguments:
+            return value
+    elif origin is tuple and isinstance(value, (list, tuple)) and len(value) <= 64:
+        inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+        if len(inner) == len(value):
+            return tuple(_typed(each, item, name) for each, item in zip(inner, value))
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif hint in (int, str, bool) and type(value) is hint or hint is type(None) and value is None:
+        return value
+    raise ValueError(f"{name} is {value!r}, not {getattr(hint, '__name__', hint)}")

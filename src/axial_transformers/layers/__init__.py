@@ -1,0 +1,1 @@
+"""Modules over the operations: attentions, blocks, embeddings."""

@@ -1,0 +1,86 @@
+"""Attention block, feedforward block, transformer block (Ho et al. 2019, section 2)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from axial_transformers.layers.attention import AxisAttention, KeyValueCache
+from axial_transformers.layers.initialisation import Dense
+
+
+def swish(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """x * sigmoid(1.702 x), the authors' nonlinearity."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+class AttentionBlock(nn.Module):
+    """x + Dropout(Attention(LayerNorm(x))) along one axis."""
+
+    def __init__(self, dim: int, heads: int, axis: int, masked: bool, dropout: float):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.attention = AxisAttention(dim, heads, axis, masked)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]."""
+        return x + self.dropout(self.attention(self.norm(x)))
+
+    def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+        """One slab of `forward`; see `AxisAttention.step`."""
+        return x + self.dropout(self.attention.step(self.norm(x), i, cache))
+
+
+class FeedforwardBlock(nn.Module):
+    """x + Dropout(W2 swish(W1 LayerNorm(x)))."""
+
+    def __init__(self, dim: int, hidden: int, dropout: float):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.expand = Dense(dim, hidden)
+        self.contract = Dense(hidden, dim, residual=True)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
+        """[.., D] -> [.., D]."""
+        return x + self.dropout(self.contract(swish(self.expand(self.norm(x)))))
+
+
+class TransformerBlock(nn.Module):
+    """An attention block along one axis, then a feedforward block: one layer, as the paper counts them."""
+
+    def __init__(self, dim: int, heads: int, hidden: int, axis: int, masked: bool = False, dropout: float = 0.0):
+        super().__init__()
+        self.attention = AttentionBlock(dim, heads, axis, masked, dropout)
+        self.feedforward = FeedforwardBlock(dim, hidden, dropout)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the block looks back only, so that it can be stepped along its axis."""
+        return self.attention.attention.masked
+
+    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]."""
+        return self.feedforward(self.attention(x))
+
+    def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
+        """See `AxisAttention.start`."""
+        return self.attention.attention.start(batch, slab, length)
+
+    def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
+        """One slab of `forward` along the masked axis; see `AxisAttention.step`."""
+        return self.feedforward(self.attention.step(x, i, cache))
+
+
+@contextmanager
+def without_dropout(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block; afterwards the mode that was."""
+    was = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was)

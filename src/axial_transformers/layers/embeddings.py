@@ -1,0 +1,49 @@
+"""Embeddings: values of sites, additively factorised positions, class labels."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from axial_transformers.layers.initialisation import normal_table
+
+
+class Embedding(nn.Module):
+    """A table [entries, D] looked up by integers of any shape [...] -> [..., D]."""
+
+    def __init__(self, entries: int, dim: int):
+        super().__init__()
+        self.table = normal_table(entries, dim)
+
+    def forward(self, x: Int[Tensor, "*a"]) -> Float[Tensor, "*a d"]:
+        """[...] -> [..., D]."""
+        return nn.functional.embedding(x, self.table)
+
+
+class Positions(nn.Module):
+    """Additively factorised positions: the embedding of a site is the sum of one row from each axis' table (section 2)."""
+
+    def __init__(self, shape: tuple[int, ...], dim: int):
+        super().__init__()
+        self.tables = nn.ParameterList(normal_table(size, dim) for size in shape)
+
+    def forward(self) -> Float[Tensor, "*a d"]:
+        """[*A, D]."""
+        total = self.tables[0]
+        for table in list(self.tables)[1:]:
+            total = total.unsqueeze(-2) + table
+        return total
+
+
+class Labels(nn.Module):
+    """Class embeddings, with one more row for "unlabelled"."""
+
+    def __init__(self, classes: int, dim: int):
+        super().__init__()
+        self.classes = classes
+        self.embed = Embedding(classes + 1, dim)
+
+    def forward(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b d"]:
+        """Labels [B] in 0..classes, where `classes`, and None for the whole batch, mean unlabelled -> [B, D]."""
+        if label is None:
+            label = torch.full((batch,), self.classes, device=self.embed.table.device)
+        return self.embed(label)

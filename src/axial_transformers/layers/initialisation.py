@@ -1,0 +1,55 @@
+"""How weights begin."""
+
+from math import sqrt
+
+import torch
+from torch import nn
+
+
+class Dense(nn.Linear):
+    """y = W x + b; W from a truncated normal of variance 1 / fan_in, b zero (variance_scaling, the authors' code).
+
+    Args:
+        residual: the map closes a residual branch: it begins at zero, so that every block begins as the identity.
+    """
+
+    def __init__(self, fan_in: int, fan_out: int, residual: bool = False):
+        self.residual = residual
+        super().__init__(fan_in, fan_out)
+
+    def reset_parameters(self) -> None:
+        """Draws the weights anew."""
+        nn.init.zeros_(self.bias)
+        if self.residual:
+            nn.init.zeros_(self.weight)
+        else:
+            std = 1 / sqrt(self.in_features)
+            nn.init.trunc_normal_(self.weight, std=std / 0.8796256610342398, a=-2.2737 * std, b=2.2737 * std)
+
+
+def normal_table(*shape: int) -> nn.Parameter:
+    """A table of embeddings, normal with standard deviation 1 / sqrt(width)."""
+    return nn.Parameter(torch.randn(*shape) / sqrt(shape[-1]))
+
+
+def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
+    """Gives every weight scale 1, so that nothing hides: W ~ N(0, 1/fan_in), embeddings ~ N(0, 1), gains 1 and biases 0 +- 0.1.
+
+    Fresh weights of a trained kind are near the identity and let mistakes pass; tests use these instead.
+    """
+
+    def normal(tensor: torch.Tensor, mean: float, std: float) -> None:
+        draw = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        tensor.copy_(mean + std * draw)
+
+    with torch.no_grad():
+        for part in module.modules():
+            for name, parameter in part.named_parameters(recurse=False):
+                if isinstance(part, nn.LayerNorm):
+                    normal(parameter, float(name == "weight"), 0.1)
+                elif name.startswith("bias"):
+                    normal(parameter, 0.0, 0.1)
+                elif isinstance(part, (nn.Linear, nn.LSTM)):
+                    normal(parameter, 0.0, 1 / sqrt(parameter.shape[1]))
+                else:
+                    normal(parameter, 0.0, 1.0)

@@ -1,0 +1,73 @@
+"""Logits to nats to bits/dim: the exact likelihood and its unbiased one-slice estimate. The only home of log 2."""
+
+from math import log
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from axial_transformers.layers.blocks import without_dropout
+from axial_transformers.models.axial_transformer import AxialTransformer
+
+LOG2 = log(2)
+
+
+def slice_nats(
+    model: AxialTransformer,
+    x: Int[Tensor, "b *a c"],
+    channel: Int[Tensor, " b"],
+    label: Int[Tensor, " b"] | None = None,
+    cond: Float[Tensor, "b *a d"] | None = None,
+) -> Float[Tensor, "b *s"]:
+    """-log p of each site of one slice an example, in nats: [B, *A'] in the model's coordinates; float32 or better."""
+    logits = model.slice_logits(x, channel, label, cond)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    return F.cross_entropy(logits.movedim(-1, 1), model.slice_values(x, channel), reduction="none")
+
+
+def random_slice_loss(
+    model: AxialTransformer,
+    x: Int[Tensor, "b *a c"],
+    label: Int[Tensor, " b"] | None = None,
+    cond: Float[Tensor, "b *a d"] | None = None,
+    channel: Int[Tensor, " b"] | None = None,
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, ""]:
+    """The training loss, nats/dim: one channel an example, uniformly at random, an unbiased estimate of the mean over all.
+
+    Args:
+        channel: [B] the channels to take, in place of random ones.
+        generator: draws the channels (a CPU generator).
+    """
+    if channel is None:
+        drawn = torch.randint(model.slices.start, model.slices.stop, (len(x),), generator=generator)
+        channel = drawn.to(x.device)
+    return slice_nats(model, x, channel, label, cond).mean()
+
+
+@torch.no_grad()
+def bits_map(
+    model: AxialTransformer,
+    x: Int[Tensor, "b *a c"],
+    label: Int[Tensor, " b"] | None = None,
+    cond: Float[Tensor, "b *a d"] | None = None,
+) -> Float[Tensor, "b *a c"]:
+    """-log2 p of every site given those before it, dropout off: [B, *A, C] in data coordinates. Known sites cost 0."""
+    with without_dropout(model):
+        bits = [
+            slice_nats(model, x, torch.full((len(x),), c, device=x.device), label, cond) / LOG2 for c in model.slices
+        ]
+    known = [torch.zeros_like(bits[0])] * model.slices.start
+    return model.layout.out(torch.stack(known + bits, dim=-1))
+
+
+def bits_per_dim(
+    model: AxialTransformer,
+    x: Int[Tensor, "b *a c"],
+    label: Int[Tensor, " b"] | None = None,
+    cond: Float[Tensor, "b *a d"] | None = None,
+) -> Float[Tensor, " b"]:
+    """-log2 p(x) / number of generated sites, exact (every slice), dropout off: [B] float64."""
+    sites = len(model.slices) * torch.Size(model.layout.shape).numel()
+    return bits_map(model, x, label, cond).double().flatten(1).sum(1) / sites

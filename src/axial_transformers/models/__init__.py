@@ -1,0 +1,6 @@
+"""The models, assembled from layers. Opening this folder shows the paper."""
+
+from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.models.config import AxialTransformerConfig
+
+__all__ = ["AxialTransformer", "AxialTransformerConfig"]

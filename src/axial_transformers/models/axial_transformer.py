@@ -1,0 +1,169 @@
+"""The Axial Transformer (Ho, Kalchbrenner, Weissenborn, Salimans 2019), for any number of axes.
+
+e       = ChannelEncoder(x[channels < c], c, label)      unmasked attention over every axis
+h       = embed_value(x[channel c])
+context = position + e                                   grows inward
+for outer in outer_decoders:                             one per axis but the last: outermost first
+    context = context + outer(h + context)               only what lies strictly before, along its axis
+logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
+"""
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from axial_transformers import checkpoint
+from axial_transformers.layers.embeddings import Embedding, Labels, Positions
+from axial_transformers.layers.initialisation import Dense
+from axial_transformers.models.channel_encoder import ChannelEncoder
+from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
+from axial_transformers.models.outer_decoder import OuterDecoder
+from axial_transformers.ops.shift import shift
+
+
+class AxialTransformer(nn.Module):
+    """An exact-likelihood autoregressive model p(x) of integer tensors x[B, *A, C] with values 0..V-1."""
+
+    name = "axial_transformer"
+
+    def __init__(self, config: AxialTransformerConfig):
+        super().__init__()
+        self.config = config
+        self.layout = config.placement
+        self.encoder = ChannelEncoder(config) if config.encoder_layers else None
+        self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
+        self.embed_value = Embedding(config.num_values, config.dim)
+        self.position = Positions(self.layout.shape, config.dim)
+        self.outer_decoders = nn.ModuleList(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
+        self.inner_decoder = InnerAttention(config) if config.inner == "attention" else InnerLSTM(config)
+        self.head = nn.Sequential(nn.LayerNorm(config.dim), Dense(config.dim, config.num_values, residual=True))
+
+    @property
+    def slices(self) -> range:
+        """The channels of the model (after the layout) that are generated and carry loss."""
+        return range(self.config.known_channels, self.layout.channels)
+
+    @property
+    def order(self) -> Int[Tensor, "sites axes"]:
+        """The generated sites (a1, .., ad, c) in generation order, in the data's coordinates: int64 [sites, d + 1]."""
+        config = self.config
+        axes = [torch.arange(size) for size in (*config.shape, config.channels)]
+        sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        in_model = self.layout.into(sites.unsqueeze(0)).squeeze(0)
+        channels_first = in_model.movedim(-2, 0)[config.known_channels :]
+        return channels_first.reshape(-1, len(axes))
+
+    def forward(
+        self,
+        x: Int[Tensor, "b *a c"],
+        label: Int[Tensor, " b"] | None = None,
+        cond: Float[Tensor, "b *a d"] | None = None,
+    ) -> Float[Tensor, "b *a c v"]:
+        """Logits of every site, given all sites before it in `order`.
+
+        Args:
+            x: [B, *A, C], any integer dtype, values 0..V-1.
+            label: [B] classes (num_classes or None: unlabelled), for models with num_classes.
+            cond: [B, *A, D] external conditioning, added to the channel encoder's input.
+
+        Returns:
+            [B, *A, C, V] unnormalised log-probabilities. Those of known channels are zero.
+
+        Raises:
+            ValueError: a shape, a dtype or a value is not the model's.
+        """
+        logits = [self.slice_logits(x, torch.full((len(x),), c, device=x.device), label, cond) for c in self.slices]
+        known = [torch.zeros_like(logits[0])] * self.config.known_channels
+        return self.layout.out(torch.stack(known + logits, dim=-2))
+
+    def slice_logits(
+        self,
+        x: Int[Tensor, "b *a c"],
+        channel: Int[Tensor, " b"],
+        label: Int[Tensor, " b"] | None = None,
+        cond: Float[Tensor, "b *a d"] | None = None,
+    ) -> Float[Tensor, "b *s v"]:
+        """Logits of one slice an example: of the model's channel `channel` [B] -> [B, *A', V], in the model's coordinates."""
+        x = self.check(x)
+        context = self.context(self.layout.into(x), channel, self.given(len(x), label, cond))
+        h = self.embed_value(self.slice_values(x, channel))
+        for outer in self.outer_decoders:
+            context = context + outer(h + context)
+        return self.head(self.inner_decoder(shift(h, -2) + context))
+
+    def slice_values(self, x: Int[Tensor, "b *a c"], channel: Int[Tensor, " b"]) -> Int[Tensor, "b *s"]:
+        """The values that `slice_logits` predicts: int64 [B, *A'], in the model's coordinates."""
+        x = self.layout.into(x)
+        index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
+        return x.long().gather(-1, index).squeeze(-1)
+
+    def context(
+        self, x: Int[Tensor, "b *s c"], channel: Int[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+    ) -> Float[Tensor, "..."]:
+        """position + e, for x in the model's coordinates: what every decoder starts from."""
+        return self.position() + (given if self.encoder is None else self.encoder(x, channel, given))
+
+    def given(
+        self, batch: int, label: Int[Tensor, " b"] | None = None, cond: Float[Tensor, "b *a d"] | None = None
+    ) -> Float[Tensor, "b *g d"] | float:
+        """The sum of the label's embedding and the external conditioning, in the model's coordinates; 0 where there is neither."""
+        given: Tensor | float = 0.0
+        if self.labels is not None:
+            if label is not None and (label.shape != (batch,) or label.min() < 0 or label.max() > self.labels.classes):
+                raise ValueError(
+                    f"label must be [{batch}] classes in 0..{self.labels.classes - 1}, not {_brief(label)}"
+                )
+            given = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), -1)
+        elif label is not None:
+            raise ValueError("label given, but the model was built without num_classes")
+        if cond is not None:
+            if cond.shape != (batch, *self.config.shape, self.config.dim):
+                raise ValueError(f"cond must be {[batch, *self.config.shape, self.config.dim]}, not {list(cond.shape)}")
+            given = given + self.layout.spread(cond)
+        return given
+
+    def check(self, x: Int[Tensor, "b *a c"]) -> Int[Tensor, "b *a c"]:
+        """x as int64, once its shape, dtype and (on CPU, where looking is cheap) values are known to be the model's."""
+        config = self.config
+        if x.is_floating_point() or x.is_complex():
+            raise ValueError(f"x must hold integers, not {x.dtype}")
+        if tuple(x.shape[1:]) != (*config.shape, config.channels):
+            raise ValueError(
+                f"x must be [B, {', '.join(map(str, (*config.shape, config.channels)))}], not {list(x.shape)}"
+            )
+        x = x.long()
+        if x.device.type == "cpu" and x.numel() and (x.min() < 0 or x.max() >= config.num_values):
+            raise ValueError(f"x must be in 0..{config.num_values - 1}; found {x.min().item()}..{x.max().item()}")
+        return x
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes the model folder: config.json and model.safetensors.
+
+        Raises:
+            FileExistsError: `folder` exists and is not empty.
+        """
+        checkpoint.save(folder, self.name, checkpoint.to_json(self.config), self.state_dict())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> "AxialTransformer":
+        """Reads a model folder, or a hub id "owner/name", in evaluation mode on the CPU.
+
+        Raises:
+            ValueError: damaged files, another model's, or weights that do not fit the configuration.
+            FileNotFoundError: no such folder or hub id.
+        """
+        folder = checkpoint.locate(folder)
+        config = checkpoint.from_json(
+            AxialTransformerConfig, checkpoint.load_config(folder, cls.name), folder / checkpoint.CONFIG
+        )
+        with torch.device("meta"):
+            model = cls(config)
+        model.load_state_dict(checkpoint.load_tensors(folder, model.state_dict()), assign=True)
+        return model.requires_grad_().eval()
+
+
+def _brief(x: Tensor) -> str:
+    return f"{list(x.shape)} with values {x.min().item()}..{x.max().item()}" if x.numel() else f"{list(x.shape)}"

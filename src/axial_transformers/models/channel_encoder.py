@@ -1,0 +1,53 @@
+"""The channel encoder: what the channels before the current one say, at every site (section 3.3)."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.layers.embeddings import Positions
+from axial_transformers.layers.initialisation import Dense
+from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.ops.shift import neighbourhood
+
+
+class ChannelEncoder(nn.Module):
+    """Unmasked attention over every axis, of the channels before c:
+
+    x[channels < c] / 255, planes that name c  ->  3-wide convolution  ->  + position + given  ->  blocks  ->  e
+    """
+
+    def __init__(self, config: AxialTransformerConfig):
+        super().__init__()
+        shape, self.channels = config.placement.shape, config.placement.channels
+        self.planes: Literal["one_hot", "index"] = config.channel_planes
+        inputs = self.channels + (self.channels if self.planes == "one_hot" else 1)
+        self.convolution = Dense(3 ** len(shape) * inputs, config.dim)
+        self.position = Positions(shape, config.dim)
+        one_round = range(-2, -2 - len(shape), -1)  # innermost axis first
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config.dim, config.heads, config.hidden, axis, dropout=config.dropout)
+            for _ in range(config.encoder_layers // len(shape))
+            for axis in one_round
+        )
+
+    def forward(
+        self, x: Int[Tensor, "b *a c"], channel: Int[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+    ) -> Float[Tensor, "b *a d"]:
+        """x [B, *A, C], the current channel [B] of each example, what is given [B, *A or 1s, D] -> e [B, *A, D]."""
+        site = (-1,) + (1,) * (x.ndim - 2)
+        number = torch.arange(self.channels, device=x.device)
+        before = (number < channel.unsqueeze(-1)).view(*site, self.channels)
+        if self.planes == "one_hot":
+            planes = (number == channel.unsqueeze(-1)).view(*site, self.channels)
+        else:
+            planes = (channel / self.channels).view(*site, 1)
+        dtype = self.convolution.weight.dtype
+        seen = torch.where(before, x, 0).to(dtype) / 255
+        h = self.convolution(neighbourhood(torch.cat([seen, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
+        h = h + self.position() + given
+        for block in self.blocks:
+            h = block(h)
+        return h

@@ -1,0 +1,130 @@
+"""The configuration of an Axial Transformer: all that is needed, besides weights, to rebuild the model."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from axial_transformers.models.layouts import LAYOUTS, Layout
+
+LARGEST = 1 << 20
+"""No size in a configuration is larger: a damaged file must not ask for endless memory or layers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxialTransformerConfig:
+    """An Axial Transformer over data x[B, *shape, channels] of `num_values` values a site.
+
+    Layers are counted as the paper counts them: one transformer block over one axis is one layer.
+
+    Raises:
+        ValueError: fields that contradict each other, naming them.
+    """
+
+    shape: tuple[int, ...]
+    """Sizes of the data's axes, outermost first: (height, width), (frames, height, width), (length,), ..."""
+    channels: int = 1
+    """Channels of the data."""
+    num_values: int = 256
+    """Number of values V that a site can take: 0 .. V-1."""
+    num_classes: int | None = None
+    """Number of classes of a class-conditional model."""
+    known_channels: int = 0
+    """The first channels (of the model, after the layout) are given: they condition, carry no loss, are not generated."""
+    layout: Literal["channels", "rows", "columns", "axis", "frames"] = "channels"
+    """Where channels and frames go; see `layouts.py`."""
+    dim: int = 128
+    """Width D of the model."""
+    heads: int = 4
+    """Attention heads, each D / heads wide."""
+    mlp_ratio: float = 4.0
+    """Hidden width of the feedforward blocks over D."""
+    encoder_layers: int = 0
+    """Layers of the channel encoder, a multiple of the number of axes; 0 means none, for one channel only."""
+    outer_layers: int | tuple[int, ...] = 4
+    """Layers of each outer decoder (one per axis but the last, outermost first), each a multiple of the number of axes from
+    its own inward. 0 leaves the decoder out, as in the paper's row-wise model: then nothing is heard along that axis."""
+    inner_layers: int = 4
+    """Layers of the inner decoder."""
+    inner: Literal["attention", "lstm"] = "attention"
+    """Inner decoder: masked row attention, or one LSTM layer over the row."""
+    channel_planes: Literal["one_hot", "index"] = "one_hot"
+    """How the channel encoder is told the current channel: one plane a channel (authors' code), or one plane c/C (figure 3)."""
+    dropout: float = 0.0
+    """Dropout on the residual branches."""
+
+    def __post_init__(self) -> None:
+        sizes = {"channels": self.channels, "dim": self.dim, "heads": self.heads, "inner_layers": self.inner_layers}
+        for name, size in {**sizes, **{f"shape[{i}]": size for i, size in enumerate(self.shape)}}.items():
+            _require(1 <= size <= LARGEST, f"{name} must be between 1 and {LARGEST}, not {size}")
+        _require(len(self.shape) >= 1, "shape must have at least one axis")
+        _require(2 <= self.num_values <= LARGEST, f"num_values must be at least 2, not {self.num_values}")
+        _require(
+            self.num_classes is None or 1 <= self.num_classes <= LARGEST,
+            f"num_classes must be None or at least 1, not {self.num_classes}",
+        )
+        _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
+        _require(
+            0 < self.mlp_ratio <= 64 and self.mlp_ratio * self.dim >= 1,
+            f"mlp_ratio must be in (0, 64], not {self.mlp_ratio}",
+        )
+        _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
+        _require(self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
+        _require(self.inner in ("attention", "lstm"), f"inner must be attention or lstm, not {self.inner!r}")
+        _require(
+            self.channel_planes in ("one_hot", "index"),
+            f"channel_planes must be one_hot or index, not {self.channel_planes!r}",
+        )
+        _require(
+            self.inner == "attention" or self.inner_layers == 1,
+            "an lstm inner decoder is one layer: set inner_layers to 1",
+        )
+
+        layout = self.placement
+        axes = len(layout.shape)
+        _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many sites")
+        _require(
+            0 <= self.known_channels < layout.channels,
+            f"known_channels must be in 0..{layout.channels - 1}, not {self.known_channels}",
+        )
+        _check_layers("encoder_layers", self.encoder_layers, axes)
+        _require(
+            self.encoder_layers > 0 or layout.channels == 1,
+            f"{layout.channels} channels need a channel encoder: set encoder_layers to at least {axes}",
+        )
+        if isinstance(self.outer_layers, tuple):
+            _require(
+                len(self.outer_layers) == axes - 1,
+                f"outer_layers has {len(self.outer_layers)} numbers; {axes} axes have {axes - 1} outer decoders",
+            )
+        for level, layers in enumerate(self.layers_of_outer_decoders):
+            _check_layers(f"outer_layers[{level}]", layers, axes - level)
+        _require(self.inner_layers <= 1024, f"inner_layers must be at most 1024, not {self.inner_layers}")
+
+    @property
+    def placement(self) -> Layout:
+        """The bijection between the data's coordinates and the model's."""
+        return LAYOUTS[self.layout](self.shape, self.channels)
+
+    @property
+    def layers_of_outer_decoders(self) -> tuple[int, ...]:
+        """One number for each outer decoder, outermost first."""
+        if isinstance(self.outer_layers, tuple):
+            return self.outer_layers
+        return (self.outer_layers,) * (len(self.placement.shape) - 1)
+
+    @property
+    def hidden(self) -> int:
+        """Hidden width of the feedforward blocks."""
+        return round(self.mlp_ratio * self.dim)
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)
+
+
+def _check_layers(name: str, layers: int, axes: int) -> None:
+    _require(0 <= layers <= 1024, f"{name} must be between 0 and 1024, not {layers}")
+    _require(
+        layers % axes == 0, f"{name} is {layers}, but one round over {axes} axes is {axes} layers: choose a multiple"
+    )

@@ -1,0 +1,63 @@
+"""Inner decoders: along the last axis, site by site (section 3.2; the LSTM of the paper's ablation)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from axial_transformers.layers.attention import KeyValueCache
+from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.models.config import AxialTransformerConfig
+
+
+class InnerAttention(nn.Module):
+    """Masked attention over the last axis."""
+
+    def __init__(self, config: AxialTransformerConfig):
+        super().__init__()
+        self.length = config.placement.shape[-1]
+        self.blocks = nn.ModuleList(
+            TransformerBlock(config.dim, config.heads, config.hidden, -2, masked=True, dropout=config.dropout)
+            for _ in range(config.inner_layers)
+        )
+
+    def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]."""
+        for block in self.blocks:
+            r = block(r)
+        return r
+
+    def start(self, batch: int) -> list[KeyValueCache]:
+        """The caches of a walk along one row."""
+        return [block.start(batch, (), self.length) for block in self.blocks]
+
+    def step(self, r: Float[Tensor, "b d"], i: int, state: list[KeyValueCache]) -> Float[Tensor, "b d"]:
+        """Site `i` of a row: [B, D] -> [B, D]."""
+        for block, cache in zip(self.blocks, state):
+            r = block.step(r, i, cache)
+        return r
+
+
+class InnerLSTM(nn.Module):
+    """r + Dropout(LSTM(LayerNorm(r))) over the last axis, one layer."""
+
+    def __init__(self, config: AxialTransformerConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.dim)
+        self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]."""
+        rows, _ = self.lstm(self.norm(r).flatten(0, -3))
+        return r + self.dropout(rows.view(r.shape))
+
+    def start(self, batch: int) -> list[Tensor]:
+        """Hidden and cell state [B, D] before the row."""
+        zeros = self.norm.weight.new_zeros(batch, self.lstm.hidden_size)
+        return [zeros, zeros]
+
+    def step(self, r: Float[Tensor, "b d"], i: int, state: list[Tensor]) -> Float[Tensor, "b d"]:
+        """The next site of a row: [B, D] -> [B, D]."""
+        weights = (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0, self.lstm.bias_ih_l0, self.lstm.bias_hh_l0)
+        state[:] = torch.lstm_cell(self.norm(r), state, *weights)
+        return r + self.dropout(state[0])

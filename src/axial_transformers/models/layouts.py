@@ -1,0 +1,139 @@
+"""Where channels and frames go: bijections between the data's coordinates and the model's (section 3.3 and its appendix).
+
+layout      data [B, *A, C]     model [B, *A', C']
+channels    [B, *A, C]          the same: one channel after the other through the channel encoder
+rows        [B, A1, .., C]      [B, C*A1, .., 1]: channel-major along the first axis
+columns     [B, .., Ad, C]      [B, .., Ad*C, 1]: interleaved along the last axis
+axis        [B, *A, C]          [B, *A, C, 1]: one more, innermost, axis
+frames      [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's video)
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Channels stay channels. `into` and `out` take any further dimensions behind those of a site along."""
+
+    data_shape: tuple[int, ...]
+    data_channels: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The axes *A' of the model."""
+        return self.data_shape
+
+    @property
+    def channels(self) -> int:
+        """The channels C' of the model."""
+        return self.data_channels
+
+    def into(self, x: Tensor) -> Tensor:
+        """[B, *A, C, ..] -> [B, *A', C', ..]."""
+        return x
+
+    def out(self, x: Tensor) -> Tensor:
+        """[B, *A', C', ..] -> [B, *A, C, ..], the inverse of `into`."""
+        return x
+
+    def spread(self, cond: Tensor) -> Tensor:
+        """Conditioning [B, *A, D], repeated for every channel that became a site -> [B, *A', D]."""
+        channel = len(self.data_shape) + 1
+        return self.into(cond.unsqueeze(channel).expand(*cond.shape[:-1], self.data_channels, -1)).select(channel, 0)
+
+    @property
+    def _channel(self) -> int:
+        return len(self.data_shape) + 1
+
+
+class Rows(Layout):
+    """Channels one below the other: row c * A1 + a of the model is row a of channel c."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.data_channels * self.data_shape[0], *self.data_shape[1:])
+
+    @property
+    def channels(self) -> int:
+        return 1
+
+    def into(self, x: Tensor) -> Tensor:
+        return x.movedim(self._channel, 1).flatten(1, 2).unsqueeze(self._channel)
+
+    def out(self, x: Tensor) -> Tensor:
+        return x.squeeze(self._channel).unflatten(1, (self.data_channels, -1)).movedim(1, self._channel)
+
+
+class Columns(Layout):
+    """Channels interleaved along the last axis: place a * C + c of the model is channel c of place a."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.data_shape[:-1], self.data_shape[-1] * self.data_channels)
+
+    @property
+    def channels(self) -> int:
+        return 1
+
+    def into(self, x: Tensor) -> Tensor:
+        return x.flatten(self._channel - 1, self._channel).unsqueeze(self._channel)
+
+    def out(self, x: Tensor) -> Tensor:
+        return x.squeeze(self._channel).unflatten(self._channel - 1, (-1, self.data_channels))
+
+
+class Axis(Layout):
+    """Channels are the innermost axis."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.data_shape, self.data_channels)
+
+    @property
+    def channels(self) -> int:
+        return 1
+
+    def into(self, x: Tensor) -> Tensor:
+        return x.unsqueeze(self._channel + 1)
+
+    def out(self, x: Tensor) -> Tensor:
+        return x.squeeze(self._channel + 1)
+
+    def spread(self, cond: Tensor) -> Tensor:
+        return cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
+
+
+class Frames(Layout):
+    """Frames are channels: channel t * C + c of the model is channel c of frame t."""
+
+    def __post_init__(self) -> None:
+        if len(self.data_shape) < 2:
+            raise ValueError(f"layout 'frames' needs frames and at least one more axis, not shape {self.data_shape}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data_shape[1:]
+
+    @property
+    def channels(self) -> int:
+        return self.data_shape[0] * self.data_channels
+
+    def into(self, x: Tensor) -> Tensor:
+        return x.movedim(1, self._channel - 1).flatten(self._channel - 1, self._channel)
+
+    def out(self, x: Tensor) -> Tensor:
+        return x.unflatten(self._channel - 1, (-1, self.data_channels)).movedim(self._channel - 1, 1)
+
+    def spread(self, cond: Tensor) -> Tensor:
+        raise ValueError("layout 'frames' takes no cond: its frames are channels, and a cond is one for all channels")
+
+
+LAYOUTS: dict[str, type[Layout]] = {
+    "channels": Layout,
+    "rows": Rows,
+    "columns": Columns,
+    "axis": Axis,
+    "frames": Frames,
+}

@@ -1,0 +1,52 @@
+"""An outer decoder: everything before a site along one axis, whole slabs at a time (section 3.2)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from axial_transformers.layers.attention import KeyValueCache
+from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.ops.shift import shift
+
+
+class OuterDecoder(nn.Module):
+    """Unmasked attention over the axes inside its own, masked attention over its own; the upper context is its output, shifted.
+
+    For an image: unmasked rows, masked columns, ShiftDown. Axes are counted from the end, so that one layer serves the
+    whole tensor and a slab of it: the axis of outer decoder `level` of d is -(d - level) - 1, its slabs lack that axis.
+    """
+
+    def __init__(self, config: AxialTransformerConfig, level: int):
+        super().__init__()
+        shape = config.placement.shape
+        inside = len(shape) - level - 1
+        self.axis = -(inside + 2)
+        self.length, self.slab = shape[level], shape[level + 1 :]
+        self.blocks = nn.ModuleList(
+            TransformerBlock(
+                config.dim, config.heads, config.hidden, axis, masked=axis == self.axis, dropout=config.dropout
+            )
+            for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
+            for axis in range(-2, self.axis - 1, -1)
+        )
+
+    def forward(self, u: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """h + context [B, *A, D] -> upper context [B, *A, D]: of what lies strictly before, along the axis."""
+        if not self.blocks:
+            return torch.zeros_like(u)
+        for block in self.blocks:
+            u = block(u)
+        return shift(u, self.axis)
+
+    def start(self, batch: int) -> list[KeyValueCache | None]:
+        """The caches of a walk along the axis, one a masked layer."""
+        return [block.start(batch, self.slab, self.length) if block.masked else None for block in self.blocks]
+
+    def step(self, u: Float[Tensor, "b *s d"], i: int, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
+        """Slab `i` of h + context [B, *S, D] -> the upper context of slab i + 1 [B, *S, D]."""
+        if not self.blocks:
+            return torch.zeros_like(u)
+        for block, cache in zip(self.blocks, state):
+            u = block(u) if cache is None else block.step(u, i, cache)
+        return u
