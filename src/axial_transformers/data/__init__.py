@@ -1,0 +1,23 @@
+"""Data: every source becomes integers uint8 [N, *A, C] with names, labels and a fingerprint."""
+
+from axial_transformers.data.config import DataConfig, Split
+from axial_transformers.data.examples import Examples
+from axial_transformers.data.imagenet import imagenet_version
+from axial_transformers.data.loading import load
+from axial_transformers.data.pictures import for_display, image_grid, save_arrays, save_grid, save_images
+from axial_transformers.data.uint16 import join_uint16, split_uint16
+
+__all__ = [
+    "DataConfig",
+    "Examples",
+    "Split",
+    "for_display",
+    "image_grid",
+    "imagenet_version",
+    "join_uint16",
+    "load",
+    "save_arrays",
+    "save_grid",
+    "save_images",
+    "split_uint16",
+]

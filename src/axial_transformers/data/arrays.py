@@ -1,0 +1,148 @@
+"""Arrays of images, videos or sequences in .npz and .npy files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.examples import Examples, Stack
+from axial_transformers.data.imagenet import is_batch, read_batch
+from axial_transformers.data.npy import array_header, array_names, read_array
+from axial_transformers.data.uint16 import split_uint16
+
+_KEYS = ("images", "values", "videos", "arr_0")
+_MOST_CLASSES = 1 << 16
+
+
+class _Kind(NamedTuple):
+    num_values: int
+    uint16: bool
+
+
+def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
+    """All examples of array files, one file after the other.
+
+    bool and integers of 0..255 are taken as they are; uint16 is split into two channels each (`split_uint16`).
+
+    Raises:
+        ValueError: no such array, another type, values out of range, files that do not fit together.
+    """
+    if len(files) == 1:
+        values, labels, kind = _read(files[0], options)
+    else:
+        stack, all_labels, kinds = Stack(), list[NDArray[np.int64] | None](), list[_Kind]()
+        for file in files:
+            values, labels, kind = _read(file, options)
+            try:
+                stack.add(values)
+            except ValueError as error:
+                raise ValueError(f"{file}: {error}; give one of the files instead of their folder") from error
+            all_labels.append(labels)
+            kinds.append(kind)
+            if kind != kinds[0] or (labels is None) != (all_labels[0] is None):
+                raise ValueError(f"{file} has another type, or labels where {files[0]} has none: give one of the files")
+        values = stack.values()
+        with_labels = [labels for labels in all_labels if labels is not None]
+        labels = np.concatenate(with_labels) if with_labels else None
+    return Examples(
+        values=values,
+        names=[str(i) for i in range(len(values))],
+        labels=labels,
+        class_names=None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)),
+        num_values=kind.num_values,
+        uint16=kind.uint16,
+    )
+
+
+def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, _Kind]:
+    """Values [N, *A, C], labels, and what the values are."""
+    names = array_names(path)
+    batch = options.key is None and is_batch(path, names)
+    if batch:
+        values, kind = read_batch(path), _Kind(num_values=256, uint16=False)
+    else:
+        name = _name(path, names, options)
+        shape, dtype = array_header(path, name)
+        with_channels = _has_channels(path, shape, options)
+        _check_type(path, dtype)
+        values, kind = _as_bytes(path, read_array(path, name), with_channels, options)
+    _check_image(path, values, options, kind.uint16)
+    labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
+    return values, labels, kind
+
+
+def _name(path: Path, names: list[str], options: DataConfig) -> str:
+    """Which array holds the values."""
+    if options.key in names:
+        return options.key
+    known = [key for key in _KEYS if key in names]
+    others = [name for name in names if name != "labels"]
+    if options.key is None and (known or len(others) == 1):
+        return (known or others)[0]
+    wanted = f"no array {options.key}" if options.key else f"none of the arrays {', '.join(_KEYS)}"
+    raise ValueError(f"{path} has {wanted}; it holds {', '.join(names) or 'nothing'}: choose one with key=")
+
+
+def _has_channels(path: Path, shape: tuple[int, ...], options: DataConfig) -> bool:
+    axes = len(shape)
+    given = options.channels_last
+    channels = given if given is not None else axes >= 5 or (axes == 4 and 1 <= shape[-1] <= 4)
+    if not 2 + channels <= axes <= 5 + channels or 0 in shape:
+        raise ValueError(
+            f"{path} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] without zeros is needed"
+        )
+    return channels
+
+
+def _check_type(path: Path, dtype: np.dtype[Any]) -> None:
+    if dtype.kind == "f":
+        raise ValueError(
+            f"{path} holds {dtype} values: integers are modelled; quantise them first, as by"
+            " (x * 255).round().astype(np.uint8)"
+        )
+    if dtype.kind not in "bui":
+        raise ValueError(f"{path} holds {dtype} values: save them as uint8 or uint16")
+
+
+def _as_bytes(
+    path: Path, values: NDArray[Any], with_channels: bool, options: DataConfig
+) -> tuple[NDArray[np.uint8], _Kind]:
+    if not with_channels:
+        values = values[..., None]
+    if values.dtype.kind == "u" and values.dtype.itemsize == 2:
+        if options.num_values not in (None, 256):
+            raise ValueError(
+                f"{path} holds uint16 values, split into bytes: num_values is 256, not {options.num_values}"
+            )
+        return split_uint16(values), _Kind(num_values=256, uint16=True)
+    num_values = options.num_values or (2 if values.dtype == np.bool_ else 256)
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or high >= num_values:
+        hint = "" if values.dtype.itemsize == 1 else ", or save them as uint16"
+        raise ValueError(f"{path} holds values {low}..{high}, not 0..{num_values - 1}: correct num_values{hint}")
+    return values.astype(np.uint8, copy=False), _Kind(num_values, uint16=False)
+
+
+def _check_image(path: Path, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:
+    *axes, channels = values.shape[1:]
+    if options.size is not None and axes[-2:] != [options.size, options.size]:
+        raise ValueError(f"{path} holds {axes} sites, not size={options.size}: only folders of images are resized")
+    wanted = {"auto": channels, "rgb": 3, "gray": 1 + uint16}[options.mode]
+    if channels != wanted:
+        raise ValueError(
+            f"{path} has {channels} channels, not those of mode={options.mode}: only folders are converted"
+        )
+
+
+def _labels(path: Path, count: int, first: int) -> NDArray[np.int64]:
+    shape, dtype = array_header(path, "labels")
+    if shape not in ((count,), (count, 1)) or dtype.kind not in "ui":
+        raise ValueError(f"{path} has labels of shape {list(shape)} of {dtype}: {count} integers are needed")
+    labels: NDArray[np.integer] = read_array(path, "labels").reshape(-1)
+    low, high = int(labels.min()) - first, int(labels.max()) - first
+    if low < 0 or high >= _MOST_CLASSES:
+        raise ValueError(f"{path} has labels {low + first}..{high + first}: {first}..{_MOST_CLASSES} are possible")
+    return labels.astype(np.int64) - first

@@ -1,0 +1,58 @@
+"""What of a source is read, and how."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Split = Literal["train", "validation", "test", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """How examples are read from a source.
+
+    Raises:
+        ValueError: an option is out of its range, or `fit` needs a `size`.
+    """
+
+    size: int | None = None
+    """Side in pixels of the square images that a folder is fitted to; arrays are only checked against it."""
+
+    fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
+    """How an image of a folder gets its size. exact: it must have it already. crop: the shorter side is resized, the
+    centre cut out. stretch: both sides are resized. tiles: the image is cut without overlap into size x size examples,
+    remainders dropped."""
+
+    mode: Literal["auto", "rgb", "gray"] = "auto"
+    """Channels of a folder's images; auto: gray if every image of the folder is; arrays are only checked against it."""
+
+    validation_fraction: float = 0.1
+    """Share of the examples that validates where the source has no validation part: the end of arrays; of a folder of
+    images, those that a hash of seed and file name picks."""
+
+    test_fraction: float | None = None
+    """Share that tests where the source has no test part, chosen like validation_fraction. None: 0.1 for a folder of
+    images without splits of its own, otherwise 0 (the test part of an array is usually a file of its own)."""
+
+    seed: int = 0
+    """Which of the possible splits of a folder of images; nothing else depends on it."""
+
+    num_values: int | None = None
+    """Number of values that arrays can take, 2 to 256. None: 2 for bool, 17 for digits, otherwise 256."""
+
+    channels_last: bool | None = None
+    """Whether the last axis of an array is channels. None: yes for 5 axes or more, [N,T,H,W,C]; for 4 axes if it is at
+    most 4 long, [N,H,W,C], otherwise [N,T,H,W]; no for [N,H,W] and [N,L]."""
+
+    key: str | None = None
+    """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"size must be at least 1, not {self.size}")
+        if self.fit != "exact" and self.size is None:
+            raise ValueError(f"fit={self.fit} needs a size, for example size=32")
+        if self.num_values is not None and not 2 <= self.num_values <= 256:
+            raise ValueError(f"num_values must be within 2..256, not {self.num_values}")
+        shares = self.validation_fraction, self.test_fraction or 0.0
+        if not (min(shares) >= 0 and sum(shares) < 1):
+            raise ValueError(f"validation_fraction and test_fraction {shares} must be at least 0, and below 1 together")

@@ -1,0 +1,114 @@
+"""What every source is turned into: integer values, channels last."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples of one split of a source; `examples[indices]` selects some of them, `len(examples)` counts them.
+
+    Raises:
+        ValueError: the parts do not fit together.
+    """
+
+    values: NDArray[np.uint8]
+    """[N, *A, C], each value below `num_values`."""
+
+    names: list[str]
+    """N names: paths within the folder, or positions within the arrays."""
+
+    labels: NDArray[np.int64] | None = None
+    """[N] classes, 0 ... num_classes - 1, where the source has some."""
+
+    class_names: tuple[str, ...] | None = None
+    """A name of each class of the source, whether among these examples or not."""
+
+    num_values: int = 256
+    """How many values a site can take."""
+
+    uint16: bool = False
+    """Whether the channels are the bytes of 16-bit ones: high byte and low byte of the first, of the second, ..."""
+
+    def __post_init__(self) -> None:
+        if self.values.dtype != np.uint8 or self.values.ndim < 3:
+            raise ValueError(f"values must be uint8 [N, *A, C], not {self.values.dtype} {list(self.values.shape)}")
+        if len(self.names) != len(self.values):
+            raise ValueError(f"{len(self.names)} names for {len(self.values)} examples")
+        if self.labels is not None and self.labels.shape != (len(self.values),):
+            raise ValueError(f"labels of shape {list(self.labels.shape)} for {len(self.values)} examples")
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.integer | np.bool_]) -> "Examples":
+        """The chosen examples; a slice shares memory with these."""
+        chosen = np.arange(len(self))[indices]
+        return replace(
+            self,
+            values=self.values[indices],
+            names=[self.names[i] for i in chosen],
+            labels=None if self.labels is None else self.labels[indices],
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes *A of one example, outermost first."""
+        return self.values.shape[1:-1]
+
+    @property
+    def channels(self) -> int:
+        """Number of channels C."""
+        return int(self.values.shape[-1])
+
+    @property
+    def num_classes(self) -> int | None:
+        """Number of classes of the source; None where it has no labels."""
+        return None if self.class_names is None else len(self.class_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 in hexadecimal over names, labels, shape, type and bytes of these examples, in their order."""
+        head = {
+            "names": self.names,
+            "labels": None if self.labels is None else self.labels.tolist(),
+            "shape": self.values.shape,
+            "dtype": "uint8",
+            "num_values": self.num_values,
+            "uint16": self.uint16,
+        }
+        digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
+        for start in range(0, len(self), 1024):
+            digest.update(np.ascontiguousarray(self.values[start : start + 1024]).data)
+        return digest.hexdigest()
+
+
+class Stack:
+    """Values [N, ...] collected part by part in one growing block of memory, so that none is held twice."""
+
+    def __init__(self) -> None:
+        self.shape: tuple[int, ...] | None = None
+        self._bytes = bytearray()
+
+    def add(self, part: NDArray[np.uint8]) -> None:
+        """Appends [n, ...]; the first part sets the shape.
+
+        Raises:
+            ValueError: the shape is another one.
+        """
+        if self.shape is None:
+            self.shape = part.shape[1:]
+        if part.shape[1:] != self.shape:
+            raise ValueError(f"shape {list(part.shape[1:])}, but {list(self.shape)} before it")
+        self._bytes.extend(np.ascontiguousarray(part).data.cast("B"))
+
+    def values(self) -> NDArray[np.uint8]:
+        """Everything added so far, [N, ...]."""
+        assert self.shape is not None
+        return np.frombuffer(self._bytes, np.uint8).reshape(-1, *self.shape)

@@ -1,0 +1,157 @@
+"""Folders of images."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from rich.console import Console
+from rich.progress import track
+
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.examples import Examples, Stack
+from axial_transformers.data.uint16 import split_uint16
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
+
+_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # none that starts other programs
+_MOST_PIXELS = 1 << 26
+_DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # of which Pillow would drop the low bytes
+
+Kind = Literal["gray", "gray16", "rgb"]
+
+
+def load_images(
+    root: Path,
+    files: Sequence[Path],
+    labels: Sequence[int] | None,
+    class_names: tuple[str, ...] | None,
+    options: DataConfig,
+    kind: Kind,
+) -> Examples:
+    """Decodes and fits images; names are paths below `root`, followed by #row,column for tiles.
+
+    16-bit gray images become two channels (`split_uint16`). EXIF orientation is applied, opaque alpha dropped.
+
+    Raises:
+        ValueError: a file that is damaged, of another size, transparent, animated, floating-point or 16-bit in colour.
+    """
+    stack, names, repeats = Stack(), list[str](), list[int]()
+    console = Console(stderr=True)
+    for file in track(files, "Reading images", console=console, transient=True, disable=not console.is_terminal):
+        examples, places = _fitted(file, _decoded(file, kind), options)
+        if stack.shape is not None and stack.shape != examples.shape[1:]:
+            (height, width), (first_height, first_width) = examples.shape[1:3], stack.shape[:2]
+            raise ValueError(
+                f"{file} is {width}x{height} pixels where {files[0]} is {first_width}x{first_height}: remove it, or give"
+                " a size and fit=crop, fit=stretch or fit=tiles"
+            )
+        stack.add(examples)
+        names += [file.relative_to(root).as_posix() + place for place in places]
+        repeats.append(len(places))
+    return Examples(
+        values=stack.values(),
+        names=names,
+        labels=None if labels is None else np.repeat(np.asarray(labels, np.int64), repeats),
+        class_names=class_names,
+        uint16=kind == "gray16",
+    )
+
+
+def kind_of_images(files: Sequence[Path], options: DataConfig) -> Kind:
+    """What all images of a folder are read as: 16-bit if the first one is; in colour if any is, unless told.
+
+    Raises:
+        ValueError: a file that is no image, or mode=rgb for 16-bit images.
+    """
+    first = _kind(files[0])
+    if first == "gray16":
+        if options.mode == "rgb":
+            raise ValueError(f"{files[0]} is a 16-bit gray image: use mode=gray or mode=auto")
+        return first
+    if options.mode != "auto":
+        return options.mode
+    return "rgb" if first == "rgb" or any(_kind(file) == "rgb" for file in files[1:]) else "gray"
+
+
+def _opened(file: Path) -> Image.Image:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(file, formats=_FORMATS)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # decoders of damaged files raise errors of every kind
+        raise _damaged(file, error) from error
+    if image.width * image.height > _MOST_PIXELS:
+        raise ValueError(
+            f"{file} is {image.width}x{image.height} pixels, more than {_MOST_PIXELS:,}: shrink or cut it first"
+        )
+    if _DEEP_COLOUR.search(str(image.tile)):
+        raise ValueError(f"{file} has 16 bits a channel in colour: convert it to 8 bits, or save uint16 arrays as .npz")
+    if image.mode == "F" or (image.mode.startswith("I") and not _is_gray16(image)):
+        raise ValueError(f"{file} has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first")
+    if getattr(image, "is_animated", False) and image.format != "MPO":
+        raise ValueError(f"{file} holds several images: save them as one file each, or as an array of videos")
+    return image
+
+
+def _damaged(file: Path, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split())[:200]
+    return ValueError(f"{file} is not a whole image ({reason}): replace or remove it")
+
+
+def _is_gray16(image: Image.Image) -> bool:
+    return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+
+
+def _kind(file: Path) -> Kind:
+    with _opened(file) as image:
+        return "gray16" if _is_gray16(image) else "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
+
+
+def _decoded(file: Path, kind: Kind) -> Image.Image:
+    """The upright image in mode I (16-bit), L or RGB."""
+    with _opened(file) as image:
+        if _is_gray16(image) != (kind == "gray16"):
+            raise ValueError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
+        try:
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+        except Exception as error:  # as in _opened
+            raise _damaged(file, error) from error
+        if image.has_transparency_data and image.convert("RGBA").getextrema()[3] != (255, 255):
+            raise ValueError(f"{file} is transparent in places: flatten it onto a background first")
+        return image.convert({"gray16": "I", "gray": "L", "rgb": "RGB"}[kind])
+
+
+def _fitted(file: Path, image: Image.Image, options: DataConfig) -> tuple[NDArray[np.uint8], list[str]]:
+    """Examples [n, H, W, C] cut from one image, and where each lies, as a suffix of its name."""
+    size = options.size
+    if size is not None and options.fit == "exact" and image.size != (size, size):
+        raise ValueError(
+            f"{file} is {image.width}x{image.height} pixels, not {size}x{size}: remove it, or use"
+            " fit=crop, fit=stretch or fit=tiles"
+        )
+    if size is not None and options.fit == "crop":
+        image = ImageOps.fit(image, (size, size), Image.Resampling.LANCZOS)
+    if size is not None and options.fit == "stretch":
+        image = image.resize((size, size), Image.Resampling.LANCZOS)
+    pixels = np.atleast_3d(np.asarray(image))
+    if image.mode == "I":
+        pixels = split_uint16(pixels.clip(0, 65535).astype(np.uint16))
+    if size is None or options.fit != "tiles":
+        return pixels[None], [""]
+    rows, columns, channels = pixels.shape[0] // size, pixels.shape[1] // size, pixels.shape[2]
+    if not rows * columns:
+        raise ValueError(
+            f"{file} is {image.width}x{image.height} pixels, smaller than one {size}x{size} tile: remove it"
+        )
+    tiles = pixels[: rows * size, : columns * size].reshape(rows, size, columns, size, channels).swapaxes(1, 2)
+    return tiles.reshape(-1, size, size, channels), [
+        f"#{row},{column}" for row in range(rows) for column in range(columns)
+    ]

@@ -1,0 +1,147 @@
+"""From the name of a source to the examples of a split."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from axial_transformers.data import images, npy
+from axial_transformers.data.arrays import load_arrays
+from axial_transformers.data.config import DataConfig, Split
+from axial_transformers.data.digits import load_digits
+from axial_transformers.data.examples import Examples
+from axial_transformers.data.splits import Part, hashed_part, part_of_file, part_of_folder, tail_part
+
+
+def load(source: str | Path, config: DataConfig | None = None, split: Split = "train") -> Examples:
+    """The examples of one split of a source; "all" takes every example there is.
+
+    Sources:
+        digits: the embedded handwritten digits (`./digits` is a folder of that name).
+        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `validation_fraction` validates, and what
+            `test_fraction` sets aside after it tests: usually nothing, the test part being a file of its own
+            (load that with split "all").
+        A folder of such files, whose names state the split (train_data_batch_1, val_data, mnist_test). Without a
+            validation file the last `validation_fraction` of train validates.
+        A folder of images. Sub-folders train, validation or val, and test (also train_32x32, valid_32x32) are the
+            splits; otherwise, and where validation is missing, a hash of `config.seed` and of each file's path
+            decides. Sub-folders inside of these are classes, if every image lies in one.
+
+    Raises:
+        FileNotFoundError: no such source.
+        ValueError: nothing in that split, or an example that cannot be read; the line names the file.
+    """
+    config = config or DataConfig()
+    if split not in get_args(Split):
+        raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
+    if source == "digits":
+        return load_digits(split)
+    path = Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
+    if path.is_dir():
+        return _load_folder(path, config, split)
+    if path.suffix.lower() not in npy.SUFFIXES:
+        raise ValueError(f"{path} is neither a folder nor an .npz or .npy file: give one of these, or digits")
+    return _tail(path, load_arrays([path], config), config, split, {"train": [path]})
+
+
+def _load_folder(folder: Path, config: DataConfig, split: Split) -> Examples:
+    files = sorted(
+        (file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(folder))),
+        key=lambda file: file.relative_to(folder).as_posix(),
+    )
+    pictures = [file for file in files if file.suffix.lower() in images.SUFFIXES]
+    if pictures:
+        return _load_images(folder, pictures, config, split)
+    arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
+    if arrays:
+        return _load_array_folder(folder, sorted(arrays, key=_natural), config, split)
+    raise ValueError(
+        f"{folder} holds no images ({', '.join(images.SUFFIXES)}) and no arrays (.npz, .npy): give another folder"
+    )
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _natural(file: Path) -> list[str | int]:
+    """Sorts batch_10 after batch_9."""
+    return [int(word) if i % 2 else word for i, word in enumerate(re.split(r"(\d+)", file.name))]
+
+
+def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+    parts: dict[Part, list[Path]] = {}
+    for file in files:
+        part = part_of_file(file.stem)
+        if part is None and split != "all":
+            raise ValueError(
+                f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
+            )
+        parts.setdefault(part or "train", []).append(file)
+    if split == "all":
+        return load_arrays(files, config)
+    if split in parts and split != "train":
+        return load_arrays(parts[split], config)
+    if "train" not in parts:
+        raise _empty(folder, split, parts)
+    return _tail(folder, load_arrays(parts["train"], config), config, split, parts)
+
+
+def _tail(source: Path, examples: Examples, config: DataConfig, split: Split, parts: Mapping[Part, object]) -> Examples:
+    """The split's place among the examples of the train part."""
+    chosen = tail_part(len(examples), split, *_shares(config, parts, test_default=0.0))
+    if chosen.start == chosen.stop:
+        raise _empty(source, split, parts)
+    if split in ("train", "all"):
+        return examples[chosen]
+    return examples[range(chosen.start, chosen.stop)]  # a copy, so that the train part need not stay in memory
+
+
+def _shares(config: DataConfig, parts: Mapping[Part, object], test_default: float) -> tuple[float, float]:
+    """Shares of the train part that validate and test: none where the source has such a part."""
+    test = test_default if config.test_fraction is None else config.test_fraction
+    return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
+
+
+def _empty(source: Path, split: Split, parts: Mapping[Part, object]) -> ValueError:
+    ways_out = {
+        "train": "take another split",
+        "validation": "raise validation_fraction, or change the seed",
+        "test": "set test_fraction, or give the test part as a source of its own with split all",
+    }
+    return ValueError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
+
+
+def _load_images(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+    places = {file: file.relative_to(folder) for file in files}  # within the folder of their split, where there is one
+    stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
+    parts: dict[Part, list[Path]] = {}
+    if any(stated.values()):
+        for file, place in places.items():
+            part = stated.get(file)
+            if part is None:
+                raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
+            parts.setdefault(part, []).append(file)
+            places[file] = place.relative_to(place.parts[0])
+        shares = _shares(config, parts, test_default=0.0)
+    else:
+        parts["train"] = list(files)
+        shares = _shares(config, parts, test_default=0.1)
+
+    if split == "all":
+        chosen = list(files)
+    elif split in parts and split != "train":
+        chosen = parts[split]
+    else:
+        train = parts.get("train", [])
+        chosen = [file for file in train if hashed_part(places[file].as_posix(), config.seed, *shares) == split]
+    if not chosen:
+        raise _empty(folder, split, parts)
+
+    in_classes = all(len(place.parts) > 1 for place in places.values())
+    class_names = tuple(sorted({place.parts[0] for place in places.values()})) if in_classes else None
+    number = {name: i for i, name in enumerate(class_names or ())}
+    labels = [number[places[file].parts[0]] for file in chosen] if in_classes else None
+    return images.load_images(folder, chosen, labels, class_names, config, images.kind_of_images(files, config))

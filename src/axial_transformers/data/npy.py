@@ -1,0 +1,115 @@
+"""Reads .npy and .npz files that may be damaged or hostile: no unpickling, no allocation on a header's word."""
+
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+_HEADER_LIMIT = 1 << 16
+_UNPACKED_LIMIT = 1 << 28  # bytes that an array may unpack to however well it is compressed
+_RATIO_LIMIT = 100  # how many times smaller a larger one may be packed: deflate reaches 1032 on zeros
+
+SUFFIXES = (".npy", ".npz")
+
+
+def array_names(path: Path) -> list[str]:
+    """Names of the arrays of an .npz file; `arr_0` for the one of an .npy file.
+
+    Raises:
+        ValueError: not an .npz file.
+    """
+    if path.suffix.lower() == ".npy":
+        return ["arr_0"]
+    with _reading(path), zipfile.ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+
+def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of one array, checked against the size of the file; no values are read.
+
+    Raises:
+        ValueError: object types (pickles), or a header that does not agree with the file's size.
+    """
+    with _reading(path):
+        if path.suffix.lower() == ".npy":
+            with path.open("rb") as stream:
+                return _header(stream.read(_HEADER_LIMIT), path.stat().st_size, str(path))
+        with zipfile.ZipFile(path) as archive:
+            member = _member(archive, path, name)
+            with archive.open(member) as stream:
+                return _header(stream.read(_HEADER_LIMIT), member.file_size, f"{path}: array {name!r}")
+
+
+def read_array(path: Path, name: str) -> NDArray[Any]:
+    """One array. Those of .npy files are mapped copy-on-write: their memory is the system's page cache.
+
+    Raises:
+        ValueError: as `array_header`; a wrong checksum.
+    """
+    array_header(path, name)
+    with _reading(path):
+        if path.suffix.lower() == ".npy":
+            return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+        with zipfile.ZipFile(path) as archive, archive.open(_member(archive, path, name)) as stream:
+            array: NDArray[Any] = npy_format.read_array(stream, allow_pickle=False)
+            stream.read(1)  # the end of the stream is where its checksum is compared
+            return array
+
+
+class _BadArrayError(ValueError):
+    """Already says which file and what to do."""
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except _BadArrayError:
+        raise
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{path} is not a whole .npz archive ({error}): save it again with np.savez") from error
+    except (ValueError, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} cannot be read as arrays ({reason}): save it again with numpy") from error
+
+
+def _member(archive: zipfile.ZipFile, path: Path, name: str) -> zipfile.ZipInfo:
+    member = archive.getinfo(name + ".npy")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _BadArrayError(f"{path}: array {name!r} is packed in a way numpy never does: save it again with np.savez")
+    packed = min(member.compress_size, path.stat().st_size)
+    if member.file_size > max(_UNPACKED_LIMIT, _RATIO_LIMIT * packed):
+        raise _BadArrayError(
+            f"{path}: array {name!r} would grow from {packed:,} to {member.file_size:,} bytes:"
+            " refused as a decompression bomb; if it is honest, save it uncompressed with np.savez"
+        )
+    return member
+
+
+def _header(start: bytes, size: int, where: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    stream = io.BytesIO(start)
+    version = npy_format.read_magic(stream)
+    if version == (1, 0):
+        shape, _, dtype = npy_format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, _, dtype = npy_format.read_array_header_2_0(stream)
+    else:
+        raise _BadArrayError(f"{where} has format version {version}, not 1.0 or 2.0: save it again as plain uint8")
+    if dtype.hasobject:
+        raise _BadArrayError(f"{where} holds Python objects, which are never unpickled: save it as a uint8 array")
+    claimed = math.prod(shape) * dtype.itemsize
+    held = size - stream.tell()
+    if claimed != held or any(length < 0 for length in shape):
+        raise _BadArrayError(
+            f"{where} claims shape {list(shape)} of {dtype}, {claimed:,} bytes, but holds {held:,}:"
+            " damaged or cut off; copy or save it again"
+        )
+    return shape, dtype
