@@ -1,0 +1,194 @@
+"""The authors' variables: their names and shapes, and the configuration that these tell.
+
+    SCOPE/embs, pos_embs_h, pos_embs_w             Transformer2d: the decoders of one channel
+    SCOPE/outer_row_I, outer_col_I, inner_row_I        a block: layernorm_attn, attn, layernorm_mlp, mlp
+    SCOPE/final_ln, final_dense
+    PARENT/pos_embs_h, pos_embs_w                  Transformer3d, whose Transformer2d is SCOPE = PARENT/transformer2d
+    PARENT/exterior_input_conv
+    PARENT/exterior_row_I, exterior_col_I
+    NAME/ExponentialMovingAverage                  of each variable, from training; as are
+    NAME/Adam, NAME/Adam_1, global_step, beta1_power, beta2_power
+
+MultiChannelTransformer2d is PARENT/transformer2d without an encoder, its channels stacked as rows.
+"""
+
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from axial_transformers.models import AxialTransformerConfig
+
+AVERAGE = "/ExponentialMovingAverage"
+_SLOTS = ("", AVERAGE, "/Adam", "/Adam_1")
+_BOOKKEEPING = {"global_step", "beta1_power", "beta2_power"}
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class VariablesError(ValueError):
+    """A checkpoint's variables are not those of the model; the message names them."""
+
+
+def decoder_scope(names: Mapping[str, object]) -> str:
+    """The scope of the Transformer2d among these variables, with its slash: "ar_decoder/transformer2d/", "model/".
+
+    Raises:
+        VariablesError: there is none, or more than one.
+    """
+    scopes = [name.removesuffix("embs") for name in names if re.search(r"(^|/)embs$", name)]
+    if len(scopes) != 1:
+        raise VariablesError(f"an Axial Transformer has one variable called SCOPE/embs; found {scopes or 'none'}")
+    return scopes[0]
+
+
+def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTransformerConfig:
+    """The configuration of the model whose variables have these names and shapes.
+
+    Args:
+        shapes: by name, without the variables of training.
+        heads: leave no trace in the variables.
+        channels: of a model without channel encoder, whose channels are stacked as rows; None: 3 if the authors' class
+            for that (MultiChannelTransformer2d) made it, otherwise 1.
+
+    Raises:
+        VariablesError: a variable that tells a size is missing or malformed, or contradicts `channels`.
+        ValueError: the sizes are no model's.
+    """
+    scope = decoder_scope(shapes)
+    parent = _parent(scope)
+
+    def sizes(name: str, axes: int) -> tuple[int, ...]:
+        if len(shapes.get(name, ())) != axes:
+            raise VariablesError(
+                f"{name} must have {axes} axes, but is {list(shapes[name]) if name in shapes else 'missing'}"
+            )
+        return shapes[name]
+
+    def layers(prefix: str) -> int:
+        return len({match[1] for name in shapes if (match := re.match(rf"{re.escape(prefix)}_(\d+)/", name))})
+
+    num_values, dim = sizes(f"{scope}embs", 2)
+    height, _ = sizes(f"{scope}pos_embs_h", 2)
+    width, _ = sizes(f"{scope}pos_embs_w", 2)
+    _, hidden = sizes(f"{scope}inner_row_0/mlp/proj_in/w", 2)
+    encoder_layers = 2 * layers(f"{parent}exterior_row") if parent is not None else 0
+    if encoder_layers:
+        *_, planes, _ = sizes(f"{parent}exterior_input_conv/w", 4)
+        if channels not in (None, planes // 2):
+            raise VariablesError(f"{parent}exterior_input_conv/w is for {planes // 2} channels, not for {channels}")
+        channels = planes // 2
+    elif channels is None:
+        channels = 1 if parent is None else 3
+    stacked = channels > 1 and not encoder_layers
+    if stacked and height % channels:
+        raise VariablesError(
+            f"{scope}pos_embs_h has {height} rows, which {channels} channels cannot share: give channels"
+        )
+    return AxialTransformerConfig(
+        shape=(height // channels if stacked else height, width),
+        channels=channels,
+        num_values=num_values,
+        layout="rows" if stacked else "channels",
+        dim=dim,
+        heads=heads,
+        mlp_ratio=hidden / dim if dim else 0,
+        encoder_layers=encoder_layers,
+        outer_layers=2 * layers(f"{scope}outer_row"),
+        inner_layers=layers(f"{scope}inner_row"),
+    )
+
+
+def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, scope: str) -> dict[str, Tensor]:
+    """A two-axis model's tensors under the authors' names and in their shapes, as views: to write them is to load.
+
+    Args:
+        tensors: by the model's own names: its state_dict, or gradients.
+        scope: of the Transformer2d, with its slash.
+    """
+    (outer_layers,) = config.layers_of_outer_decoders
+    views = {f"{scope}embs": tensors["embed_value.table"]}
+    views |= _positions(tensors, "position", scope)
+    views |= _blocks(tensors, "outer_decoders.0", outer_layers, f"{scope}outer", ("row", "col"))
+    views |= _blocks(tensors, "inner_decoder", config.inner_layers, f"{scope}inner", ("row",))
+    views |= _norm(tensors, "head.0", f"{scope}final_ln")
+    views |= _dense(tensors, "head.1", f"{scope}final_dense")
+    if config.encoder_layers:
+        parent = _parent(scope) or ""
+        views |= _positions(tensors, "encoder.position", parent)
+        views |= _dense(tensors, "encoder.convolution", f"{parent}exterior_input_conv", (3, 3, -1))
+        views |= _blocks(tensors, "encoder", config.encoder_layers, f"{parent}exterior", ("row", "col"))
+    return views
+
+
+def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Compares a checkpoint's variables with the model's: those must be there, and nothing else but what training adds.
+
+    Args:
+        found: shape and type of each variable, by name.
+        wanted: the same, of the model.
+
+    Raises:
+        VariablesError: listing what is missing, what is unknown, and what differs in shape or type.
+    """
+    names = {name.removesuffix(AVERAGE) for name in wanted}
+    known = _BOOKKEEPING | {name + slot for name in names for slot in _SLOTS}
+    differences = {
+        "missing": [name for name in wanted if name not in found],
+        "unknown": [name for name in found if name not in known],
+        "different": [
+            f"{name} is {found[name]}, not {what}"
+            for name, what in wanted.items()
+            if name in found and found[name] != what
+        ],
+    }
+    if any(differences.values()):
+        listed = "; ".join(f"{kind}: {_brief(names)}" for kind, names in differences.items() if names)
+        raise VariablesError(f"the variables are not those of an Axial Transformer; {listed}")
+
+
+def _parent(scope: str) -> str | None:
+    """The scope around "transformer2d/", with its slash."""
+    match = re.fullmatch(r"(.+/)transformer2d/", scope)
+    return match and match[1]
+
+
+def _positions(tensors: Mapping[str, Tensor], ours: str, scope: str) -> dict[str, Tensor]:
+    return {f"{scope}pos_embs_{axis}": tensors[f"{ours}.tables.{i}"] for i, axis in enumerate("hw")}
+
+
+def _blocks(
+    tensors: Mapping[str, Tensor], ours: str, layers: int, theirs: str, axes: tuple[str, ...]
+) -> dict[str, Tensor]:
+    views: dict[str, Tensor] = {}
+    for i in range(layers):
+        turn, axis = divmod(i, len(axes))
+        views |= _block(tensors, f"{ours}.blocks.{i}", f"{theirs}_{axes[axis]}_{turn}")
+    return views
+
+
+def _block(tensors: Mapping[str, Tensor], ours: str, theirs: str) -> dict[str, Tensor]:
+    weights = tensors[f"{ours}.attention.attention.qkv.weight"].chunk(3)
+    biases = tensors[f"{ours}.attention.attention.qkv.bias"].chunk(3)
+    return (
+        _norm(tensors, f"{ours}.attention.norm", f"{theirs}/layernorm_attn")
+        | {f"{theirs}/attn/{part}/w": weight.T for part, weight in zip("qkv", weights)}
+        | {f"{theirs}/attn/{part}/b": bias for part, bias in zip("qkv", biases)}
+        | _dense(tensors, f"{ours}.attention.attention.out", f"{theirs}/attn/proj_out")
+        | _norm(tensors, f"{ours}.feedforward.norm", f"{theirs}/layernorm_mlp")
+        | _dense(tensors, f"{ours}.feedforward.expand", f"{theirs}/mlp/proj_in")
+        | _dense(tensors, f"{ours}.feedforward.contract", f"{theirs}/mlp/proj_out")
+    )
+
+
+def _norm(tensors: Mapping[str, Tensor], ours: str, theirs: str) -> dict[str, Tensor]:
+    return {f"{theirs}/g": tensors[f"{ours}.weight"], f"{theirs}/b": tensors[f"{ours}.bias"]}
+
+
+def _dense(tensors: Mapping[str, Tensor], ours: str, theirs: str, fan_in: tuple[int, ...] = (-1,)) -> dict[str, Tensor]:
+    weight = tensors[f"{ours}.weight"].T.unflatten(0, fan_in)
+    return {f"{theirs}/w": weight, f"{theirs}/b": tensors[f"{ours}.bias"]}
+
+
+def _brief(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
