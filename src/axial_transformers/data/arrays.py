@@ -30,23 +30,20 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     Raises:
         ValueError: no such array, another type, values out of range, files that do not fit together.
     """
-    if len(files) == 1:
-        values, labels, kind = _read(files[0], options)
-    else:
-        stack, all_labels, kinds = Stack(), list[NDArray[np.int64] | None](), list[_Kind]()
-        for file in files:
-            values, labels, kind = _read(file, options)
-            try:
-                stack.add(values)
-            except ValueError as error:
-                raise ValueError(f"{file}: {error}; give one of the files instead of their folder") from error
+    values, labels, kind = _read(files[0], options)
+    if len(files) > 1:
+        stack, all_labels = Stack(), [labels]
+        stack.add(values)
+        for file in files[1:]:
+            values, labels, its_kind = _read(file, options)
+            if values.shape[1:] != stack.shape or its_kind != kind or (labels is None) != (all_labels[0] is None):
+                raise ValueError(
+                    f"{file} differs from {files[0]} in shape, type or having labels: give one of the files"
+                )
+            stack.add(values)
             all_labels.append(labels)
-            kinds.append(kind)
-            if kind != kinds[0] or (labels is None) != (all_labels[0] is None):
-                raise ValueError(f"{file} has another type, or labels where {files[0]} has none: give one of the files")
         values = stack.values()
-        with_labels = [labels for labels in all_labels if labels is not None]
-        labels = np.concatenate(with_labels) if with_labels else None
+        labels = None if labels is None else np.concatenate([part for part in all_labels if part is not None])
     return Examples(
         values=values,
         names=[str(i) for i in range(len(values))],
@@ -114,9 +111,7 @@ def _as_bytes(
         values = values[..., None]
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         if options.num_values not in (None, 256):
-            raise ValueError(
-                f"{path} holds uint16 values, split into bytes: num_values is 256, not {options.num_values}"
-            )
+            raise ValueError(f"{path} holds uint16 values, split into bytes of 256 values, not {options.num_values}")
         return split_uint16(values), _Kind(num_values=256, uint16=True)
     num_values = options.num_values or (2 if values.dtype == np.bool_ else 256)
     low, high = int(values.min()), int(values.max())

@@ -97,15 +97,9 @@ class Stack:
         self._bytes = bytearray()
 
     def add(self, part: NDArray[np.uint8]) -> None:
-        """Appends [n, ...]; the first part sets the shape.
-
-        Raises:
-            ValueError: the shape is another one.
-        """
-        if self.shape is None:
-            self.shape = part.shape[1:]
-        if part.shape[1:] != self.shape:
-            raise ValueError(f"shape {list(part.shape[1:])}, but {list(self.shape)} before it")
+        """Appends [n, ...]; the first part sets the shape."""
+        assert self.shape in (None, part.shape[1:])
+        self.shape = part.shape[1:]
         self._bytes.extend(np.ascontiguousarray(part).data.cast("B"))
 
     def values(self) -> NDArray[np.uint8]:

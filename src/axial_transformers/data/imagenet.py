@@ -18,7 +18,7 @@ def is_batch(path: Path, names: list[str]) -> bool:
     if KEY not in names:
         return False
     shape, dtype = array_header(path, KEY)
-    return dtype == np.uint8 and len(shape) == 2 and shape[1] > 0 and shape[1] == 3 * math.isqrt(shape[1] // 3) ** 2
+    return dtype == np.uint8 and len(shape) == 2 and 0 not in shape and shape[1] == 3 * math.isqrt(shape[1] // 3) ** 2
 
 
 def read_batch(path: Path) -> NDArray[np.uint8]:

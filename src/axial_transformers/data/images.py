@@ -2,7 +2,8 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from axial_transformers.data.uint16 import split_uint16
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 
-_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # none that starts other programs
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")  # none that starts other programs
 _MOST_PIXELS = 1 << 26
 _DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # of which Pillow would drop the low bytes
 
@@ -47,8 +48,8 @@ def load_images(
         if stack.shape is not None and stack.shape != examples.shape[1:]:
             (height, width), (first_height, first_width) = examples.shape[1:3], stack.shape[:2]
             raise ValueError(
-                f"{file} is {width}x{height} pixels where {files[0]} is {first_width}x{first_height}: remove it, or give"
-                " a size and fit=crop, fit=stretch or fit=tiles"
+                f"{file} is {width}x{height} pixels where {files[0]} is {first_width}x{first_height}: remove it,"
+                " or give a size and fit=crop, fit=stretch or fit=tiles"
             )
         stack.add(examples)
         names += [file.relative_to(root).as_posix() + place for place in places]
@@ -78,7 +79,9 @@ def kind_of_images(files: Sequence[Path], options: DataConfig) -> Kind:
     return "rgb" if first == "rgb" or any(_kind(file) == "rgb" for file in files[1:]) else "gray"
 
 
-def _opened(file: Path) -> Image.Image:
+@contextmanager
+def _opened(file: Path) -> Iterator[Image.Image]:
+    """The image, of which only the header has been read and checked."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -87,21 +90,22 @@ def _opened(file: Path) -> Image.Image:
         raise
     except Exception as error:  # decoders of damaged files raise errors of every kind
         raise _damaged(file, error) from error
-    if image.width * image.height > _MOST_PIXELS:
-        raise ValueError(
-            f"{file} is {image.width}x{image.height} pixels, more than {_MOST_PIXELS:,}: shrink or cut it first"
-        )
-    if _DEEP_COLOUR.search(str(image.tile)):
-        raise ValueError(f"{file} has 16 bits a channel in colour: convert it to 8 bits, or save uint16 arrays as .npz")
-    if image.mode == "F" or (image.mode.startswith("I") and not _is_gray16(image)):
-        raise ValueError(f"{file} has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first")
-    if getattr(image, "is_animated", False) and image.format != "MPO":
-        raise ValueError(f"{file} holds several images: save them as one file each, or as an array of videos")
-    return image
+    with image:
+        if image.width * image.height > _MOST_PIXELS:
+            raise ValueError(
+                f"{file} is {image.width}x{image.height} pixels, above {_MOST_PIXELS:,}: cut or shrink it first"
+            )
+        if _DEEP_COLOUR.search(str(image.tile)):
+            raise ValueError(f"{file} has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz")
+        if image.mode == "F" or (image.mode.startswith("I") and not _is_gray16(image)):
+            raise ValueError(f"{file} has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first")
+        if getattr(image, "is_animated", False) and image.format != "MPO":
+            raise ValueError(f"{file} holds several images: save them as one file each, or as an array of videos")
+        yield image
 
 
 def _damaged(file: Path, error: Exception) -> ValueError:
-    reason = " ".join(str(error).split())[:200]
+    reason = " ".join(str(error).replace(str(file), "it").split())[:200]
     return ValueError(f"{file} is not a whole image ({reason}): replace or remove it")
 
 
@@ -117,16 +121,18 @@ def _kind(file: Path) -> Kind:
 def _decoded(file: Path, kind: Kind) -> Image.Image:
     """The upright image in mode I (16-bit), L or RGB."""
     with _opened(file) as image:
-        if _is_gray16(image) != (kind == "gray16"):
+        deep = kind == "gray16"
+        if _is_gray16(image) != deep:
             raise ValueError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
         try:
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
         except Exception as error:  # as in _opened
             raise _damaged(file, error) from error
-        if image.has_transparency_data and image.convert("RGBA").getextrema()[3] != (255, 255):
+        if image.has_transparency_data and (deep or image.convert("RGBA").getchannel("A").getextrema() != (255, 255)):
             raise ValueError(f"{file} is transparent in places: flatten it onto a background first")
-        return image.convert({"gray16": "I", "gray": "L", "rgb": "RGB"}[kind])
+        mode = "I" if deep else "L" if kind == "gray" else "RGB"
+        return image if image.mode == mode else image.convert(mode)
 
 
 def _fitted(file: Path, image: Image.Image, options: DataConfig) -> tuple[NDArray[np.uint8], list[str]]:
@@ -152,6 +158,5 @@ def _fitted(file: Path, image: Image.Image, options: DataConfig) -> tuple[NDArra
             f"{file} is {image.width}x{image.height} pixels, smaller than one {size}x{size} tile: remove it"
         )
     tiles = pixels[: rows * size, : columns * size].reshape(rows, size, columns, size, channels).swapaxes(1, 2)
-    return tiles.reshape(-1, size, size, channels), [
-        f"#{row},{column}" for row in range(rows) for column in range(columns)
-    ]
+    places = [f"#{row},{column}" for row in range(rows) for column in range(columns)]
+    return tiles.reshape(-1, size, size, channels), places

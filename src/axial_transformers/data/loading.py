@@ -19,8 +19,8 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
     Sources:
         digits: the embedded handwritten digits (`./digits` is a folder of that name).
         An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `validation_fraction` validates, and what
-            `test_fraction` sets aside after it tests: usually nothing, the test part being a file of its own
-            (load that with split "all").
+            `test_fraction` sets aside after it tests: usually nothing, the test part being a file of its own. A file
+            whose name says so (val_data, mnist_test) is that split as a whole; others are, with split "all".
         A folder of such files, whose names state the split (train_data_batch_1, val_data, mnist_test). Without a
             validation file the last `validation_fraction` of train validates.
         A folder of images. Sub-folders train, validation or val, and test (also train_32x32, valid_32x32) are the
@@ -43,7 +43,10 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
         return _load_folder(path, config, split)
     if path.suffix.lower() not in npy.SUFFIXES:
         raise ValueError(f"{path} is neither a folder nor an .npz or .npy file: give one of these, or digits")
-    return _tail(path, load_arrays([path], config), config, split, {"train": [path]})
+    examples = load_arrays([path], config)
+    if part_of_file(path.stem) == split != "train":
+        return examples
+    return _tail(path, examples, config, split, {"train": [path]})
 
 
 def _load_folder(folder: Path, config: DataConfig, split: Split) -> Examples:

@@ -1,0 +1,166 @@
+"""Arrays: shapes, types, splits, published ImageNet batches."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from axial_transformers import data
+from axial_transformers.data import DataConfig
+from axial_transformers.data.arrays import load_arrays
+
+_SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def _random(*shape: int, high: int = 256, dtype: str = "uint8") -> np.ndarray:
+    return np.random.default_rng(0).integers(0, high, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((5, 7), (7, 1)),
+        ((5, 3, 4), (3, 4, 1)),
+        ((5, 3, 4, 3), (3, 4, 3)),
+        ((5, 3, 4, 1), (3, 4, 1)),
+        ((5, 3, 4, 6), (3, 4, 6, 1)),
+        ((5, 2, 3, 4, 13), (2, 3, 4, 13)),
+        ((5, 2, 2, 3, 4, 3), (2, 2, 3, 4, 3)),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_axes_are_recognised(tmp_path, shape, expected, suffix):
+    values = _random(*shape)
+    path = tmp_path / f"array{suffix}"
+    np.save(path, values) if suffix == ".npy" else np.savez_compressed(path, values)
+    examples = data.load(path, split="all")
+    assert examples.values.shape == (5, *expected)
+    assert (examples.shape, examples.channels) == (expected[:-1], expected[-1])
+    np.testing.assert_array_equal(examples.values.ravel(), values.ravel())
+
+
+def test_channels_last_overrides_the_guess(tmp_path):
+    np.save(tmp_path / "a.npy", _random(5, 3, 4, 3))
+    np.save(tmp_path / "b.npy", _random(5, 3, 4, 13))
+    assert data.load(tmp_path / "a.npy", DataConfig(channels_last=False)).shape == (3, 4, 3)
+    assert data.load(tmp_path / "b.npy", DataConfig(channels_last=True)).shape == (3, 4)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int16", ">i4", "uint64", "uint8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_small_integers_of_every_type_are_taken(tmp_path, dtype, order):
+    values = np.asarray(_random(6, 3, 5, high=2).astype(dtype), order=order)
+    np.save(tmp_path / "a.npy", values)
+    np.savez(tmp_path / "a.npz", images=values)
+    for name in ("a.npy", "a.npz"):
+        examples = data.load(tmp_path / name, split="all")
+        assert examples.values.dtype == np.uint8
+        assert examples.num_values == (2 if dtype == "bool" else 256)
+        np.testing.assert_array_equal(examples.values[..., 0], values)
+
+
+@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
+def test_uint16_arrays_become_pairs_and_join_again(tmp_path, dtype):
+    values = _random(6, 3, 5, 2, high=65536, dtype=dtype)
+    np.save(tmp_path / "a.npy", values)
+    examples = data.load(tmp_path / "a.npy", split="all")
+    assert examples.values.shape == (6, 3, 5, 4)
+    assert examples.uint16
+    np.testing.assert_array_equal(data.join_uint16(examples.values), values)
+
+
+def test_num_values_is_an_option_that_values_must_keep(tmp_path):
+    np.save(tmp_path / "a.npy", np.full((6, 3, 5), 7, np.uint8))
+    assert data.load(tmp_path / "a.npy", DataConfig(num_values=8)).num_values == 8
+    with pytest.raises(ValueError, match=r"a\.npy holds values 7\.\.7, not 0\.\.6"):
+        data.load(tmp_path / "a.npy", DataConfig(num_values=7))
+
+
+@given(st.integers(3, 60))
+def test_array_splits_are_disjoint_and_in_order(tmp_path_factory, count):
+    path = tmp_path_factory.mktemp("arrays") / "a.npz"
+    np.savez(path, images=np.arange(count, dtype=np.uint8).reshape(count, 1, 1), labels=np.arange(count))
+    config = DataConfig(validation_fraction=0.2, test_fraction=0.3)
+    parts = [data.load(path, config, split) for split in ("train", "validation", "test")]
+    joined = np.concatenate([part.values for part in parts]).ravel().tolist()
+    assert joined == list(range(count))
+    assert np.concatenate([part.labels for part in parts]).tolist() == joined
+    assert [int(name) for part in parts for name in part.names] == joined
+    assert {part.num_classes for part in parts} == {count}
+
+
+def test_an_array_holds_train_and_validation_unless_told(tmp_path):
+    np.save(tmp_path / "a.npy", _random(20, 3, 3))
+    assert [len(data.load(tmp_path / "a.npy", split=split)) for split in ("train", "validation", "all")] == [18, 2, 20]
+    with pytest.raises(ValueError, match=r"a\.npy has no test examples .*test_fraction"):
+        data.load(tmp_path / "a.npy", split="test")
+
+
+def test_a_file_named_test_is_the_test_split(tmp_path):
+    np.save(tmp_path / "some_test.npy", _random(20, 3, 3))
+    assert len(data.load(tmp_path / "some_test.npy", split="test")) == 20
+
+
+def test_keys_are_found_or_listed(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, videos=_random(4, 3, 5, 6), other=_random(4, 2, 2))
+    assert data.load(path).shape == (3, 5, 6)
+    assert data.load(path, DataConfig(key="other")).shape == (2, 2)
+    with pytest.raises(ValueError, match=r"no array absent; it holds videos, other"):
+        data.load(path, DataConfig(key="absent"))
+    np.savez(path, only=_random(4, 2, 2), labels=np.arange(4))
+    assert data.load(path, split="all").labels.tolist() == [0, 1, 2, 3]
+    np.savez(path, one=_random(4, 2, 2), two=_random(4, 2, 2))
+    with pytest.raises(ValueError, match="it holds one, two"):
+        data.load(path)
+
+
+def test_arrays_are_checked_but_never_resized(tmp_path):
+    np.save(tmp_path / "a.npy", _random(20, 6, 6, 3))
+    assert data.load(tmp_path / "a.npy", DataConfig(size=6, fit="crop", mode="rgb")).shape == (6, 6)
+    with pytest.raises(ValueError, match=r"a\.npy holds \[6, 6\] sites, not size=8"):
+        data.load(tmp_path / "a.npy", DataConfig(size=8, fit="crop"))
+    with pytest.raises(ValueError, match="3 channels"):
+        data.load(tmp_path / "a.npy", DataConfig(mode="gray"))
+
+
+def _save_batch(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    channel_major = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+    np.savez(path, data=channel_major, labels=labels, mean=channel_major.mean(0))
+
+
+def test_published_imagenet_batches_are_read(tmp_path):
+    images = _random(53, 4, 4, 3)
+    labels = np.arange(53) + 1
+    for i in range(10):
+        rows = slice(5 * i, 5 * i + 5)
+        _save_batch(tmp_path / f"train_data_batch_{i + 1}.npz", images[rows], labels[rows].tolist())
+    _save_batch(tmp_path / "val_data.npz", images[50:], labels[:3])
+    train, validation = data.load(tmp_path), data.load(tmp_path, split="validation")
+    np.testing.assert_array_equal(train.values, images[:50])  # batch 10 after batch 9
+    assert train.labels.tolist() == list(range(50))
+    np.testing.assert_array_equal(validation.values, images[50:])
+    np.testing.assert_array_equal(data.load(tmp_path / "val_data.npz", split="validation").values, images[50:])
+    with pytest.raises(ValueError, match=r"no test examples .it states train, validation"):
+        data.load(tmp_path, split="test")
+
+
+def test_files_of_one_folder_must_agree(tmp_path):
+    np.save(tmp_path / "train_1.npy", _random(4, 3, 3))
+    np.save(tmp_path / "train_2.npy", _random(4, 3, 4))
+    with pytest.raises(ValueError, match=r"train_2\.npy differs from .*train_1\.npy"):
+        data.load(tmp_path)
+    np.save(tmp_path / "train_2.npy", _random(4, 3, 3, dtype="uint16"))
+    with pytest.raises(ValueError, match=r"train_2\.npy differs"):
+        load_arrays([tmp_path / "train_1.npy", tmp_path / "train_2.npy"], DataConfig())
+    np.save(tmp_path / "extra.npy", _random(4, 3, 3))
+    with pytest.raises(ValueError, match=r"extra\.npy does not name its split"):
+        data.load(tmp_path)
+
+
+@pytest.mark.skipif(not _SHARED.exists(), reason="needs ../shared/data")
+def test_shared_arrays_have_their_shapes():
+    assert data.load(_SHARED / "fashion_mnist_test.npz", split="test").values.shape == (10_000, 28, 28, 1)
+    assert data.load(_SHARED / "clips64_train.npz").values.shape == (68, 16, 64, 64, 3)

@@ -1,0 +1,193 @@
+"""Examples, their fingerprint, 16-bit pairs, splits and the embedded digits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from axial_transformers import data
+from axial_transformers.data.splits import hashed_part, part_of_file, part_of_folder, tail_part
+
+_VALUES = npst.arrays(np.uint8, npst.array_shapes(min_dims=3, max_dims=5, max_side=4))
+
+
+def _examples(values: np.ndarray) -> data.Examples:
+    count = len(values)
+    return data.Examples(
+        values=values,
+        names=[f"name {i}" for i in range(count)],
+        labels=np.arange(count, dtype=np.int64) % 3,
+        class_names=("a", "b", "c"),
+    )
+
+
+@given(_VALUES, st.data())
+def test_fingerprint_changes_with_every_part(values, draw):
+    examples = _examples(values)
+    position = tuple(draw.draw(st.integers(0, length - 1)) for length in values.shape)
+    index = position[0]
+    other = values.copy()
+    other[position] ^= draw.draw(st.integers(1, 255))
+    names, labels = list(examples.names), examples.labels.copy()
+    names[index] += "x"
+    labels[index] += 1
+    variants = [
+        examples,
+        replace(examples, values=other),
+        replace(examples, values=values[..., None]),
+        replace(examples, names=names),
+        replace(examples, labels=labels),
+        replace(examples, labels=None),
+        replace(examples, num_values=17),
+        replace(examples, uint16=True),
+    ]
+    assert len({variant.fingerprint for variant in variants}) == len(variants)
+
+
+@given(_VALUES)
+def test_fingerprint_is_of_the_values_not_of_their_memory(values):
+    fortran = _examples(np.asfortranarray(values))
+    assert fortran.fingerprint == _examples(values).fingerprint
+
+
+def test_fingerprint_covers_all_blocks():
+    values = np.zeros((2500, 2, 1), np.uint8)
+    fingerprints = {_examples(values).fingerprint}
+    for position in (0, 1023, 1024, 2499):
+        other = values.copy()
+        other[position, 1, 0] = 1
+        fingerprints.add(_examples(other).fingerprint)
+    assert len(fingerprints) == 5
+
+
+@given(_VALUES, st.data())
+def test_selection_keeps_parts_together(values, draw):
+    examples = _examples(values)
+    indices = draw.draw(st.lists(st.integers(0, len(examples) - 1)))
+    chosen = examples[indices]
+    assert len(chosen) == len(indices)
+    assert chosen.names == [f"name {i}" for i in indices]
+    np.testing.assert_array_equal(chosen.values, values[indices])
+    assert chosen.labels.tolist() == [i % 3 for i in indices]
+    assert chosen.num_classes == 3
+
+
+def test_slices_and_masks_select_alike():
+    examples = _examples(np.arange(24, dtype=np.uint8).reshape(6, 2, 2, 1))
+    mask = np.array([False, True, False, True, False, True])
+    assert examples[1::2].fingerprint == examples[mask].fingerprint == examples[[1, 3, 5]].fingerprint
+    assert examples[::-1].names[0] == "name 5"
+
+
+def test_parts_that_do_not_fit_are_refused():
+    values = np.zeros((2, 3, 3, 1), np.uint8)
+    with pytest.raises(ValueError, match="uint8"):
+        data.Examples(values=values.astype(np.int64), names=["a", "b"])
+    with pytest.raises(ValueError, match="1 names for 2"):
+        data.Examples(values=values, names=["a"])
+    with pytest.raises(ValueError, match="labels"):
+        data.Examples(values=values, names=["a", "b"], labels=np.zeros(3, np.int64))
+
+
+@given(npst.arrays(st.sampled_from(["<u2", ">u2"]), npst.array_shapes(max_dims=4, max_side=5)))
+def test_uint16_pairs_join_to_what_was_split(values):
+    pairs = data.split_uint16(values)
+    assert pairs.shape == (*values.shape[:-1], 2 * values.shape[-1])
+    np.testing.assert_array_equal(pairs[..., ::2], values >> 8)
+    np.testing.assert_array_equal(pairs[..., 1::2], values & 255)
+    np.testing.assert_array_equal(data.join_uint16(pairs), values)
+
+
+def test_only_pairs_of_bytes_are_joined():
+    with pytest.raises(ValueError, match="pairs"):
+        data.join_uint16(np.zeros((2, 3), np.uint8))
+    with pytest.raises(ValueError, match="uint16"):
+        data.split_uint16(np.zeros((2, 3), np.uint8))
+
+
+def test_digits_have_the_split_used_everywhere():
+    parts = [data.load("digits", split=split) for split in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [1350, 150, 297]
+    assert parts[2].values.shape == (297, 8, 8, 1)
+    assert {part.num_values for part in parts} == {17}
+    assert max(part.values.max() for part in parts) == 16
+    assert {part.num_classes for part in parts} == {10}
+    whole = data.load("digits", split="all")
+    np.testing.assert_array_equal(np.concatenate([part.values for part in parts]), whole.values)
+    assert [name for part in parts for name in part.names] == whole.names
+
+
+def test_digits_never_change():
+    fingerprint = data.load("digits", split="test").fingerprint
+    assert fingerprint.startswith("f9c81691026fe470")  # every published number on the digits is of these bytes
+
+
+@given(st.integers(1, 500), st.floats(0, 0.5), st.floats(0, 0.4))
+def test_tail_splits_partition_in_order(count, validation, test):
+    items = list(range(count))
+    parts = [items[tail_part(count, split, validation, test)] for split in ("train", "validation", "test")]
+    assert [item for part in parts for item in part] == items
+    assert abs(len(parts[1]) - count * validation) <= 0.5
+    assert abs(len(parts[2]) - count * test) <= 0.5
+
+
+def test_hashed_splits_depend_on_name_and_seed_alone():
+    names = [f"folder/{i}.png" for i in range(4000)]
+    parts = [hashed_part(name, 0, 0.1, 0.2) for name in names]
+    for part, share in [("train", 0.7), ("validation", 0.1), ("test", 0.2)]:
+        assert abs(parts.count(part) / len(names) - share) < 0.03
+    assert parts != [hashed_part(name, 1, 0.1, 0.2) for name in names]
+    # The test part stays as it is when the validation share changes.
+    wider = [hashed_part(name, 0, 0.3, 0.2) for name in names]
+    assert [part == "test" for part in parts] == [part == "test" for part in wider]
+
+
+def test_names_state_their_split():
+    assert [part_of_folder(name) for name in ("train", "val", "valid_32x32", "Test", "bullet_train", "cats")] == [
+        "train",
+        "validation",
+        "validation",
+        "test",
+        None,
+        None,
+    ]
+    stems = ["train_data_batch_10", "val_data", "fashion_mnist_test", "latest", "train_test", "digits"]
+    assert [part_of_file(stem) for stem in stems] == ["train", "validation", "test", None, None, None]
+
+
+def test_options_out_of_range_are_refused():
+    for options in [
+        {"size": 0},
+        {"fit": "crop"},
+        {"num_values": 1},
+        {"num_values": 257},
+        {"validation_fraction": -0.1},
+        {"validation_fraction": float("nan")},
+        {"validation_fraction": 0.6, "test_fraction": 0.4},
+    ]:
+        with pytest.raises(ValueError):
+            data.DataConfig(**options)
+
+
+def test_unknown_sources_and_splits_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"absent.*digits"):
+        data.load(tmp_path / "absent")
+    with pytest.raises(ValueError, match="'tset'"):
+        data.load("digits", split="tset")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ValueError, match=r"notes\.txt is neither"):
+        data.load(tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize(("count", "word"), [(49_999, "old"), (1_281_149, "old"), (50_001, None)])
+def test_counts_suggest_the_version_of_imagenet(count, word):
+    version = data.imagenet_version(count)
+    assert version is None if word is None else word in version
+
+
+def test_the_newer_imagenet_warns():
+    with pytest.warns(UserWarning, match="newer box resize"):
+        assert "newer" in data.imagenet_version(50_000)

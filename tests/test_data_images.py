@@ -1,0 +1,226 @@
+"""Folders of images, and pictures written."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+from PIL import Image
+
+from axial_transformers import data
+from axial_transformers.data import DataConfig
+
+
+def _pixels(seed: int = 0, height: int = 6, width: int = 6, channels: int = 3) -> np.ndarray:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, channels)).astype(np.uint8)
+    return pixels if channels > 1 else pixels[..., 0]
+
+
+def _save(path: Path, pixels: np.ndarray, **options: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, **options)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"), [("png", {}), ("bmp", {}), ("tiff", {}), ("webp", {"lossless": True}), ("ppm", {})]
+)
+def test_lossless_formats_are_read_exactly(tmp_path, suffix, options):
+    _save(tmp_path / f"a.{suffix}", _pixels(), **options)
+    np.testing.assert_array_equal(data.load(tmp_path, split="all").values, _pixels()[None])
+
+
+def test_jpeg_is_read_nearly(tmp_path):
+    ramp = np.broadcast_to(np.arange(0, 128, 8, dtype=np.uint8)[:, None, None], (16, 16, 3))
+    _save(tmp_path / "a.JPG", np.ascontiguousarray(ramp), quality=95)
+    assert np.abs(data.load(tmp_path, split="all").values[0].astype(int) - ramp).max() < 8
+
+
+def test_order_is_that_of_relative_paths(tmp_path):
+    for i, name in enumerate(["b/1.png", "a/2.png", "a/10.png", "c.png"]):
+        _save(tmp_path / name, np.full((2, 2), i, np.uint8))
+    (tmp_path / "README.txt").write_text("not an image")
+    _save(tmp_path / ".hidden" / "x.png", _pixels())
+    examples = data.load(tmp_path, split="all")
+    assert examples.names == ["a/10.png", "a/2.png", "b/1.png", "c.png"]
+    assert examples.values[:, 0, 0, 0].tolist() == [2, 1, 0, 3]
+    assert examples.labels is None  # one lies in no class
+
+
+def test_sub_folders_are_classes_and_splits(tmp_path):
+    for part, count in [("train", 30), ("val", 3), ("test_2x2", 2)]:
+        for i in range(count):
+            for name in ("dog", "cat"):
+                _save(tmp_path / part / name / f"{i}.png", np.full((2, 2), i, np.uint8))
+    assert [len(data.load(tmp_path, split=split)) for split in ("train", "validation", "test", "all")] == [60, 6, 4, 70]
+    test = data.load(tmp_path, split="test")
+    assert test.class_names == ("cat", "dog")
+    assert test.labels.tolist() == [0, 0, 1, 1]
+    assert test.names[0] == "test_2x2/cat/0.png"
+    _save(tmp_path / "beside.png", np.full((2, 2), 1, np.uint8))
+    with pytest.raises(ValueError, match=r"beside\.png lies beside"):
+        data.load(tmp_path)
+
+
+def test_train_folder_without_validation_is_divided(tmp_path):
+    for i in range(40):
+        _save(tmp_path / "train" / f"{i}.png", np.full((2, 2), i, np.uint8))
+    train, validation = data.load(tmp_path), data.load(tmp_path, split="validation")
+    assert sorted(train.names + validation.names) == data.load(tmp_path, split="all").names
+    assert len(validation) > 0
+    with pytest.raises(ValueError, match="no test examples"):
+        data.load(tmp_path, split="test")
+
+
+def test_further_images_move_none_between_splits(tmp_path):
+    for i in range(0, 60, 2):
+        _save(tmp_path / f"{i}.png", np.full((2, 2), i, np.uint8))
+    before = {split: set(data.load(tmp_path, split=split).names) for split in ("train", "validation", "test")}
+    assert len(set.union(*before.values())) == sum(map(len, before.values())) == 30
+    for i in range(1, 60, 2):
+        _save(tmp_path / f"{i}.png", np.full((2, 2), i, np.uint8))
+    for split, names in before.items():
+        assert names < set(data.load(tmp_path, split=split).names)
+    other = data.load(tmp_path, DataConfig(seed=1), split="validation")
+    assert set(other.names) != set(data.load(tmp_path, split="validation").names)
+
+
+@given(st.integers(1, 4), st.integers(4, 11), st.integers(4, 11))
+def test_tiles_are_the_crops_of_their_names(tmp_path_factory, size, height, width):
+    folder = tmp_path_factory.mktemp("tiles")
+    pixels = _pixels(1, height, width)
+    _save(folder / "a.png", pixels)
+    examples = data.load(folder, DataConfig(size=size, fit="tiles"), split="all")
+    assert len(examples) == (height // size) * (width // size)
+    for tile, name in zip(examples.values, examples.names):
+        row, column = (int(number) * size for number in name.removeprefix("a.png#").split(","))
+        np.testing.assert_array_equal(tile, pixels[row : row + size, column : column + size])
+
+
+def test_tiles_keep_their_label_and_split(tmp_path):
+    for i in range(30):
+        _save(tmp_path / "ab"[i % 2] / f"{i}.png", _pixels(i, 4, 6))
+    config = DataConfig(size=2, fit="tiles")
+    parts = [data.load(tmp_path, config, split) for split in ("train", "validation", "test")]
+    images = [{name.partition("#")[0] for name in part.names} for part in parts]
+    assert sum(map(len, images)) == 30
+    assert sum(map(len, parts)) == 30 * 6
+    assert all("ab"[label] == name[0] for part in parts for label, name in zip(part.labels, part.names))
+
+
+def test_crop_takes_the_centre_and_stretch_takes_all(tmp_path):
+    pixels = np.zeros((4, 12, 3), np.uint8)
+    pixels[:, 4:8] = 255
+    _save(tmp_path / "a.png", pixels)
+    assert data.load(tmp_path, DataConfig(size=4, fit="crop"), "all").values.min() == 255
+    stretched = data.load(tmp_path, DataConfig(size=4, fit="stretch"), "all").values
+    assert stretched.shape == (1, 4, 4, 3)
+    assert stretched.min() < 30
+
+
+def test_mode_follows_the_images_unless_told(tmp_path):
+    _save(tmp_path / "a.png", _pixels(channels=1))
+    assert data.load(tmp_path, split="all").channels == 1
+    assert data.load(tmp_path, DataConfig(mode="rgb"), "all").channels == 3
+    _save(tmp_path / "b.png", _pixels())
+    assert data.load(tmp_path, split="all").channels == 3
+    assert data.load(tmp_path, DataConfig(mode="gray"), "all").channels == 1
+
+
+def test_palette_and_bilevel_and_opaque_alpha_are_converted(tmp_path):
+    _save(tmp_path / "opaque.png", np.concatenate([_pixels(), np.full((6, 6, 1), 255, np.uint8)], -1))
+    Image.fromarray(np.full((6, 6, 3), 80, np.uint8)).quantize(4).save(tmp_path / "palette.png")
+    Image.fromarray(_pixels(channels=1)).convert("1").save(tmp_path / "two.png")
+    opaque, palette, two = data.load(tmp_path, split="all").values
+    np.testing.assert_array_equal(opaque, _pixels())
+    assert (palette == 80).all()
+    assert set(np.unique(two)) == {0, 255}
+
+
+def test_exif_orientation_is_applied(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn right to view
+    pixels = _pixels(0, 4, 6)
+    _save(tmp_path / "a.png", pixels, exif=exif)
+    np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], np.rot90(pixels, -1))
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
+def test_16_bit_gray_becomes_pairs_and_joins_again(tmp_path, suffix):
+    pixels = np.random.default_rng(0).integers(0, 65536, (5, 7)).astype(np.uint16)
+    _save(tmp_path / f"a.{suffix}", pixels)
+    examples = data.load(tmp_path, split="all")
+    assert examples.uint16
+    np.testing.assert_array_equal(data.join_uint16(examples.values)[0, ..., 0], pixels)
+    scaled = data.load(tmp_path, DataConfig(size=4, fit="stretch"), "all")
+    assert scaled.values.shape == (1, 4, 4, 2)
+
+
+def _deep_png(colour_type: int, channels: int) -> bytes:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows = b"".join(b"\0" + bytes(range(4 * channels * 2)) for _ in range(4))
+    head = struct.pack(">IIBBBBB", 4, 4, 16, colour_type, 0, 0, 0)
+    signature = b"\x89PNG\r\n\x1a\n"
+    return signature + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("colour_type", "channels"), [(2, 3), (4, 2), (6, 4)])
+def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, channels):
+    (tmp_path / "deep.png").write_bytes(_deep_png(colour_type, channels))
+    with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
+        data.load(tmp_path)
+
+
+_VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_from([1, 3])))
+
+
+@given(_VALUES, st.integers(1, 3), st.integers(1, 3))
+def test_a_grid_shows_every_example_where_it_belongs(values, columns, scale):
+    count, height, width, channels = values.shape
+    grid = np.asarray(data.image_grid(values, columns, scale)).reshape(-1)
+    columns = min(columns, count)
+    gap = max(1, scale // 2)
+    grid = grid.reshape(-1, columns * (width * scale + gap) + gap, channels)
+    for i, example in enumerate(values):
+        top, left = (gap + place * (side * scale + gap) for place, side in zip(divmod(i, columns), (height, width)))
+        shown = grid[top : top + height * scale : scale, left : left + width * scale : scale]
+        np.testing.assert_array_equal(shown, example)
+
+
+def test_display_stretches_the_values_there_are():
+    values = np.arange(17).reshape(1, 1, 17, 1)
+    shown = data.for_display(values, num_values=17)
+    assert (shown.min(), shown.max(), shown.shape) == (0, 255, (1, 1, 17))
+
+
+def test_display_covers_pairs_clips_and_sequences():
+    clip = np.arange(2 * 3 * 4 * 5 * 3).reshape(2, 3, 4, 5, 3).astype(np.uint8)
+    strip = data.for_display(clip)
+    assert strip.shape == (2, 4, 15, 3)
+    np.testing.assert_array_equal(strip[1, :, 5:10], clip[1, 1])
+    pairs = data.split_uint16(np.array([[[[0x1234]]]], np.uint16))
+    assert data.for_display(pairs, uint16=True).item() == 0x12
+    assert data.for_display(np.zeros((2, 7, 1), np.uint8)).shape == (2, 1, 7)
+
+
+def test_what_is_saved_is_loaded_again(tmp_path):
+    rgb = np.stack([_pixels(i) for i in range(3)])
+    data.save_images(tmp_path / "rgb", rgb)
+    np.testing.assert_array_equal(data.load(tmp_path / "rgb", split="all").values, rgb)
+    deep = data.split_uint16(np.random.default_rng(0).integers(0, 65536, (3, 4, 5, 1)).astype(np.uint16))
+    data.save_images(tmp_path / "deep", deep, names=["a", "b", "c"], uint16=True)
+    np.testing.assert_array_equal(data.load(tmp_path / "deep", split="all").values, deep)
+    data.save_arrays(tmp_path / "deep.npz", deep, labels=np.arange(3), uint16=True)
+    again = data.load(tmp_path / "deep.npz", split="all")
+    np.testing.assert_array_equal(again.values, deep)
+    assert again.labels.tolist() == [0, 1, 2]
+    data.save_grid(tmp_path / "grid.png", rgb, columns=3)
+    assert Image.open(tmp_path / "grid.png").size == (22, 8)
+    with pytest.raises(FileExistsError):
+        data.save_images(tmp_path / "rgb", rgb)
