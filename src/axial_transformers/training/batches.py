@@ -1,0 +1,86 @@
+"""The batch at given positions of a run."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Int, Int64
+from torch import Tensor
+
+from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.order import Stream, example_indices, uniforms
+
+
+class Examples(Protocol):
+    """What training needs to know of a data set."""
+
+    @property
+    def values(self) -> np.ndarray:
+        """Integers [N, *A, C]."""
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """Integers [N], if the examples have classes."""
+
+    @property
+    def num_values(self) -> int:
+        """Values are below this."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the examples."""
+
+
+def check_fit(model: Any, examples: Examples, config: TrainConfig) -> None:
+    """Raises ValueError, saying why, where the model cannot be trained on the examples with these settings."""
+    wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
+    if not shape[0]:
+        raise ValueError("there is not one training example")
+    if shape[1:] != (*wants.shape, wants.channels):
+        raise ValueError(f"the model takes [*A, C] = {[*wants.shape, wants.channels]}, the data is {[*shape[1:]]}")
+    if examples.num_values > wants.num_values:
+        raise ValueError(f"the model knows {wants.num_values} values, the data has {examples.num_values}")
+    if classes is None:
+        if config.label_dropout:
+            raise ValueError(f"label_dropout is {config.label_dropout}, but the model has no classes")
+    elif labels is None:
+        raise ValueError(f"the model has {classes} classes, but the data has no labels")
+    elif not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(f"the model has {classes} classes, but the data has labels {labels.min()}..{labels.max()}")
+
+
+class Batch(NamedTuple):
+    """Examples, their labels if the model wants them, and the slice of each that carries the loss."""
+
+    values: Int[Tensor, "B *A C"]
+    label: Int64[Tensor, " B"] | None
+    channel: Int64[Tensor, " B"]
+
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on a device; copies to CUDA overlap with what it computes."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+        return Batch(move(self.values), None if self.label is None else move(self.label), move(self.channel))
+
+
+def draw_batch(
+    examples: Examples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
+) -> Batch:
+    """The batch at positions [B], a pure function of its arguments.
+
+    A hidden label is `num_classes`, the model's "unlabelled".
+    """
+    indices = example_indices(config.seed, len(examples.values), positions)
+    values = examples.values[indices]
+    if config.horizontal_flip:
+        flip = uniforms(config.seed, Stream.FLIP, positions) < 0.5
+        values[flip] = np.flip(values[flip], axis=-2)
+    label = None
+    if num_classes is not None:
+        assert examples.labels is not None
+        hidden = uniforms(config.seed, Stream.LABEL, positions) < config.label_dropout
+        label = torch.from_numpy(np.where(hidden, num_classes, examples.labels[indices]))
+    drawn = slices.start + slices.step * (uniforms(config.seed, Stream.SLICE, positions) * len(slices)).astype(np.int64)
+    return Batch(torch.from_numpy(values), label, torch.from_numpy(drawn))

@@ -1,0 +1,92 @@
+"""What a training run is told; everything it does follows from this, the model and the data."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Settings of a training run.
+
+    The defaults are the published setting: Adam at 2e-4 with a linear warm-up, gradients clipped to norm 1, weights
+    averaged with decay 0.99995, batches of 64 (Ho et al. 2019, section 4, and the released code).
+    """
+
+    steps: int = 200_000
+    """Updates of the weights; the cosine schedule ends here."""
+    batch_size: int = 64
+    """Examples in one update, over all processes and accumulated parts."""
+    accumulate: int = 1
+    """Equal parts into which a batch is split, their gradients summed; saves memory. Must divide batch_size."""
+    learning_rate: float = 2e-4
+    """Adam's step size once warm."""
+    warmup_steps: int = 5_000
+    """Updates over which the learning rate rises linearly to its full value."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """The learning rate after the warm-up: constant, or a half cosine that falls to zero at the last step."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Adam's decay rates of the first and the second moment."""
+    clip_norm: float = 1.0
+    """Gradients with a larger global norm are scaled down to it."""
+    ema_decay: float = 0.99995
+    """Decay of the running average of the weights, the ones that are evaluated and exported."""
+    ema_warmup: bool = True
+    """Start with the smaller decay (1 + step) / (10 + step), so that the average forgets the initial weights."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
+    horizontal_flip: bool = False
+    """Mirror half of the examples along their last axis."""
+    label_dropout: float = 0.0
+    """Probability of hiding an example's label, so that a class-conditional model also learns to do without."""
+    seed: int = 0
+    """Decides the order of the examples and everything else that is drawn."""
+    device: str = "auto"
+    """Where to train: cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    log_every: int = 50
+    """Steps between lines of metrics.jsonl."""
+    evaluate_every: int = 1_000
+    """Steps between evaluations of the averaged weights."""
+    sample_every: int = 5_000
+    """Steps between sample grids."""
+    save_every: int = 1_000
+    """Steps between checkpoints; one is written before each evaluation too."""
+    time_limit: float | None = None
+    """Minutes of wall clock, resumes included, after which training ends as if `steps` were reached."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard also; needs the tensorboard extra."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        for name in ("learning_rate", "clip_norm"):
+            if not (value := getattr(self, name)) > 0:
+                raise ValueError(f"{name} must be above 0, not {value}")
+        for name in ("ema_decay", "label_dropout"):
+            if not 0 <= (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be at least 0 and below 1, not {self.betas}")
+        if self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps must be at least 0, not {self.warmup_steps}")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed must be at least 0 and below 2**63, not {self.seed}")
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise ValueError(f"time_limit must be above 0 minutes, not {self.time_limit}")
+
+    def torch_device(self) -> torch.device:
+        """The device to train on.
+
+        Raises:
+            ValueError: `device` names none that this machine has.
+        """
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            return torch.empty(0, device=self.device).device
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device={self.device!r} is not on this machine: {str(error).splitlines()[0]}") from None

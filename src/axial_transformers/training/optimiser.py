@@ -1,0 +1,57 @@
+"""Adam, its learning rate, and the running average of the weights."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from axial_transformers.training.config import TrainConfig
+
+
+def learning_rate(step: int, config: TrainConfig) -> float:
+    """The learning rate of the update from `step` to `step + 1`."""
+    if step < config.warmup_steps:
+        return config.learning_rate * (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.learning_rate
+    progress = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+def ema_decay(step: int, config: TrainConfig) -> float:
+    """The decay of the average at the update from `step` to `step + 1`."""
+    return min(config.ema_decay, (1 + step) / (10 + step)) if config.ema_warmup else config.ema_decay
+
+
+def adam(model: nn.Module, config: TrainConfig) -> Optimizer:
+    """Adam over all of the model's parameters, in one fused kernel where torch has it."""
+    fused = next(model.parameters()).device.type in ("cpu", "cuda")
+    return Adam(model.parameters(), lr=config.learning_rate, betas=config.betas, fused=fused)
+
+
+@torch.no_grad()
+def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
+    """average <- decay * average + (1 - decay) * model, for parameters; buffers are copied."""
+    torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)
+    for old, new in zip(average.buffers(), model.buffers(), strict=True):
+        old.copy_(new)
+
+
+def moments(model: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state as tensors named after the parameters: "head.weight.exp_avg", ..."""
+    return {
+        f"{name}.{kind}": tensor
+        for name, parameter in model.named_parameters()
+        for kind, tensor in optimiser.state[parameter].items()
+    }
+
+
+def set_moments(model: nn.Module, optimiser: Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse of `moments`."""
+    index = {name: i for i, (name, _) in enumerate(model.named_parameters())}
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, _, kind = key.rpartition(".")
+        state.setdefault(index[name], {})[kind] = tensor
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -1,0 +1,308 @@
+"""A run survives interruption, damage and divergence, and repeats bitwise."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from axial_transformers.data.examples import Examples
+from axial_transformers.likelihood import bits_per_dim, random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.training import NonFiniteLoss, TrainConfig, train
+
+CONFIG = TrainConfig(
+    steps=40,
+    batch_size=4,
+    accumulate=2,
+    learning_rate=1e-2,
+    warmup_steps=5,
+    schedule="cosine",
+    ema_decay=0.9,
+    horizontal_flip=True,
+    label_dropout=0.3,
+    device="cpu",
+    log_every=1,
+    save_every=6,
+    evaluate_every=10,
+)
+
+
+def examples(count: int = 15) -> Examples:
+    values = np.random.default_rng(1).integers(0, 3, (count, 3, 2, 2), dtype=np.uint8)
+    return Examples(values, [str(i) for i in range(count)], labels=np.arange(count) % 3, num_values=4)
+
+
+def model() -> AxialTransformer:
+    torch.manual_seed(0)
+    config = AxialTransformerConfig(
+        shape=(3, 2), channels=2, num_values=4, num_classes=3, dim=8, heads=2, encoder_layers=2, outer_layers=2,
+        inner_layers=1, dropout=0.2,
+    )  # fmt: skip
+    return AxialTransformer(config)
+
+
+def score(averaged: AxialTransformer, step: int) -> dict[str, float]:
+    torch.rand(step % 7)  # an evaluation that draws numbers must not change what training draws
+    return {"bits_per_dim": float(bits_per_dim(averaged, torch.from_numpy(examples().values)).mean())}
+
+
+def run(folder: Path, config: TrainConfig = CONFIG, **options):
+    return train(model(), examples(), config, folder, evaluate=score, **options)
+
+
+def weights(folder: Path, step: int = 40) -> list[dict[str, torch.Tensor]]:
+    return [load_file(file) for file in sorted((folder / f"checkpoints/step-{step:08d}").glob("*.safetensors"))]
+
+
+def assert_same(left: list[dict[str, torch.Tensor]], right: list[dict[str, torch.Tensor]]) -> None:
+    assert len(left) == len(right) == 3
+    for one, other in zip(left, right, strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def lines(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def steps_of(folder: Path, figure: str) -> list[float]:
+    return [line["step"] for line in lines(folder) if figure in line]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "whole"
+    result = run(folder)
+    assert (result.ending, result.step) == ("finished", 40)
+    return folder
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """This file as a program: trains until it is stopped."""
+    return subprocess.Popen([sys.executable, __file__, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def wait_for_lines(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while not (folder / "metrics.jsonl").exists() or len((folder / "metrics.jsonl").read_bytes().splitlines()) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_killed_at_random_steps_and_resumed_gives_the_same_weights(uninterrupted, tmp_path):
+    chance = random.Random(7)
+    for low, high in ((1, 10), (11, 22), (23, 34)):
+        process = start(tmp_path / "run")
+        wait_for_lines(tmp_path / "run", chance.randint(low, high))
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert run(tmp_path / "run", resume=True).step == 40
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+    assert steps_of(tmp_path / "run", "nats_per_dim") == list(range(1, 41))
+    exported = (uninterrupted / "model.safetensors").read_bytes()
+    assert (tmp_path / "run/model.safetensors").read_bytes() == exported
+
+
+def test_sigterm_saves_and_ends(uninterrupted, tmp_path):
+    process = start(tmp_path / "run")
+    wait_for_lines(tmp_path / "run", 3)
+    process.terminate()
+    assert process.wait() == 0
+    newest = max((tmp_path / "run/checkpoints").iterdir())
+    assert int(newest.name[-8:]) == lines(tmp_path / "run")[-1]["step"] < 40
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_ctrl_c_ends_after_the_step_at_hand_and_a_second_at_once(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupting(times):
+        def loss(*inputs, **more):
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            return random_slice_loss(*inputs, **more)
+
+        return loss
+
+    whole_batches = dataclasses.replace(CONFIG, accumulate=1)
+    result = run(tmp_path / "once", whole_batches, loss=interrupting(1))
+    assert (result.ending, result.step) == ("interrupted", 1)
+    assert AxialTransformer.from_pretrained(tmp_path / "once").config == model().config
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "twice", whole_batches, loss=interrupting(2))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
+    found = sorted(int(each.name[-8:]) for each in (uninterrupted / "checkpoints").iterdir())
+    evaluated = {line["step"]: line["validation_bits_per_dim"] for line in lines(uninterrupted) if len(line) == 2}
+    best = min(evaluated, key=evaluated.__getitem__)
+    assert sorted(evaluated) == [10, 20, 30, 40]
+    assert found == sorted({best, 36, 40})
+    best_average = load_file(uninterrupted / f"checkpoints/step-{best:08d}/ema.safetensors")
+    exported = load_file(uninterrupted / "model.safetensors")
+    assert all(torch.equal(best_average[name], exported[name]) for name in best_average)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "ema.safetensors", "optimiser.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["cut off", "changed", "missing"])
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, tmp_path, capsys, file, damage):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    path = tmp_path / "run/checkpoints/step-00000040" / file
+    content = path.read_bytes()
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-9] if damage == "cut off" else content[:-9] + b"#" + content[-8:])
+    run(tmp_path / "run", resume=True)
+    assert "step-00000040 is damaged" in capsys.readouterr().err
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_nothing_but_damaged_checkpoints_is_an_error(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    for record in tmp_path.glob("run/checkpoints/*/state.json"):
+        record.write_text("{}")
+    with pytest.raises(OSError, match="no intact checkpoint"):
+        run(tmp_path / "run", resume=True)
+
+
+def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part").mkdir()
+    (tmp_path / "run/.train.12.part.json").touch()
+    run(tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run").rglob("*.part*"))
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(uninterrupted, tmp_path, monkeypatch):
+    def save_file_until_full(tensors, path):
+        if "step-00000018" in str(path):
+            raise SafetensorError("No space left on device")
+        save_file(tensors, path)
+
+    monkeypatch.setattr("axial_transformers.training.state.save_file", save_file_until_full)
+    with pytest.raises(OSError, match="No space left"):
+        run(tmp_path / "run")
+    monkeypatch.undo()
+    assert max((tmp_path / "run/checkpoints").iterdir()).name == "step-00000012"
+    assert not list((tmp_path / "run").rglob("*.part*"))
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_non_finite_step_stops_and_keeps_what_was_last_good(uninterrupted, tmp_path, where):
+    calls = 0
+
+    def loss(*inputs, **more):
+        nonlocal calls
+        calls += 1
+        good = random_slice_loss(*inputs, **more)
+        if calls != 17:  # two calls a step: the ninth
+            return good
+        return good * torch.nan if where == "loss" else (good - good.detach()).abs().sqrt() + good.detach()
+
+    with pytest.raises(NonFiniteLoss, match=r"step 9 .* last good state is in .*step-00000008") as error:
+        run(tmp_path / "run", loss=loss)
+    assert error.value.step == 9
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [({"seed": 1}, "training.seed = 0, not 1"), ({"batch_size": 6}, "training.batch_size = 4, not 6")],
+)
+def test_another_seed_or_batch_size_is_refused_on_resume(uninterrupted, changes, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        run(uninterrupted, dataclasses.replace(CONFIG, **changes), resume=True)
+
+
+def test_other_data_or_another_model_is_refused_on_resume(uninterrupted):
+    with pytest.raises(ValueError, match=r"data.fingerprint"):
+        train(model(), examples(14), CONFIG, uninterrupted, resume=True)
+    other = AxialTransformer(dataclasses.replace(model().config, inner_layers=2))
+    with pytest.raises(ValueError, match=r"model.inner_layers = 1, not 2"):
+        train(other, examples(), CONFIG, uninterrupted, resume=True)
+
+
+def test_a_folder_in_use_is_not_written_over(uninterrupted, tmp_path):
+    with pytest.raises(FileExistsError, match="not empty"):
+        run(uninterrupted)
+    model().save_pretrained(tmp_path / "model")
+    with pytest.raises(FileExistsError, match="no run to resume"):
+        run(tmp_path / "model", resume=True)
+
+
+def test_data_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
+    for change, complaint in (
+        ({"values": np.zeros((15, 2, 2, 2), np.uint8)}, "the data is"),
+        ({"num_values": 5}, "knows 4 values"),
+        ({"labels": None}, "no labels"),
+        ({"labels": np.full(15, 3)}, r"labels 3\.\.3"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            train(model(), dataclasses.replace(examples(), **change), CONFIG, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_bfloat16_and_parts_change_little(tmp_path):
+    """The sum of the parts' gradients is the batch's; bfloat16 rounds."""
+    torch.manual_seed(0)
+    plain = AxialTransformer(dataclasses.replace(model().config, dropout=0.0))
+    finals = []
+    for i, changes in enumerate(({"accumulate": 1}, {"accumulate": 4}, {"precision": "bfloat16"})):
+        config = dataclasses.replace(CONFIG, steps=5, **changes)
+        learner = AxialTransformer(plain.config)
+        learner.load_state_dict(plain.state_dict())
+        train(learner, examples(), config, tmp_path / str(i))
+        finals.append(lines(tmp_path / str(i))[-1]["nats_per_dim"])
+    assert finals[1] == pytest.approx(finals[0], rel=1e-5)
+    assert finals[2] == pytest.approx(finals[0], rel=2e-2)
+
+
+def test_the_time_limit_ends_a_run_evaluated_and_saved(tmp_path):
+    result = run(tmp_path / "run", dataclasses.replace(CONFIG, time_limit=1e-6))
+    assert (result.ending, result.step, result.best_step) == ("time limit", 1, 1)
+
+
+def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_path):
+    seen = []
+
+    def sample(averaged, step):
+        assert not averaged.training
+        seen.append(step)
+
+    config = dataclasses.replace(CONFIG, steps=60, sample_every=25, tensorboard=True)
+    result = run(tmp_path / "run", config, sample=sample, about={"source": "made up"})
+    assert seen == [25, 50]
+    assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
+    assert json.loads((tmp_path / "run/train.json").read_text())["about"] == {"source": "made up"}
+    assert list((tmp_path / "run/tensorboard").iterdir())
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    run(Path(sys.argv[1]), resume=True)
