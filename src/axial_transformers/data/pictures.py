@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,8 +115,8 @@ def save_arrays(
     if path.suffix != ".npz":
         raise ValueError(f"{path} does not end in .npz")
     key = {4: "images", 5: "videos"}.get(values.ndim, "values")
-    arrays = {key: join_uint16(values.astype(np.uint8)) if uint16 else values}
+    arrays: dict[str, Any] = {key: join_uint16(values.astype(np.uint8)) if uint16 else values}
     if labels is not None:
         arrays["labels"] = labels
     with written_whole(path) as aside:
-        np.savez_compressed(aside, allow_pickle=False, **arrays)
+        np.savez_compressed(aside, **arrays)
