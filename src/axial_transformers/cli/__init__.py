@@ -1,0 +1,82 @@
+"""The command `axial`: one file per verb, each imported only when it is asked for."""
+
+import os
+import sys
+import warnings
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+VERBS = {
+    "demo": ("train on handwritten digits and show everything on one page", "axial demo"),
+    "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
+    "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),
+    "sample": ("draw new examples", "axial sample runs/digits --count 64 --output samples.png"),
+    "inspect": ("shape, parameters, operations, memory, dependencies", "axial inspect imagenet64"),
+}
+"""Verb: what it does, and an example. The module `cli.VERB` has `main(argv) -> exit status or None`."""
+
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `axial VERB ...` and returns the exit status.
+
+    What a user can get wrong (ValueError, OSError) is one line on stderr and status 2; AXIAL_TRACEBACK=1 shows where.
+    Ctrl-C is status 130.
+    """
+    verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    if verb in ("-h", "--help"):
+        print(_help())
+        return 0
+    if verb == "--version":
+        from importlib.metadata import version
+
+        print(version("axial-transformers"))
+        return 0
+    if verb not in VERBS:
+        return _fail("axial", f"no verb {verb!r}{did_you_mean(verb, VERBS)}")
+    warnings.showwarning = _show_warning
+    try:
+        return import_module(f"{__name__}.{verb.replace('-', '_')}").main(rest) or 0
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, OSError) as error:
+        if os.environ.get("AXIAL_TRACEBACK"):
+            raise
+        return _fail(f"axial {verb}", _one_line(error))
+
+
+def did_you_mean(word: str, known: Collection[str]) -> str:
+    """The end of an error message about an unknown word: the nearest known one, and all there are."""
+    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return (f": perhaps you meant {near[0]}" if near else "") + f" (there are: {', '.join(known)})"
+
+
+def _help() -> str:
+    lines = ["usage: axial VERB ...", "", "Axial Transformers: exact likelihood, sampling, compression.", ""]
+    for verb, (summary, example) in VERBS.items():
+        lines += [f"  {verb:<16}{summary}", f"{'':18}{_dim(example)}"]
+    return "\n".join([*lines, "", "axial VERB --help says more. AXIAL_TRACEBACK=1 shows where an error came from."])
+
+
+def _dim(text: str) -> str:
+    return f"\033[2m{text}\033[0m" if sys.stdout.isatty() else text
+
+
+def _fail(who: str, message: str) -> int:
+    print(f"{who}: {message}", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _one_line(error: ValueError | OSError) -> str:
+    """The message of an error on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        name = f"{error.filename}: " if error.filename is not None else ""
+        return f"{name}{error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)

@@ -1,0 +1,17 @@
+"""What the verbs say while they work: on stderr, so that stdout stays clean."""
+
+from collections.abc import Callable, Iterable
+
+from rich.console import Console
+from rich.progress import track
+
+ERRORS = Console(stderr=True)
+
+
+def progress(description: str) -> Callable[[Iterable[int]], Iterable[int]]:
+    """A wrapper for loops, which shows a bar with the time left on a terminal and nothing elsewhere."""
+
+    def wrap(steps: Iterable[int]) -> Iterable[int]:
+        return track(steps, description, console=ERRORS, transient=True, disable=not ERRORS.is_terminal)
+
+    return wrap

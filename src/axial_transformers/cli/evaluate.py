@@ -1,0 +1,87 @@
+"""axial evaluate: exact bits/dim."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from axial_transformers.cli.console import progress
+from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli.runs import Weights, open_model
+from axial_transformers.data import Split, imagenet_version
+from axial_transformers.evaluation import evaluate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Exact bits/dim over every example of a data set.
+
+    axial evaluate runs/digits
+    axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
+    """
+
+    model: Positional[str]
+    """Folder of a run or an exported model, or a hub id."""
+    source: Positional[str | None] = None
+    """Folder, .npz or .npy file, or digits. None: the data that the run was trained on."""
+    split: Split | None = None
+    """Which part of the data. None: all of a source that is given; of the run's own data the test part, or the
+    validation part where there is no test part."""
+    weights: Weights = "ema"
+    """The running average of the weights, or the raw ones of the newest checkpoint."""
+    labels: bool = False
+    """Tell a class-conditional model the labels."""
+    batch_size: int = 64
+    """Examples at a time; the result does not depend on it."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the matrix products."""
+    device: str = "auto"
+    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the verb."""
+    options = parse(Evaluate, argv, "evaluate")
+    trained = open_model(options.model, options.weights, options.device)
+    examples, described = trained.examples(options.source, options.split)
+    if options.labels and examples.labels is None:
+        raise ValueError(f"{described} has no labels")
+    result = evaluate(
+        trained.model,
+        torch.from_numpy(examples.values),
+        torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
+        batch_size=options.batch_size,
+        autocast=torch.bfloat16 if options.precision == "bfloat16" else None,
+        progress=progress("bits/dim"),
+    )
+    figures = {
+        **result.to_json(),
+        "data": described,
+        "fingerprint": examples.fingerprint,
+        "weights": trained.weights,
+        "labels": options.labels,
+        "precision": options.precision,
+    }
+    if version := imagenet_version(len(examples)):
+        figures["version"] = version
+    if options.json:
+        print(json.dumps(figures))
+        return
+    table = Table(show_header=False, box=None)
+    table.add_row(
+        "bits/dim", f"[bold]{result.bits_per_dim:.4f}[/bold] ± {result.standard_error:.4f} (standard error over images)"
+    )
+    table.add_row("images", f"{result.images:,}, every one counted")
+    table.add_row("data", described)
+    table.add_row("fingerprint", str(examples.fingerprint))
+    table.add_row("weights", trained.weights)
+    table.add_row("labels", "given" if options.labels else "not given")
+    if version:
+        table.add_row("version", version)
+    Console().print(table)

@@ -1,0 +1,78 @@
+"""What a model costs: parameters, operations, memory of the decoding caches. Counted from the configuration alone.
+
+Operations are multiplications and additions of matrix products, for one example, as torch's flop counter sees them with
+the MATH attention kernel, which computes masked scores too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """Layers of one kind: how many over an axis, seeing how much of it, at how many sites of a slice."""
+
+    layers: int
+    length: int
+    masked: bool
+
+
+def parameters(config: AxialTransformerConfig) -> dict[str, int]:
+    """Number of parameters of each part of the model."""
+    with torch.device("meta"):
+        model = AxialTransformer(config)
+    return {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+
+
+def forward_operations(config: AxialTransformerConfig) -> int:
+    """Operations of one forward pass: the logits of every slice."""
+    return _operations(config, cached=False)
+
+
+def decode_operations(config: AxialTransformerConfig) -> int:
+    """Operations of decoding one example with caches: masked layers look only at what is there."""
+    return _operations(config, cached=True)
+
+
+def cache_numbers(config: AxialTransformerConfig) -> int:
+    """Numbers held at once by the decoding caches of one example: keys and values, or the LSTM's state."""
+    shape, dim = config.placement.shape, config.dim
+    outer = sum(
+        layers // (len(shape) - level) * prod(shape[level:])
+        for level, layers in enumerate(config.layers_of_outer_decoders)
+    )
+    inner = config.inner_layers * shape[-1] if config.inner == "attention" else 1
+    return 2 * dim * (outer + inner)
+
+
+def _operations(config: AxialTransformerConfig, cached: bool) -> int:
+    layout, dim = config.placement, config.dim
+    shape, slices = layout.shape, layout.channels - config.known_channels
+    a_site = 2 * dim * config.num_values
+    if config.encoder_layers:
+        planes = layout.channels if config.channel_planes == "one_hot" else 1
+        a_site += 2 * 3 ** len(shape) * (layout.channels + planes) * dim
+    total = float(a_site)
+    for stack in _stacks(config):
+        # Of L cached steps, the i-th looks at i + 1 places: on average at (L + 1) / 2.
+        seen = (stack.length + 1) / 2 if stack.masked and cached else stack.length
+        total += stack.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * seen * dim)
+    if config.inner == "lstm":
+        total += 16 * dim**2
+    return round(total * prod(shape) * slices)
+
+
+def _stacks(config: AxialTransformerConfig) -> Iterator[_Stack]:
+    shape = config.placement.shape
+    for length in shape:
+        yield _Stack(config.encoder_layers // len(shape), length, masked=False)
+    for level, layers in enumerate(config.layers_of_outer_decoders):
+        for axis in range(level, len(shape)):
+            yield _Stack(layers // (len(shape) - level), shape[axis], masked=axis == level)
+    if config.inner == "attention":
+        yield _Stack(config.inner_layers, shape[-1], masked=True)

@@ -1,0 +1,34 @@
+"""Whole configurations, each a Python function that states the number it reaches."""
+
+from collections.abc import Callable
+
+from axial_transformers.recipes.bair import bair
+from axial_transformers.recipes.custom import custom
+from axial_transformers.recipes.digits import digits
+from axial_transformers.recipes.fashion_mnist import fashion_mnist, fashion_mnist_gpu
+from axial_transformers.recipes.imagenet import (
+    imagenet32,
+    imagenet32_released,
+    imagenet64,
+    imagenet64_released,
+)
+from axial_transformers.recipes.photos import photos32
+from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
+
+NAMED: dict[str, Callable[[], Recipe]] = {
+    recipe.__name__: recipe
+    for recipe in (
+        digits,
+        fashion_mnist,
+        fashion_mnist_gpu,
+        photos32,
+        imagenet32,
+        imagenet32_released,
+        imagenet64,
+        imagenet64_released,
+        bair,
+    )
+}
+"""The recipes that a command line can name; `custom` is for any other data."""
+
+__all__ = ["NAMED", "NOT_YET_MEASURED", "Recipe", "custom", *NAMED]

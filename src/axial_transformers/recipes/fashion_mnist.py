@@ -1,0 +1,47 @@
+"""Fashion-MNIST (Xiao et al. 2017): 28x28 gray images of ten kinds of clothing."""
+
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
+from axial_transformers.training import TrainConfig
+
+
+def fashion_mnist() -> Recipe:
+    """The variant for two CPU cores and an hour, in bfloat16."""
+    return Recipe(
+        title="Fashion-MNIST, 28x28, an hour on two CPU cores",
+        reaches=NOT_YET_MEASURED,
+        model=AxialTransformerConfig(
+            shape=(28, 28), dim=96, heads=4, mlp_ratio=4.0, outer_layers=4, inner_layers=3, dropout=0.0
+        ),
+        training=TrainConfig(
+            steps=12_000,
+            batch_size=16,
+            learning_rate=1e-3,
+            warmup_steps=200,
+            schedule="cosine",
+            ema_decay=0.999,
+            precision="bfloat16",
+            horizontal_flip=False,
+            time_limit=58,
+            evaluate_every=1_000,
+            sample_every=3_000,
+        ),
+    )
+
+
+def fashion_mnist_gpu() -> Recipe:
+    """A wider model, for a GPU."""
+    return Recipe(
+        title="Fashion-MNIST, 28x28, on a GPU",
+        reaches=NOT_YET_MEASURED,
+        model=AxialTransformerConfig(shape=(28, 28), dim=256, heads=8, outer_layers=8, inner_layers=4, dropout=0.1),
+        training=TrainConfig(
+            steps=60_000,
+            batch_size=128,
+            learning_rate=5e-4,
+            warmup_steps=1_000,
+            schedule="cosine",
+            ema_decay=0.9995,
+            precision="bfloat16",
+        ),
+    )
