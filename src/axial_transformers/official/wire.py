@@ -33,15 +33,17 @@ class Cursor:
         """The next unsigned integer of at most 64 bits, seven bits a byte, lowest first.
 
         Raises:
-            BundleError: it has no end, or more than 64 bits.
+            BundleError: it is not encoded in the shortest way, or needs more than ten bytes.
         """
         value = 0
         for shift in range(0, 70, 7):
             (octet,) = self.take(1)
             value |= (octet & 0x7F) << shift
+            if octet == 0 and shift:
+                break
             if octet < 0x80:
                 return value
-        raise BundleError(f"{self.where} has an integer of more than ten bytes at byte {self.position}")
+        raise BundleError(f"{self.where} has a malformed integer before byte {self.position}")
 
 
 def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[bytes]]]:

@@ -1,0 +1,210 @@
+"""The reader of TensorFlow V2 checkpoints: what is written is read, what is damaged or unknown is refused by name."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from axial_transformers.official import crc32c as checksums
+from axial_transformers.official.bundle import TensorBundle, find_prefix
+from axial_transformers.official.wire import BundleError
+from tensor_bundle_writer import entry, header, nested, number, write_bundle, write_index
+
+VALUES: dict[str, np.ndarray] = {
+    "a/b": np.arange(15, dtype=np.float32).reshape(3, 5),
+    "a/c": np.array(2.5, dtype=np.float64),
+    "b": np.arange(4, dtype=np.int64),
+    "empty": np.zeros((0, 3), dtype=np.float16),
+    "global_step": np.array(7, dtype=np.int32),
+}
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    prefix = tmp_path / "model.ckpt"
+    write_bundle(prefix, VALUES.items())
+    return prefix
+
+
+def index_of(prefix: Path) -> Path:
+    return prefix.with_name("model.ckpt.index")
+
+
+def data_of(prefix: Path) -> Path:
+    return prefix.with_name("model.ckpt.data-00000-of-00001")
+
+
+@pytest.mark.parametrize(
+    ("message", "checksum"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+    ],
+)
+def test_crc32c_gives_the_published_values(message: bytes, checksum: int) -> None:
+    assert checksums.crc32c(message) == checksum  # RFC 3720, B.4
+
+
+def test_crc32c_of_any_length_is_the_bitwise_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksums, "_BLOCK", 16)
+    for length in [*range(0, 150), 1001]:
+        message = random.Random(length).randbytes(length)
+        assert checksums.crc32c(message) == bitwise_crc32c(message), length
+
+
+def bitwise_crc32c(message: bytes) -> int:
+    register = 0xFFFFFFFF
+    for octet in message:
+        register ^= octet
+        for _ in range(8):
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+    return register ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_is_written_is_read(tmp_path: Path, shards: int) -> None:
+    many = {**VALUES, **{f"z{i:03d}": np.full((i,), i, np.float32) for i in range(200)}}
+    write_bundle(tmp_path / "model.ckpt", many.items(), shards)
+    bundle = TensorBundle(tmp_path / "model.ckpt")
+    assert list(bundle.entries) == list(many)
+    for name, values in many.items():
+        found = bundle.read(name, verify=True)
+        assert found.dtype == values.dtype
+        np.testing.assert_array_equal(found, values)
+
+
+def test_every_flipped_byte_of_an_index_is_an_error(prefix: Path) -> None:
+    good = index_of(prefix).read_bytes()
+    for position in range(len(good)):
+        for flip in (0x01, 0x80):
+            bad = bytearray(good)
+            bad[position] ^= flip
+            index_of(prefix).write_bytes(bad)
+            with pytest.raises(BundleError, match=r"model\.ckpt\.index"):
+                TensorBundle(prefix)
+
+
+def test_every_cut_of_an_index_is_an_error(prefix: Path) -> None:
+    good = index_of(prefix).read_bytes()
+    for length in range(len(good)):
+        index_of(prefix).write_bytes(good[:length])
+        with pytest.raises(BundleError, match=r"model\.ckpt\.index"):
+            TensorBundle(prefix)
+
+
+def test_every_flipped_byte_of_the_data_is_found_by_verifying(prefix: Path) -> None:
+    good = data_of(prefix).read_bytes()
+    owners = [name for name, values in VALUES.items() for _ in range(values.nbytes)]
+    for position, owner in enumerate(owners):
+        bad = bytearray(good)
+        bad[position] ^= 0x10
+        data_of(prefix).write_bytes(bad)
+        bundle = TensorBundle(prefix)
+        bundle.read(owner)
+        with pytest.raises(BundleError, match=f"'{owner}'"):
+            bundle.read(owner, verify=True)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "model.ckpt", VALUES.items(), shards=2)
+    (tmp_path / "model.ckpt.data-00001-of-00002").unlink()
+    with pytest.raises(FileNotFoundError, match="data-00001-of-00002"):
+        TensorBundle(tmp_path / "model.ckpt")
+
+
+def test_a_shard_cut_short_names_the_variable_that_suffers(prefix: Path) -> None:
+    data_of(prefix).write_bytes(data_of(prefix).read_bytes()[:-1])
+    with pytest.raises(BundleError, match="'global_step' reaches beyond the end of data shard 0"):
+        TensorBundle(prefix)
+
+
+GOOD = entry(1, (15,), 0, 60, 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({b"": header(1), b"v": GOOD + nested(7, b"")}, "'v' is partitioned"),
+        ({b"": header(1), b"v": entry(7, (15,), 0, 60, 0)}, "'v' has the data type 7"),
+        ({b"": header(1), b"v": entry(1, (14,), 0, 60, 0)}, "'v' has 60 bytes, but its shape"),
+        ({b"": header(1), b"v": entry(1, (1 << 62, 4), 0, 60, 0)}, "'v' has 60 bytes, but its shape"),
+        ({b"": header(1), b"v": entry(1, (1 << 40,), 0, 4 << 40, 0)}, "'v' reaches beyond"),
+        ({b"": header(1), b"v": entry(1, (15,), 1 << 63, 60, 0)}, "'v' reaches beyond"),
+        ({b"": header(1), b"v": entry(1, (15,), 0, 60, 0, shard=1)}, "'v' lies in shard 1 of 1"),
+        ({b"": header(1), b"v": entry(1, (1,) * 9, 0, 4, 0)}, "'v' has 9 axes"),
+        ({b"": header(1), b"v": b"\x08"}, "'v' ends early"),
+        ({b"": header(1), b"v": b"\x0b"}, "'v' has a field of the unknown wire type 3"),
+        ({b"": header(1), b"v": b"\x08" + b"\xff" * 11}, "'v' has a malformed integer"),
+        ({b"": header(1, endianness=1)}, "big-endian"),
+        ({b"": header(0)}, "0 data shards"),
+        ({b"": header(1 << 40)}, "1099511627776 data shards"),
+        ({b"v": GOOD}, "no header"),
+        ({b"v": GOOD, b"": header(1)}, "out of order"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(prefix: Path, table: dict[bytes, bytes], message: str) -> None:
+    write_index(prefix, table)
+    with pytest.raises(BundleError, match=message):
+        TensorBundle(prefix)
+
+
+def test_compressed_blocks_are_refused(prefix: Path) -> None:
+    write_index(prefix, {b"": header(1)}, compression=1)
+    with pytest.raises(BundleError, match=r"is compressed \(type 1\)"):
+        TensorBundle(prefix)
+
+
+def test_an_endless_index_is_not_read(prefix: Path) -> None:
+    with index_of(prefix).open("r+b") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BundleError, match="larger than"):
+        TensorBundle(prefix)
+
+
+def test_whatever_a_correctly_signed_index_says_nothing_but_its_own_errors_come_of_it(prefix: Path) -> None:
+    generator = random.Random(0)
+    good = {b"": header(1), b"v": entry(1, (3, 5), 0, 60, 0), b"w": entry(9, (2,), 8, 16, 1) + number(9, 1)}
+    read = refused = 0
+    for _ in range(1000):
+        table = dict(good)
+        key = generator.choice(list(table))
+        bad = bytearray(table[key])
+        for _ in range(generator.randint(1, 3)):
+            bad[generator.randrange(len(bad))] = generator.randrange(256)
+        table[key] = bytes(bad)
+        write_index(prefix, table)
+        try:
+            bundle = TensorBundle(prefix)
+            for name, what in bundle.entries.items():
+                assert bundle.read(name).nbytes == what.size <= 256
+            read += 1
+        except (BundleError, FileNotFoundError):
+            refused += 1
+    assert read > 100
+    assert refused > 100
+
+
+def test_the_checkpoint_file_names_the_newest_one(tmp_path: Path) -> None:
+    for name in ("model.ckpt", "model.ckpt-9"):
+        write_bundle(tmp_path / name, VALUES.items())
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\nall_model_checkpoint_paths: "x"\n')
+    assert find_prefix(tmp_path) == tmp_path / "model.ckpt-9"
+
+
+@pytest.mark.parametrize("text", ['model_checkpoint_path: "/cns/of/another/machine/model.ckpt-1"\n', "", "\0\xff"])
+def test_a_checkpoint_file_that_names_an_absent_path_falls_back_to_model_ckpt(prefix: Path, text: str) -> None:
+    prefix.with_name("checkpoint").write_text(text)
+    assert find_prefix(prefix.parent) == prefix
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: None, lambda path: path.write_text("")])
+def test_a_folder_without_checkpoint_is_said_to_be_one(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match="absent holds no TensorFlow V2 checkpoint"):
+        find_prefix(tmp_path / "absent")
