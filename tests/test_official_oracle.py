@@ -3,7 +3,7 @@
 Case c travels with the tests; a and e are larger, and skipped where they are not beside the repository.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.official import import_official
 from axial_transformers.official.variables import variables
 from axial_transformers.ops.shift import shift
+from axial_transformers.recipes import NAMED
 from axial_transformers.sampling import sample
 from tensor_bundle_writer import write_bundle
 
@@ -68,11 +69,9 @@ def test_logits_agree(folder: Path, suffix: str) -> None:
         assert_within(model(case["x"], cond=conditioning(folder, suffix)), case[f"logits{suffix}"], 2e-5)
 
 
-@EVERY_CASE
+@pytest.mark.parametrize(("folder", "suffix"), [case for case in CASES if case.id != "a_cond"])  # not stored for that
 def test_bits_per_dim_agree(folder: Path, suffix: str) -> None:
     model, case = imported(folder, suffix), stored(folder)
-    if f"bits_per_dim{suffix}" not in case:
-        pytest.skip("case a stores them without conditioning only")
     found = bits_per_dim(model, case["x"], cond=conditioning(folder, suffix))
     assert_within(found, case[f"bits_per_dim{suffix}"], 1e-6)
 
@@ -140,20 +139,34 @@ def test_gradients_agree() -> None:
         assert_within(found[name], values, 1e-5 * largest)
 
 
+def published(name: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and type of every variable of a published checkpoint."""
+    for line in (ORACLE / f"published_{name}_variables.txt").read_text().splitlines():
+        variable, axes, dtype = line.replace(", ", ",").split()
+        yield variable, tuple(int(axis) for axis in axes.strip("[]").split(",") if axis), dtype
+
+
 @beside
 @pytest.mark.parametrize(("name", "size"), [("imagenet32", 32), ("imagenet64", 64)])
 def test_the_published_variables_are_all_used_at_a_reduced_width(tmp_path: Path, name: str, size: int) -> None:
-    published = []
-    for line in (ORACLE / f"published_{name}_variables.txt").read_text().splitlines():
-        variable, axes, dtype = line.replace(", ", ",").split()
-        shape = tuple(int(axis) for axis in axes.strip("[]").split(",") if axis)
-        published.append((variable, tuple(16 if axis in (1536, 2048) else axis for axis in shape), dtype))
     generator = np.random.default_rng(0)
-    write_bundle(
-        tmp_path / "model.ckpt",
-        ((variable, generator.normal(0, 0.1, shape).astype(dtype)) for variable, shape, dtype in published),
+    reduced = (
+        (variable, generator.normal(0, 0.1, [16 if size > 256 else size for size in shape]).astype(dtype))
+        for variable, shape, dtype in published(name)
     )
+    write_bundle(tmp_path / "model.ckpt", reduced)
     config = import_official(tmp_path, verify=True).config
     assert (config.shape, config.channels, config.num_values) == ((size, size), 3, 256)
     assert (config.encoder_layers, config.outer_layers, config.inner_layers) == (8, 8, 8)
     assert (config.heads, config.mlp_ratio, config.layout) == (16, 1.0, "channels")
+
+
+@beside
+@pytest.mark.parametrize("name", ["imagenet32", "imagenet64"])
+def test_the_released_recipes_have_the_published_variables(name: str) -> None:
+    config = NAMED[f"{name}_released"]().model
+    with torch.device("meta"):
+        tensors = AxialTransformer(config).state_dict()
+    shapes = {name: tuple(view.shape) for name, view in variables(tensors, config, "ar_decoder/transformer2d/").items()}
+    averages = {f"{name}/ExponentialMovingAverage": shape for name, shape in shapes.items()}
+    assert {name: shape for name, shape, _ in published(name)} == {**shapes, **averages, "global_step": ()}

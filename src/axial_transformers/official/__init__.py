@@ -24,9 +24,10 @@ from axial_transformers.official.variables import (
 )
 from axial_transformers.official.wire import BundleError
 
-__all__ = ["BundleError", "VariablesError", "import_official", "import_official_to"]
+__all__ = ["PUBLISHED_HEADS", "BundleError", "VariablesError", "import_official", "import_official_to"]
 
 PUBLISHED_HEADS = 16
+"""Of both published models; a checkpoint does not record its number of heads."""
 
 
 def import_official(

@@ -1,0 +1,57 @@
+"""axial import-official: the authors' TensorFlow checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.official import PUBLISHED_HEADS, import_official_to
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOfficial:
+    """Turn a TensorFlow checkpoint of the authors' code into a model folder. TensorFlow is not needed.
+
+    axial import-official logdir -o models/imagenet32
+    axial import-official logdir -o models/imagenet32_raw --raw --verify
+    """
+
+    checkpoint: Positional[Path]
+    """Folder of model.ckpt.index and model.ckpt.data-..., with or without its `checkpoint` file."""
+    output: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
+    """The model folder, a new one."""
+    raw: bool = False
+    """Take the weights as trained last, instead of their exponential moving average."""
+    heads: int = PUBLISHED_HEADS
+    """Attention heads, which a checkpoint does not record; the published models have 16."""
+    channels: int | None = None
+    """Channels that are stacked as rows, of a model that does so; a checkpoint does not record that either."""
+    verify: bool = False
+    """Compare every tensor's checksum too; the index is always checked."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the verb."""
+    options = parse(ImportOfficial, argv, "import-official")
+    with ERRORS.status(f"reading {options.checkpoint}"):
+        model = import_official_to(
+            options.checkpoint,
+            options.output,
+            raw=options.raw,
+            heads=options.heads,
+            channels=options.channels,
+            verify=options.verify,
+        )
+    config = model.config
+    size = sum(parameter.numel() for parameter in model.parameters())
+    ERRORS.print(
+        f"{'raw' if options.raw else 'EMA'} weights, {size:,} parameters; data {[*config.shape, config.channels]}; "
+        f"layers {config.encoder_layers} + {config.outer_layers} + {config.inner_layers}; width {config.dim}; "
+        f"{config.heads} heads (not recorded in a checkpoint: --heads)",
+        highlight=False,
+    )
+    print(options.output)
