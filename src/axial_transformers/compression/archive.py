@@ -1,0 +1,168 @@
+"""Images to an archive and back."""
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from typing import BinaryIO
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from axial_transformers.compression import container
+from axial_transformers.compression.chunk import Chunk
+from axial_transformers.compression.codec import decode_chunk, encode_chunk, symbols
+from axial_transformers.compression.container import Header
+from axial_transformers.compression.errors import DamagedError, WrongModelError
+from axial_transformers.compression.exact import Given, in_float64, in_micro_batches
+from axial_transformers.compression.fingerprint import fingerprint
+from axial_transformers.compression.frequencies import PRECISION
+from axial_transformers.models import AxialTransformer
+
+LEAST_IMAGES = 64
+"""Images of a chunk, at least, where there are so many: streams of fewer cost more than the model loses."""
+
+Progress = Callable[[Sequence[int]], Iterable[int]]
+"""Passes the numbers of chunks through, showing how far they are; `iter` shows nothing."""
+
+
+def compress(
+    model: AxialTransformer,
+    images: Int[Tensor, "n *a c"],
+    label: Int[Tensor, " n"] | None = None,
+    cond: Float[Tensor, "n *a d"] | None = None,
+    *,
+    verify: bool = True,
+    chunk_images: int = 128,
+    micro_batch: int = 16,
+    metadata: bytes = b"",
+    files: Sequence[bytes] = (),
+    progress: Progress = iter,
+) -> bytes:
+    """The archive of images [N, *A, C], any integer dtype: about as many bits as -log2 p(images) under the model.
+
+    Runs in float64 whatever the model's dtype, on its device; the model itself is left alone. Images that the plain
+    codec makes smaller are stored by it.
+
+    Args:
+        label: int64 [N], for models with num_classes. Not stored: `decompress` must be given it again.
+        cond: [N, *A, D], likewise.
+        verify: whether to decode the archive and compare before it is returned.
+        chunk_images: 64..128; chunks hold so many images or up to twice as many, and are decoded in step. Larger ones
+            cost less space but more memory: 16 D bytes a site and masked layer.
+        micro_batch: images that the network sees at once; makes no difference to the archive.
+        metadata: up to 16 MiB that the header carries along.
+        files: contents that are carried along behind the images, a chunk each.
+        progress: shows how far encoding, then verification, is.
+
+    Raises:
+        ValueError: images, label or cond that are not the model's, or a model that cannot compress.
+        DamagedError: verification failed: two ways to compute the model differ by more than `frequencies.GUARD`.
+    """
+    _check_model(model)
+    if not LEAST_IMAGES <= chunk_images <= container.MOST_IMAGES // 2:
+        raise ValueError(f"chunk_images must be in {LEAST_IMAGES}..{container.MOST_IMAGES // 2}, not {chunk_images}")
+    images, given, exact = model.check(images), Given(label, cond), in_float64(model)
+    ranges = _even_ranges(len(images), chunk_images)
+    entries, contents = [], []
+    for i in progress(range(len(ranges))):
+        some = images[ranges[i]]
+        chunk = encode_chunk(exact, some, given.of(ranges[i], images.device), micro_batch)
+        contents.append(chunk.pack())
+        entries.append(container.entry(len(some), symbols(exact, len(some), chunk), contents[-1]))
+    header = Header(
+        fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
+        num_values=model.config.num_values, precision=PRECISION, conditions=given.kinds, metadata=metadata,
+        chunks=(*entries, *(container.entry(0, 0, file) for file in files)),
+    )  # fmt: skip
+    archive = container.write(header, [*contents, *files])
+    if verify:
+        again = decompress(model, archive, label, cond, micro_batch=chunk_images, progress=progress)
+        if not torch.equal(again, images.to("cpu", torch.uint8)):
+            raise DamagedError("the archive does not decode to the images it was made of: do not use this model")
+    return archive
+
+
+def decompress(
+    model: AxialTransformer,
+    archive: bytes | BinaryIO,
+    label: Int[Tensor, " n"] | None = None,
+    cond: Float[Tensor, "n *a d"] | None = None,
+    *,
+    chunks: Iterable[int] | None = None,
+    micro_batch: int = container.MOST_IMAGES,
+    progress: Progress = iter,
+) -> UInt8[Tensor, "n *a c"]:
+    """The images of an archive, bit for bit: uint8 [N, *A, C] on the CPU.
+
+    Args:
+        label, cond: what `compress` was given, of all images of the archive.
+        chunks: numbers of the chunks to read, if not all; nothing else of the archive is looked at.
+        micro_batch: images that the network sees at once.
+
+    Raises:
+        WrongModelError: it was written with another model.
+        OtherVersionError, TruncatedError, DamagedError: see `errors`; the line names the chunk.
+        ValueError: label or cond missing or too many, or no such chunk.
+    """
+    _check_model(model)
+    file = io.BytesIO(archive) if isinstance(archive, bytes) else archive
+    header, given = read_header(model, file), Given(label, cond)
+    _check_given(header, given)
+    chosen = list(range(len(header.chunks)) if chunks is None else chunks)
+    if any(not 0 <= i < len(header.chunks) for i in chosen):
+        raise ValueError(f"chunks must be in 0..{len(header.chunks) - 1}, not {chosen}")
+    wanted = [i for i in chosen if header.chunks[i].images]
+    contents = {i: container.read_chunk(file, header, i) for i in wanted}
+    exact = in_micro_batches(in_float64(model), micro_batch)
+    images = [torch.zeros(0, *header.shape, header.channels, dtype=torch.uint8)]
+    for i in progress(wanted):
+        first = sum(entry.images for entry in header.chunks[:i])
+        entry = header.chunks[i]
+        try:
+            chunk = Chunk.unpack(contents[i])
+            if symbols(exact, entry.images, chunk) != entry.symbols:
+                raise DamagedError("its parts do not make up the symbols that the index states")
+            some = given.of(slice(first, first + entry.images), torch.device("cpu"))
+            images.append(decode_chunk(exact, entry.images, chunk, some))
+        except DamagedError as error:
+            raise DamagedError(f"chunk {i} of {len(header.chunks)}: {error}") from error
+    return torch.cat(images)
+
+
+def read_header(model: AxialTransformer, file: BinaryIO) -> Header:
+    """The header of an archive that was written with this model.
+
+    Raises:
+        WrongModelError, OtherVersionError, TruncatedError, DamagedError: see `errors`.
+    """
+    header, config = container.read_header(file), model.config
+    if header.fingerprint != fingerprint(model):
+        raise WrongModelError(
+            f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
+            f" {fingerprint(model).hex()[:16]}: give the model folder it was written with"
+        )
+    found = (header.shape, header.channels, header.num_values, header.precision)
+    if found != (config.shape, config.channels, config.num_values, PRECISION):
+        raise DamagedError(f"the header states shape, channels, values and precision {found}: not those of its model")
+    return header
+
+
+def _check_model(model: AxialTransformer) -> None:
+    if model.config.num_values > 256:
+        raise ValueError(f"archives hold values of 8 bits; this model has {model.config.num_values} values")
+    if model.config.known_channels:
+        raise ValueError("the model conditions on known channels, which an archive does not hold")
+
+
+def _check_given(header: Header, given: Given) -> None:
+    for bit, (name, value) in enumerate(given._asdict().items()):
+        stored = bool(header.conditions >> bit & 1)
+        if stored != (value is not None) or (value is not None and len(value) != header.images):
+            was = f"with {name} of its {header.images} images" if stored else f"without {name}"
+            raise ValueError(f"the archive was written {was}: give the same again")
+
+
+def _even_ranges(count: int, size: int) -> list[slice]:
+    """0..count cut evenly into as many parts of at least `size` as there can be; into one if there is less."""
+    parts = max(1, count // size) if count else 0
+    return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]

@@ -1,0 +1,113 @@
+"""The images of one chunk to its bytes and back: encoded by one parallel pass, decoded by the one loop that decodes.
+
+images -> logits in float64 -> an interval of integers for each value -> one stream, in the order of decoding
+                               values whose interval is doubtful      -> side list
+images that the model codes badly                                     -> plain codec
+"""
+
+import zlib
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+
+from axial_transformers.compression import coder, plain
+from axial_transformers.compression.chunk import Chunk
+from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.exact import Given
+from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
+from axial_transformers.decoding import decode
+from axial_transformers.models import AxialTransformer
+
+
+def encode_chunk(exact: AxialTransformer, images: Int[Tensor, "n *a c"], given: Given, micro_batch: int) -> Chunk:
+    """The chunk of images [N, *A, C] under a model in float64, which sees `micro_batch` of them at once."""
+    rows = [slice(first, first + micro_batch) for first in range(0, len(images), micro_batch)]
+    device = _device(exact)
+    parts = [_intervals(exact, images[some].to(device), given.of(some, device)) for some in rows]
+    values, lower, frequency, doubtful = (torch.cat(part) for part in zip(*parts))  # [N, sites] each
+
+    bits = (PRECISION - frequency.double().log2()).sum(1)
+    pixels = images.to("cpu", torch.uint8).numpy()
+    files = _better_plain(pixels, (bits / 8).tolist())
+    modelled = [i for i in range(len(images)) if i not in files]
+
+    values, lower, frequency, doubtful = (part[modelled].T.flatten() for part in (values, lower, frequency, doubtful))
+    places = doubtful.nonzero().flatten()
+    recorded = dict(zip(places.tolist(), values[places].tolist()))
+    return Chunk(_checksum(pixels), files, recorded, coder.encode(lower[~doubtful], frequency[~doubtful]))
+
+
+@torch.no_grad()
+def _intervals(exact: AxialTransformer, x: Tensor, given: Given) -> list[Tensor]:
+    """Values, and what the coder must know of them (`Intervals`): [N, sites] each, sites in `model.order`."""
+    slices = []
+    for c in exact.slices:
+        channel = torch.full((len(x),), c, device=x.device)
+        values = exact.slice_values(x, channel).flatten(1).cpu()
+        logits = exact.slice_logits(x, channel, *given).flatten(1, -2).cpu()
+        slices.append((values, *intervals(logits, values)))
+    return [torch.cat(parts, dim=1) for parts in zip(*slices)]
+
+
+def _better_plain(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
+    """The files of the images that the plain codec makes smaller than `sizes`, by place."""
+    files = ((i, plain.encode(image)) for i, image in enumerate(pixels))
+    return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
+
+
+def symbols(exact: AxialTransformer, images: int, chunk: Chunk) -> int:
+    """How many symbols the stream of a chunk of so many images holds."""
+    return (images - len(chunk.plain)) * len(exact.order) - len(chunk.recorded)
+
+
+def decode_chunk(exact: AxialTransformer, images: int, chunk: Chunk, given: Given) -> UInt8[Tensor, "n *a c"]:
+    """The images of a chunk: uint8 [N, *A, C].
+
+    Raises:
+        DamagedError: the chunk does not decode to the images it was made of.
+    """
+    shape = (*exact.config.shape, exact.config.channels)
+    pixels = torch.zeros(images, *shape, dtype=torch.uint8)
+    if any(place >= images for place in chunk.plain):
+        raise DamagedError(f"an image stored by the plain codec lies behind the last of {images}")
+    for place, file in chunk.plain.items():
+        pixels[place] = torch.from_numpy(plain.decode(file, shape))
+    modelled = [i for i in range(images) if i not in chunk.plain]
+    if modelled:
+        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, given.of(modelled, _device(exact)))
+    if _checksum(pixels.numpy()) != chunk.checksum:
+        raise DamagedError("the images' checksum differs from what was decoded (or label or cond from what was given)")
+    return pixels
+
+
+def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, given: Given) -> Tensor:
+    """The images [N, *A, C] = `shape` that the model coded: their next site is read for all of them at once."""
+    count, sites = shape[0], len(exact.order)
+    recorded = torch.full((sites * count,), -1, dtype=torch.int16)
+    if any(place >= len(recorded) or value >= exact.config.num_values for place, value in chunk.recorded.items()):
+        raise DamagedError(f"the side list names a symbol behind the last of {len(recorded)}, or an impossible value")
+    recorded[list(chunk.recorded)] = torch.tensor(list(chunk.recorded.values()), dtype=torch.int16)
+    known = iter(recorded.view(sites, count).long())
+    stream = coder.Decoder(chunk.stream)
+
+    def choose(logits: Tensor, site: tuple[int, ...]) -> Tensor:
+        values = next(known)
+        unknown = values < 0
+        values[unknown] = stream.read(frequencies(logits.cpu()[unknown]))
+        return values.to(logits.device)
+
+    device = _device(exact)
+    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), *given)
+    stream.finish()
+    return images.to("cpu", torch.uint8)
+
+
+def _checksum(pixels: NDArray[np.uint8]) -> int:
+    return zlib.crc32(np.ascontiguousarray(pixels).data)
+
+
+def _device(model: AxialTransformer) -> torch.device:
+    return next(model.parameters()).device

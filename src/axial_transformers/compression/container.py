@@ -1,0 +1,161 @@
+"""The .axl file: a header with an index, then chunks, each readable without the others. See docs/compression.md."""
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
+
+from axial_transformers.compression.errors import DamagedError, OtherVersionError, TruncatedError
+
+MAGIC = b"\x89AXL\r\n\x1a\n"  # as PNG's: a transfer as text, or with 7 bits, changes it
+VERSION = 1
+MOST_AXES = 16
+MOST_IMAGES = 256
+"""Images of one chunk, at most: what a reader must have memory for."""
+
+_PREFIX = struct.Struct("<8sB")
+_FIXED = struct.Struct("<32sBBIIIIB")
+_ENTRY = struct.Struct("<IIII")
+_SIZE = struct.Struct("<I")
+
+
+class Entry(NamedTuple):
+    """One line of the index."""
+
+    images: int
+    """Images in the chunk; 0 for a chunk that holds no images but whole files."""
+    symbols: int
+    """Symbols in its stream."""
+    size: int
+    """Bytes of the chunk."""
+    checksum: int
+    """CRC-32 of these bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """All that stands before the chunks, but for what can be computed."""
+
+    fingerprint: bytes
+    """Of the model (32 bytes)."""
+    shape: tuple[int, ...]
+    """Axes *A of an image."""
+    channels: int
+    num_values: int
+    precision: int
+    """Bits of the grid of frequencies."""
+    conditions: int = 0
+    """What else the reader must be given: 1 labels, 2 conditioning, 3 both."""
+    metadata: bytes = b""
+    """About the files that the images came from; compressed JSON (see `files.py`)."""
+    chunks: tuple[Entry, ...] = ()
+
+    @property
+    def images(self) -> int:
+        """Number of images in all chunks."""
+        return sum(chunk.images for chunk in self.chunks)
+
+    def pack(self) -> bytes:
+        """The bytes before the first chunk."""
+        fixed = _FIXED.pack(
+            self.fingerprint, self.precision, self.conditions, self.num_values, len(self.chunks), len(self.metadata),
+            self.channels, len(self.shape),
+        )  # fmt: skip
+        sizes = b"".join(map(_SIZE.pack, self.shape))
+        index = b"".join(_ENTRY.pack(*chunk) for chunk in self.chunks)
+        head = _PREFIX.pack(MAGIC, VERSION) + fixed + sizes + index + self.metadata
+        return head + _SIZE.pack(zlib.crc32(head))
+
+    def start(self, chunk: int) -> int:
+        """Where in the file a chunk starts."""
+        variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
+        before = sum(entry.size for entry in self.chunks[:chunk])
+        return _PREFIX.size + _FIXED.size + variable + _SIZE.size + before
+
+
+def entry(images: int, symbols: int, chunk: bytes) -> Entry:
+    """The index entry of a chunk."""
+    return Entry(images, symbols, len(chunk), zlib.crc32(chunk))
+
+
+def write(header: Header, chunks: Sequence[bytes]) -> bytes:
+    """The archive."""
+    return header.pack() + b"".join(chunks)
+
+
+def read_header(file: BinaryIO) -> Header:
+    """The header of an archive, however damaged its chunks may be.
+
+    Raises:
+        OtherVersionError: a version that this release does not read.
+        TruncatedError: the header is not whole.
+        DamagedError: no archive, or a damaged header, or bytes behind the last chunk.
+    """
+    file.seek(0)
+    head = _Reader(file)
+    prefix = head.take(min(_PREFIX.size, head.left))
+    if not MAGIC.startswith(prefix[: len(MAGIC)]):
+        raise DamagedError("not an archive: an .axl file starts with other bytes")
+    if len(prefix) < _PREFIX.size:
+        raise TruncatedError("the archive ends within its first bytes")
+    if prefix[-1] != VERSION:
+        raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads version {VERSION}")
+    fingerprint, precision, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
+    if axes > MOST_AXES:
+        raise DamagedError(f"the header is damaged: it claims {axes} axes")
+    shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
+    index = tuple(Entry(*line) for line in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
+    metadata = head.take(size)
+    checksum = head.checksum
+    if _SIZE.unpack(head.take(_SIZE.size)) != (checksum,):
+        raise DamagedError("the header is damaged: its checksum differs")
+    if head.left > sum(chunk.size for chunk in index):
+        raise DamagedError("there are bytes behind the last chunk")
+    sites = channels
+    for length in shape:
+        sites *= length
+    for i, chunk in enumerate(index):
+        if chunk.images > MOST_IMAGES or chunk.symbols > chunk.images * sites:
+            raise DamagedError(f"chunk {i} claims {chunk.images} images of {chunk.symbols} symbols")
+    return Header(
+        fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values, precision=precision,
+        conditions=conditions, metadata=metadata, chunks=index,
+    )  # fmt: skip
+
+
+def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
+    """One chunk; nothing else of the file is read.
+
+    Raises:
+        TruncatedError: the file ends before it does.
+        DamagedError: its checksum differs.
+    """
+    file.seek(header.start(chunk))
+    try:
+        content = _Reader(file).take(header.chunks[chunk].size)
+    except TruncatedError as error:
+        raise TruncatedError(f"the archive ends within chunk {chunk} of {len(header.chunks)}, or before it") from error
+    if zlib.crc32(content) != header.chunks[chunk].checksum:
+        raise DamagedError(f"chunk {chunk} of {len(header.chunks)} is damaged: its checksum differs")
+    return content
+
+
+class _Reader:
+    """Takes bytes from where a file stands, and never asks for more than there are."""
+
+    def __init__(self, file: BinaryIO):
+        here = file.tell()
+        self.left = file.seek(0, os.SEEK_END) - here
+        self.checksum = 0
+        file.seek(here)
+        self._file = file
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            raise TruncatedError("the archive ends within its header: it is cut off, or its header is damaged")
+        content = self._file.read(size)
+        self.left -= len(content)
+        self.checksum = zlib.crc32(content, self.checksum)
+        return content

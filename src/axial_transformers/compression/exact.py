@@ -1,0 +1,64 @@
+"""A model's exact twin: in float64, where two ways to compute the same logits hardly differ, and in micro-batches."""
+
+import copy
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from axial_transformers.models import AxialTransformer
+
+
+class Given(NamedTuple):
+    """What a model is told beside the images: classes [N] and conditioning [N, *A, D], or None."""
+
+    label: Int[Tensor, " n"] | None = None
+    cond: Float[Tensor, "n *a d"] | None = None
+
+    @property
+    def kinds(self) -> int:
+        """1 if there is a label, plus 2 if there is a conditioning."""
+        return (self.label is not None) + 2 * (self.cond is not None)
+
+    def of(self, rows: slice | list[int], device: torch.device) -> "Given":
+        """What is given of some images, where a float64 model wants it."""
+        return Given(
+            None if self.label is None else self.label[rows].to(device),
+            None if self.cond is None else self.cond[rows].to(device, torch.float64),
+        )
+
+
+def in_float64(model: AxialTransformer) -> AxialTransformer:
+    """A copy of the model in float64, without dropout."""
+    return copy.deepcopy(model).double().requires_grad_(False).eval()
+
+
+def in_micro_batches(model: AxialTransformer, size: int) -> AxialTransformer:
+    """The model, with every part that `decoding.decode` calls seeing at most `size` examples at once."""
+    for name in ("encoder", "inner_decoder", "head"):
+        if (part := getattr(model, name)) is not None:
+            setattr(model, name, _InMicroBatches(part, size))
+    model.outer_decoders = nn.ModuleList(_InMicroBatches(outer, size) for outer in model.outer_decoders)
+    return model
+
+
+class _InMicroBatches(nn.Module):
+    def __init__(self, part: nn.Module, size: int):
+        super().__init__()
+        self.part: Any = part
+        self.size = size
+
+    def forward(self, *inputs: Tensor | float) -> Tensor:
+        return torch.cat([self.part(*some) for some in zip(*map(self._split, inputs))])
+
+    def start(self, batch: int) -> list[Any]:
+        return [self.part.start(min(self.size, batch - first)) for first in range(0, batch, self.size)]
+
+    def step(self, x: Tensor, i: int, states: list[Any]) -> Tensor:
+        return torch.cat([self.part.step(some, i, state) for some, state in zip(x.split(self.size), states)])
+
+    def _split(self, x: Tensor | float) -> Iterator[Tensor | float]:
+        return iter(x.split(self.size)) if isinstance(x, Tensor) else repeat(x)

@@ -1,0 +1,28 @@
+"""Which model an archive belongs to."""
+
+import hashlib
+import json
+from dataclasses import MISSING, fields
+
+import torch
+
+from axial_transformers import checkpoint
+from axial_transformers.models import AxialTransformer
+
+
+def fingerprint(model: AxialTransformer) -> bytes:
+    """SHA-256 of the model's configuration and of its tensors (name, dtype, shape, bytes), by name: 32 bytes.
+
+    Fields of the configuration at their defaults are left out, so that new fields change no old fingerprint.
+    """
+    defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
+    config = {
+        name: value
+        for name, value in checkpoint.to_json(model.config).items()
+        if name not in defaults or value != defaults[name]
+    }
+    digest = hashlib.sha256(json.dumps({"model": model.name, **config}, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()

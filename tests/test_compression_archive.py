@@ -1,0 +1,345 @@
+"""Images to an archive and back, for every kind of model."""
+
+import io
+import os
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers.compression import (
+    ArchiveError,
+    DamagedError,
+    OtherVersionError,
+    TruncatedError,
+    WrongModelError,
+    compress,
+    container,
+    decompress,
+    fingerprint,
+    plain,
+)
+from axial_transformers.compression.chunk import Chunk
+from axial_transformers.compression.frequencies import intervals
+from axial_transformers.decoding import decode
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+
+SMALL = {"dim": 16, "heads": 2, "inner_layers": 2}
+VARIANTS = {
+    "gray": {"shape": (3, 5), "outer_layers": 2},
+    "rgb": {"shape": (3, 5), "channels": 3, "encoder_layers": 2, "outer_layers": 2},
+    "lstm": {"shape": (3, 5), "inner": "lstm", "inner_layers": 1, "outer_layers": 2},
+    "rows": {"shape": (3, 5), "channels": 2, "layout": "rows", "outer_layers": 2},
+    "columns": {"shape": (3, 5), "channels": 2, "layout": "columns", "outer_layers": 2},
+    "axis": {"shape": (3, 5), "channels": 2, "layout": "axis", "outer_layers": (3, 2)},
+    "frames": {"shape": (2, 3, 4), "layout": "frames", "encoder_layers": 2, "outer_layers": 2},
+    "video": {"shape": (2, 3, 4), "outer_layers": (3, 2)},
+    "sequence": {"shape": (9,), "outer_layers": ()},
+    "one row": {"shape": (1, 7), "outer_layers": 2},
+    "row-wise": {"shape": (3, 5), "outer_layers": 0},
+    "few values": {"shape": (3, 5), "num_values": 17, "outer_layers": 2},
+}
+
+
+def build(**options) -> AxialTransformer:
+    model = AxialTransformer(AxialTransformerConfig(**{**SMALL, **options}))
+    randomise(model, torch.Generator().manual_seed(0))
+    return model
+
+
+def draw(model: AxialTransformer, count: int, seed: int = 1) -> torch.Tensor:
+    """Images uint8 [count, *A, C] drawn from the model itself."""
+    generator, config = torch.Generator().manual_seed(seed), model.config
+
+    def choose(logits, site):
+        return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
+
+    return decode(model, choose, torch.zeros(count, *config.shape, config.channels, dtype=torch.int64)).to(torch.uint8)
+
+
+@pytest.fixture(scope="module")
+def gray() -> AxialTransformer:
+    return build(**VARIANTS["gray"])
+
+
+@pytest.fixture(scope="module")
+def three_chunks(gray) -> tuple[torch.Tensor, bytes]:
+    images = draw(gray, 200)
+    return images, compress(gray, images, chunk_images=64, verify=False)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("micro_batch", [7, 64])
+def test_every_kind_of_model_decodes_what_it_encoded(variant, micro_batch):
+    model = build(**VARIANTS[variant])
+    images = draw(model, 9)
+    assert torch.equal(decompress(model, compress(model, images, verify=False), micro_batch=micro_batch), images)
+
+
+def test_the_archive_is_about_as_long_as_the_model_says(gray):
+    images = draw(gray, 300)
+    bits = bits_per_dim(gray, images).sum() * 15
+    assert 8 * len(compress(gray, images, verify=False)) < 1.002 * bits + 8 * (90 + 2 * 40)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 7, 64])
+def test_micro_batches_make_no_difference(gray, three_chunks, micro_batch):
+    images, archive = three_chunks
+    assert compress(gray, images, chunk_images=64, verify=False, micro_batch=micro_batch) == archive
+    assert torch.equal(decompress(gray, archive, micro_batch=micro_batch), images)
+
+
+@pytest.mark.parametrize("environment", [{"ATEN_CPU_CAPABILITY": "default"}, {"OMP_NUM_THREADS": "2"}, {}])
+def test_machines_that_calculate_otherwise_read_the_archive(tmp_path, gray, three_chunks, environment):
+    images, archive = three_chunks
+    gray.save_pretrained(tmp_path / "model")
+    (tmp_path / "images.axl").write_bytes(archive)
+    code = f"""
+import pathlib, sys, zlib, torch
+from axial_transformers.compression import decompress
+from axial_transformers.models import AxialTransformer
+torch.backends.mkldnn.enabled = {bool(environment)}
+folder = pathlib.Path(sys.argv[1])
+model = AxialTransformer.from_pretrained(folder / "model")
+images = decompress(model, (folder / "images.axl").read_bytes(), chunks=[1])
+print(zlib.crc32(images.numpy().tobytes()))
+"""
+    path = os.pathsep.join(sys.path)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )  # fmt: skip
+    assert int(ran.stdout) == zlib.crc32(images[66:133].numpy().tobytes())
+
+
+def test_labels_and_conditioning_are_needed_again():
+    model = build(**VARIANTS["gray"], num_classes=3)
+    images, label = draw(model, 70), torch.arange(70) % 3
+    cond = torch.randn(70, 3, 5, 16)
+    archive = compress(model, images, label, cond)
+    assert torch.equal(decompress(model, archive, label, cond), images)
+    with pytest.raises(ValueError, match="with label of its 70 images"):
+        decompress(model, archive, None, cond)
+    with pytest.raises(DamagedError):
+        decompress(model, archive, (label + 1) % 3, cond)
+    unlabelled = compress(model, images)
+    with pytest.raises(ValueError, match="without label"):
+        decompress(model, unlabelled, label)
+
+
+def test_the_callers_model_is_left_alone(gray):
+    gray.train()
+    compress(gray, draw(gray, 3))
+    assert gray.training
+    assert all(weight.dtype == torch.float32 and weight.requires_grad for weight in gray.parameters())
+    gray.eval()
+
+
+def test_no_images_make_an_archive_too(gray):
+    assert decompress(gray, compress(gray, torch.zeros(0, 3, 5, 1, dtype=torch.uint8))).shape == (0, 3, 5, 1)
+
+
+def test_images_that_the_model_codes_badly_are_stored_by_the_plain_codec():
+    """A model of scale 1 gives flat images about 8 bits a site: WebP needs some 40 bytes for them."""
+    for options in ({"shape": (16, 16), "outer_layers": 2}, {**VARIANTS["rgb"], "shape": (8, 16)}):
+        model = build(**options)
+        images = torch.cat([draw(model, 3), torch.zeros_like(draw(model, 2)) + 200, draw(model, 1)])
+        archive = compress(model, images, verify=False)
+        header = container.read_header(io.BytesIO(archive))
+        chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
+        assert list(chunk.plain) == [3, 4]
+        assert torch.equal(decompress(model, archive), images)
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 1), (5, 7, 3), (5, 7, 2), (2, 5, 7, 3), (9, 1), (2, 3, 4, 1)])
+def test_the_plain_codec_is_lossless_for_any_shape(shape):
+    values = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    file = plain.encode(values)
+    assert np.array_equal(plain.decode(file, shape), values)
+    with pytest.raises(DamagedError):
+        plain.decode(file, (*shape[:-2], shape[-2] + 1, shape[-1]))
+    with pytest.raises(DamagedError):
+        plain.decode(file[:-6], shape)
+
+
+def test_images_too_wide_for_the_plain_codec_are_left_to_the_model():
+    assert plain.encode(np.zeros((1, 20000, 1), np.uint8)) is None
+
+
+def test_chunks_hold_at_least_64_images(gray):
+    archive = compress(gray, draw(gray, 130), chunk_images=64, verify=False)
+    header = container.read_header(io.BytesIO(archive))
+    assert [chunk.images for chunk in header.chunks] == [65, 65]
+    with pytest.raises(ValueError, match=r"64\.\.128"):
+        compress(gray, draw(gray, 3), chunk_images=63)
+
+
+def test_a_chunk_is_read_without_the_rest(gray, three_chunks):
+    images, archive = three_chunks
+    header = container.read_header(io.BytesIO(archive))
+    damaged = bytearray(archive)
+    damaged[header.start(0) + 9] ^= 1
+    damaged[header.start(2) + 9] ^= 1
+    assert torch.equal(decompress(gray, bytes(damaged), chunks=[1]), images[66:133])
+    assert torch.equal(decompress(gray, archive[: header.start(2)], chunks=[1]), images[66:133])
+    with pytest.raises(DamagedError, match="chunk 0 of 3"):
+        decompress(gray, bytes(damaged))
+    with pytest.raises(ValueError, match=r"0\.\.2"):
+        decompress(gray, archive, chunks=[3])
+
+
+def test_another_model_is_refused(gray, three_chunks):
+    other = build(**VARIANTS["gray"])
+    with torch.no_grad():
+        next(other.parameters())[0] += 1e-6
+    with pytest.raises(WrongModelError):
+        decompress(other, three_chunks[1])
+    with pytest.raises(WrongModelError):
+        decompress(build(**VARIANTS["gray"], dropout=0.1), three_chunks[1])
+
+
+def test_the_fingerprint_ignores_how_the_model_is_held(tmp_path, gray):
+    gray.save_pretrained(tmp_path / "model")
+    assert fingerprint(AxialTransformer.from_pretrained(tmp_path / "model")) == fingerprint(gray.train())
+
+
+def test_another_version_is_refused(gray, three_chunks):
+    archive = bytearray(three_chunks[1])
+    archive[8] += 1
+    with pytest.raises(OtherVersionError, match="version 2"):
+        decompress(gray, bytes(archive))
+
+
+def test_truncation_at_every_length_is_seen(gray):
+    archive = compress(gray, draw(gray, 4), verify=False)
+    for length in range(len(archive)):
+        with pytest.raises(TruncatedError):
+            decompress(gray, archive[:length])
+
+
+def test_what_is_no_archive_is_refused(gray):
+    for content in (b"PK\x03\x04 something else", b"\x89PNG\r\n\x1a\n and so on"):
+        with pytest.raises(DamagedError, match="not an archive"):
+            decompress(gray, content)
+
+
+def test_bytes_behind_the_archive_are_refused(gray, three_chunks):
+    with pytest.raises(DamagedError, match="behind the last chunk"):
+        decompress(gray, three_chunks[1] + b"\0")
+
+
+def test_a_chunk_of_another_archive_is_refused(gray, three_chunks):
+    """Same model, same place, same length: only the index knows better."""
+    archive = three_chunks[1]
+    header = container.read_header(io.BytesIO(archive))
+    start, end = header.start(0), header.start(1)
+    other = compress(gray, draw(gray, 200, seed=5), chunk_images=64, verify=False)
+    with pytest.raises(ArchiveError):
+        decompress(gray, archive[:start] + other[start:end] + archive[end:])
+
+
+def forged(archive: bytes, **changes) -> bytes:
+    """The archive with a header, or the fields of its only chunk, changed, and every checksum made right again."""
+    header = container.read_header(io.BytesIO(archive))
+    chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
+    parts = {"checksum": chunk.checksum, "plain": chunk.plain, "recorded": chunk.recorded, "stream": chunk.stream}
+    content = Chunk(**{name: changes.get(name, value) for name, value in parts.items()}).pack()
+    entry = container.entry(*(changes.get(k, v) for k, v in zip(("images", "symbols"), header.chunks[0])), content)
+    fields = {name: changes.get(name, value) for name, value in vars(header).items()}
+    return container.write(container.Header(**{**fields, "chunks": (entry,)}), [content])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"images": 257, "symbols": 257 * 15},
+        {"images": 2**32 - 1, "symbols": 2**32 - 1},
+        {"images": 200, "symbols": 200 * 15},
+        {"symbols": 59},
+        {"symbols": 61},
+        {"shape": (3, 500)},
+        {"shape": (3, 2**32 - 1, 2**32 - 1)},
+        {"channels": 2**32 - 1},
+        {"num_values": 1},
+        {"precision": 16},
+        {"checksum": 0},
+        {"plain": {0: b"RIFF"}, "symbols": 45},
+        {"plain": {2**30: b""}, "symbols": 45},
+        {"recorded": {60: 0}, "symbols": 59},
+        {"recorded": {2**30: 0}, "symbols": 59},
+        {"recorded": {0: 255}, "symbols": 59},
+        {"stream": b""},
+        {"stream": b"\0" * 100},
+        {"stream": b"\xff" * 1000},
+        {"stream": b"\x01"},
+    ],
+    ids=str,
+)
+def test_forged_fields_with_right_checksums_are_refused(changes):
+    model = build(**VARIANTS["few values"])
+    archive = compress(model, draw(model, 4), verify=False)
+    assert forged(archive) == archive
+    with pytest.raises(DamagedError):
+        decompress(model, forged(archive, **changes))
+
+
+def test_models_that_cannot_compress_say_so(gray):
+    with pytest.raises(ValueError, match="8 bits"):
+        compress(build(shape=(2, 3), num_values=300), torch.zeros(1, 2, 3, 1, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="known channels"):
+        compress(build(**VARIANTS["rgb"], known_channels=1), torch.zeros(1, 3, 5, 3, dtype=torch.uint8))
+    with pytest.raises(ValueError, match=r"x must be \[B, 3, 5, 1\]"):
+        compress(gray, torch.zeros(1, 5, 3, 1, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("variant", ["rgb", "lstm", "axis"])
+def test_the_two_paths_keep_well_within_the_guard(variant):
+    """The bound that all rests on: in float64, logits of walk and parallel pass differ by far less than 7e-13."""
+    model = build(**VARIANTS[variant]).double()
+    images = draw(model, 8).long()
+    logits = model(images)
+    worst = 0.0
+
+    def choose(found, site):
+        nonlocal worst
+        here = (slice(None), *site)
+        worst = max(worst, (found - logits[here]).abs().max().item())
+        assert not intervals(found, images[here]).lower.ne(intervals(logits[here], images[here]).lower).any()
+        return images[here]
+
+    decode(model, choose, images)
+    assert worst < 7e-14
+
+
+def by_formula(model: AxialTransformer) -> AxialTransformer:
+    """Weights that depend on no random generator: small multiples of 1/64, by the place of each number."""
+    with torch.no_grad():
+        for k, weight in enumerate(model.parameters()):
+            place = torch.arange(weight.numel()).view(weight.shape)
+            weight.copy_((place * 7919 + k * 104729) % 61 / 64 - 0.46875)
+    return model
+
+
+def test_the_bytes_of_an_archive_are_frozen():
+    """Whoever changes these bytes changes the format: the version must change with them."""
+    model = by_formula(
+        AxialTransformer(
+            AxialTransformerConfig(shape=(3, 4), num_values=5, dim=4, heads=2, outer_layers=2, inner_layers=1)
+        )
+    )
+    images = (torch.arange(2 * 12).view(2, 3, 4, 1) * 11 % 5).to(torch.uint8)
+    archive = compress(model, images, micro_batch=1)
+    assert archive == bytes.fromhex(FROZEN)
+    assert torch.equal(decompress(model, archive), images)
+
+
+FROZEN = """
+8941584c0d0a1a0a01a33a1ace14a084390765b8ba33eac5cdc9c8bddcbb0d12b894280c67e079b83e18000500000001
+0000000000000001000000020300000004000000020000001800000010000000bd29aa8c354c3d41ce6ab39800009e51
+aa9b747401d6e15a
+"""
