@@ -141,6 +141,7 @@ GOOD = entry(1, (15,), 0, 60, 0)
         ({b"": header(1), b"v": b"\x08"}, "'v' ends early"),
         ({b"": header(1), b"v": b"\x0b"}, "'v' has a field of the unknown wire type 3"),
         ({b"": header(1), b"v": b"\x08" + b"\xff" * 11}, "'v' has a malformed integer"),
+        ({b"": header(1), b"v": GOOD, b"w": GOOD}, "the variables have 120 bytes, the data shards only 104"),
         ({b"": header(1, endianness=1)}, "big-endian"),
         ({b"": header(0)}, "0 data shards"),
         ({b"": header(1 << 40)}, "1099511627776 data shards"),
@@ -169,7 +170,7 @@ def test_an_endless_index_is_not_read(prefix: Path) -> None:
 
 def test_whatever_a_correctly_signed_index_says_nothing_but_its_own_errors_come_of_it(prefix: Path) -> None:
     generator = random.Random(0)
-    good = {b"": header(1), b"v": entry(1, (3, 5), 0, 60, 0), b"w": entry(9, (2,), 8, 16, 1) + number(9, 1)}
+    good = {b"": header(1), b"v": entry(1, (3, 5), 0, 60, 0), b"w": entry(9, (2,), 64, 16, 1) + number(9, 1)}
     read = refused = 0
     for _ in range(1000):
         table = dict(good)

@@ -61,6 +61,9 @@ class TensorBundle:
         for key, value in table.items():
             name = key.decode("utf-8", "backslashreplace")
             self.entries[name] = _entry(value, f"{self.path}: variable {name!r}", sizes)
+        # So that a small file cannot ask for a large model.
+        if (claimed := sum(entry.size for entry in self.entries.values())) > sum(sizes):
+            raise BundleError(f"{self.path}: the variables have {claimed} bytes, the data shards only {sum(sizes)}")
 
     def read(self, name: str, *, verify: bool = False) -> np.ndarray:
         """The values of the variable `name`; with `verify`, its checksum is compared first (about a second a gigabyte).
