@@ -62,7 +62,7 @@ def choose(argv: Sequence[str], verb: str) -> Preset:
         raise ValueError(f"a recipe or a source comes first, then overrides: axial {verb} digits --model.dim 96")
     name, source = words[0], words[1] if len(words) == 2 else None
     if name in recipes.NAMED:
-        preset = _recipe(name, source)
+        preset = of_recipe(name, source)
     elif (Path(name) / RUN_RECORD).is_file():
         preset = _run(Path(name))
     elif Path(name).exists():
@@ -78,7 +78,8 @@ def _leading_words(argv: Sequence[str]) -> list[str]:
     return list(argv[: flags[0] if flags else len(argv)])
 
 
-def _recipe(name: str, source: str | None) -> Preset:
+def of_recipe(name: str, source: str | None = None) -> Preset:
+    """A recipe with its settings as they are, to be trained in runs/NAME."""
     recipe = recipes.NAMED[name]()
     return Preset(
         name,

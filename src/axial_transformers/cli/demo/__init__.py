@@ -1,0 +1,90 @@
+"""axial demo: everything at once, on the handwritten digits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from axial_transformers.cli import INTERRUPTED
+from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.demo.baselines import independent_bits, xz_bits
+from axial_transformers.cli.demo.figures import figures
+from axial_transformers.cli.demo.page import Story, page
+from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.settings import Preset, of_recipe
+from axial_transformers.cli.train import run
+from axial_transformers.data import load
+from axial_transformers.evaluation import evaluate
+from axial_transformers.files import written_whole
+from axial_transformers.models import AxialTransformer
+from axial_transformers.training import TrainResult
+
+MOST_MINUTES = 2.4
+"""Of training, on a slow machine; elsewhere the recipe's steps take less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Train a small model on handwritten digits, in a few minutes on a laptop, and show what it can do on one page.
+
+    axial demo
+    axial demo --out somewhere --steps 300
+
+    A second call finds the trained model in OUT/run and only draws the page anew.
+    """
+
+    out: Path = Path("demo")
+    """Folder for the page, its pictures and the run."""
+    steps: int | None = None
+    """Training steps. None: the recipe's."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the verb."""
+    options = parse(Demo, argv, "demo")
+    preset = _preset(options)
+    training = preset.settings.training
+    print(f"training on the digits: {training.steps:,} steps, at most {MOST_MINUTES} minutes", flush=True)
+    result = run(preset)
+    if result.ending == "interrupted":
+        print("stopped; axial demo goes on from there")
+        return INTERRUPTED
+    with ERRORS.status("drawing samples and the page"):
+        story = _story(preset, result)
+        for name, picture in story.pictures.items():
+            with written_whole(options.out / f"{name}.png") as aside:
+                picture.save(aside)
+        with written_whole(options.out / "index.html") as aside:
+            aside.write_text(page(story), encoding="utf-8")
+    score, images = story.score, f"{story.score.images} test images"
+    print(f"{'this model':<20}{score.bits_per_dim:.3f} ± {score.standard_error:.3f} bits/dim on {images}")
+    for name, bits in story.baselines.items():
+        print(f"{name:<20}{bits:.3f} bits/dim on the same images")
+    print((options.out / "index.html").resolve().as_uri())
+    return 0
+
+
+def _preset(options: Demo) -> Preset:
+    preset = of_recipe("digits")
+    training = replace(preset.settings.training, time_limit=MOST_MINUTES)
+    if options.steps is not None:
+        training = replace(training, steps=options.steps)
+    settings = replace(preset.settings, out=options.out / "run", resume=True, training=training)
+    return replace(preset, settings=settings)
+
+
+def _story(preset: Preset, result: TrainResult) -> Story:
+    model = AxialTransformer.from_pretrained(preset.settings.out)
+    everything, test = load("digits", split="all"), load("digits", split="test")
+    others = everything[: len(everything) - len(test)]
+    values = torch.from_numpy(test.values)
+    return Story(
+        preset=preset,
+        result=result,
+        score=evaluate(model, values),
+        score_with_labels=evaluate(model, values, torch.from_numpy(test.labels)),
+        baselines={"independent pixels": independent_bits(others, test), "xz": xz_bits(test)},
+        fingerprint=test.fingerprint,
+        pictures=figures(model, others, test),
+    )

@@ -1,0 +1,41 @@
+"""Contact sheets: dark tiles on nothing, so that they sit well on a light page and on a dark one."""
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Pixels = NDArray[np.uint8]
+
+INK = ("#14171f", "#4b5160", "#a6a8ad", "#f6f3ea")
+DRAWN = ("#14171f", "#6b3f12", "#d9822b", "#ffd9a0")
+HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
+UNSEEN = "#8b93a340"
+
+
+def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
+    """Levels 0..1 of any shape [...] as colours [..., 4] between the stops."""
+    places = np.linspace(0, 1, len(stops))
+    anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
+    channels = [np.interp(np.clip(levels, 0, 1), places, anchors[:, c]) for c in range(4)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def unseen(pixels: Pixels, where: NDArray[np.bool_]) -> Pixels:
+    """The same [..., H, W, 4], but for some places [H, W] that are not to be seen."""
+    return np.where(where[..., None], np.array(_rgba(UNSEEN), np.uint8), pixels)
+
+
+def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Image:
+    """Tiles [N, H, W, 4] as one picture, each `scale` times enlarged, on nothing."""
+    count, height, width = tiles.shape[:3]
+    tall, wide = height * scale + gap, width * scale + gap
+    picture = Image.new("RGBA", (columns * wide - gap, -(-count // columns) * tall - gap))
+    for i, tile in enumerate(tiles):
+        row, column = divmod(i, columns)
+        enlarged = Image.fromarray(tile).resize((width * scale, height * scale), Image.Resampling.NEAREST)
+        picture.paste(enlarged, (column * wide, row * tall))
+    return picture
+
+
+def _rgba(text: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(f"{text[1:]}ff"[:8]))

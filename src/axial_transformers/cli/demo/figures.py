@@ -1,0 +1,95 @@
+"""What the trained model of the digits can do, as pictures."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from axial_transformers.cli.demo.colours import DRAWN, HEAT, INK, Pixels, colour, sheet, unseen
+from axial_transformers.data import Examples
+from axial_transformers.decoding import decode
+from axial_transformers.likelihood import bits_map
+from axial_transformers.models import AxialTransformer
+from axial_transformers.sampling import GumbelChoice, KnownFirst, gumbel, sample
+
+CLASSES = 10
+SEEN_ROWS = 4
+HOTTEST = 6.0
+"""Bits of a pixel at the hot end of the colours."""
+
+Pictures = dict[str, Image.Image]
+
+
+def figures(model: AxialTransformer, others: Examples, test: Examples) -> Pictures:
+    """All pictures of the page by name; `others` are the images that are not held back for the test."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "samples": sheet(_ink(sample(model, 60, generator=generator)), columns=12),
+        "classes": sheet(_ink(_of_every_class(model, generator)), columns=CLASSES),
+        **_nearest(model, others, generator),
+        **_completions(model, test, generator),
+        **_bits(model, test),
+    }
+
+
+def _of_every_class(model: AxialTransformer, generator: torch.Generator) -> Tensor:
+    return sample(model, label=torch.arange(CLASSES).repeat(5), generator=generator)
+
+
+def _nearest(model: AxialTransformer, others: Examples, generator: torch.Generator) -> Pictures:
+    """Samples, and for each the image with the smallest sum of squared differences."""
+    drawn = sample(model, 10, generator=generator).numpy()
+    difference = drawn[:, None].astype(np.int64) - others.values.astype(np.int64)
+    closest = (difference**2).sum(axis=(2, 3, 4)).argmin(axis=1)
+    return {
+        "drawn": sheet(_ink(drawn), columns=len(drawn)),
+        "nearest": sheet(_ink(others.values[closest]), columns=len(drawn)),
+    }
+
+
+def _completions(model: AxialTransformer, test: Examples, generator: torch.Generator) -> Pictures:
+    """The upper halves of ten test images, what the model makes of them, and what they were."""
+    truth = _one_of_each_class(test)
+    known = truth.repeat(4, 1, 1, 1).long()
+    mask = torch.zeros(known.shape[1:], dtype=torch.bool)
+    mask[:SEEN_ROWS] = True
+    noise = gumbel((*known.shape, model.config.num_values), generator)
+    filled = decode(model, KnownFirst(known, mask, GumbelChoice(noise=noise)), known)
+    drawn = ~mask[..., 0].numpy()
+    return {
+        "given": sheet(unseen(_ink(truth), drawn), columns=CLASSES),
+        "completions": sheet(np.where(drawn[..., None], colour(_levels(filled), DRAWN), _ink(filled)), columns=CLASSES),
+        "truth": sheet(_ink(truth), columns=CLASSES),
+    }
+
+
+def _bits(model: AxialTransformer, test: Examples) -> Pictures:
+    """Bits of every pixel: of ten test images, and the mean over all of them."""
+    chosen = _one_of_each_class(test)
+    mean = bits_map(model, torch.from_numpy(test.values)).mean(dim=0, keepdim=True)
+    return {
+        "bits_of": sheet(_ink(chosen), columns=CLASSES),
+        "bits": sheet(_heat(bits_map(model, chosen)), columns=CLASSES),
+        "bits_mean": sheet(_heat(mean), columns=1, scale=24),
+    }
+
+
+def _one_of_each_class(test: Examples) -> Tensor:
+    """The first test image of every class [10, 8, 8, 1]."""
+    assert test.labels is not None
+    _, first = np.unique(test.labels, return_index=True)
+    return torch.from_numpy(test.values[first])
+
+
+def _levels(values: Tensor | NDArray[np.uint8]) -> NDArray[np.floating]:
+    """Digits [N, 8, 8, 1] as levels 0..1 [N, 8, 8]."""
+    return np.asarray(values)[..., 0] / 16
+
+
+def _ink(values: Tensor | NDArray[np.uint8]) -> Pixels:
+    return colour(_levels(values), INK)
+
+
+def _heat(bits: Tensor) -> Pixels:
+    return colour(bits[..., 0].numpy() / HOTTEST, HEAT)

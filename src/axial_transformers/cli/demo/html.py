@@ -1,0 +1,146 @@
+"""Pieces of one self-contained HTML page: pictures and style are inside it, nothing is fetched."""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from PIL import Image
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --page: #fbfaf7; --text: #1d2026; --soft: #666c78; --line: #e2dfd7; --accent: #b5590c; --bar: #c9c5ba;
+}
+@media (prefers-color-scheme: dark) {
+  :root { --page: #0d0f14; --text: #e9e6df; --soft: #98a0ae; --line: #262b35; --accent: #f0a04b; --bar: #3f4756; }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; max-width: 46rem; padding: 3.5rem 1.25rem 5rem; background: var(--page); color: var(--text);
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+}
+h1 { font-size: 2rem; line-height: 1.2; margin: 0 0 .6rem; letter-spacing: -.02em; text-wrap: balance; }
+h2 { font-size: 1.2rem; margin: 3.25rem 0 .35rem; letter-spacing: -.01em; }
+p { margin: 0 0 1rem; max-width: 40rem; }
+figure { margin: 1rem 0 0; }
+figcaption { color: var(--soft); font-size: .875rem; margin-top: .7rem; max-width: 40rem; }
+img { display: block; width: 100%; image-rendering: pixelated; }
+code { font: .875em ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; }
+pre {
+  background: color-mix(in srgb, var(--text) 5%, transparent); padding: .9rem 1.1rem; border-radius: .5rem;
+  overflow-x: auto; margin: 1rem 0 0;
+}
+.soft { color: var(--soft); }
+.bars { display: grid; grid-template-columns: max-content 1fr; gap: .55rem 1rem; align-items: center; }
+.track { display: flex; align-items: center; gap: .6rem; font-variant-numeric: tabular-nums; }
+.bar { height: 1.5rem; border-radius: 0 .25rem .25rem 0; background: var(--bar); }
+.best { background: var(--accent); }
+.rows { display: grid; grid-template-columns: 6.5rem 1fr; gap: .7rem 1rem; align-items: center; }
+.rows > span { font-size: .875rem; color: var(--soft); text-align: right; line-height: 1.3; }
+.columns { display: grid; text-align: center; font-size: .875rem; color: var(--soft); margin-bottom: .35rem; }
+.scale { display: flex; align-items: center; gap: .6rem; font-size: .8125rem; color: var(--soft); margin-top: .8rem; }
+.scale i { flex: 0 0 10rem; height: .7rem; border-radius: .2rem; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.25rem; font-size: .9375rem; }
+.facts dt { color: var(--soft); }
+.facts dd { margin: 0; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: auto; overflow: visible; }
+svg text { fill: var(--soft); font-size: 12px; }
+svg line { stroke: var(--line); }
+svg path { fill: none; stroke: var(--bar); stroke-width: 1.75; stroke-linejoin: round; }
+svg .best { stroke: var(--accent); background: none; }
+@media (max-width: 34rem) {
+  .rows { grid-template-columns: 1fr; gap: .25rem; }
+  .rows > span { text-align: left; margin-top: .5rem; }
+}
+"""
+
+
+def document(title: str, body: Sequence[str]) -> str:
+    """The whole page."""
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>\n<style>{STYLE}</style>",
+            *body,
+            "</html>\n",
+        ]
+    )
+
+
+def section(title: str, text: str, *parts: str) -> str:
+    """A heading, a paragraph (HTML) and what follows."""
+    return "\n".join([f"<section><h2>{escape(title)}</h2>\n<p>{text}</p>", *parts, "</section>"])
+
+
+def figure(content: str, caption: str = "") -> str:
+    """Content with a caption, both HTML."""
+    return f"<figure>{content}{caption and f'<figcaption>{caption}</figcaption>'}</figure>"
+
+
+def image(picture: Image.Image, description: str) -> str:
+    """A picture; the description is for those who cannot see it."""
+    stream = io.BytesIO()
+    picture.save(stream, format="PNG", optimize=True)
+    data = base64.b64encode(stream.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{data}" alt="{escape(description)}">'
+
+
+def bars(lengths: Mapping[str, float], best: str) -> str:
+    """A bar chart; the bar called `best` stands out."""
+    cells = []
+    for name, length in lengths.items():
+        percent = 80 * length / max(lengths.values())
+        bar = f'<div class="bar{" best" * (name == best)}" style="width:{percent:.1f}%"></div>'
+        cells.append(f'<span>{escape(name)}</span><div class="track">{bar}{length:.2f}</div>')
+    return f'<div class="bars">{"".join(cells)}</div>'
+
+
+def rows(contents: Mapping[str, str]) -> str:
+    """Rows of HTML, each with its label at the left."""
+    cells = "".join(f"<span>{escape(label)}</span><div>{content}</div>" for label, content in contents.items())
+    return f'<div class="rows">{cells}</div>'
+
+
+def column_heads(names: Sequence[str]) -> str:
+    """Labels over the equally wide columns of what follows."""
+    cells = "".join(f"<span>{escape(name)}</span>" for name in names)
+    return f'<div class="columns" style="grid-template-columns:repeat({len(names)},1fr)">{cells}</div>'
+
+
+def colour_scale(stops: Sequence[str], low: str, high: str) -> str:
+    """What the colours of a heat map mean."""
+    gradient = f'<i style="background:linear-gradient(90deg,{",".join(stops)})"></i>'
+    return f'<div class="scale"><span>{escape(low)}</span>{gradient}<span>{escape(high)}</span></div>'
+
+
+def facts(values: Mapping[str, str]) -> str:
+    """Names, and what they are (HTML)."""
+    cells = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in values.items())
+    return f'<dl class="facts">{cells}</dl>'
+
+
+def curves(plain: Sequence[tuple[float, float]], best: Sequence[tuple[float, float]], low: float, high: float) -> str:
+    """Two lines through points (step, value); values outside of low..high are drawn at the edge."""
+    width, height, left, bottom = 720.0, 240.0, 34.0, 26.0
+    last = max((step for step, _ in (*plain, *best)), default=1.0)
+
+    def place(step: float, value: float) -> tuple[float, float]:
+        up = (min(max(value, low), high) - low) / (high - low)
+        return left + (width - left) * step / last, (height - bottom) * (1 - up)
+
+    marks = []
+    for tick in range(5):
+        value = low + (high - low) * tick / 4
+        _, y = place(0, value)
+        marks.append(f'<line x1="{left}" x2="{width}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        marks.append(f'<text x="{left - 6}" y="{y:.1f}" dy="4" text-anchor="end">{value:.1f}</text>')
+    marks.append(f'<text x="{left}" y="{height - 6}">step 0</text>')
+    marks.append(f'<text x="{width}" y="{height - 6}" text-anchor="end">step {last:,.0f}</text>')
+    for kind, points in (("plain", plain), ("best", best)):
+        path = " L".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
+        marks.append(f'<path class="{kind}" d="M{path}"/>' if points else "")
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="bits/dim by step">{"".join(marks)}</svg>'
+    )
