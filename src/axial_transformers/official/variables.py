@@ -38,7 +38,9 @@ def decoder_scope(names: Mapping[str, object]) -> str:
     """
     scopes = [name.removesuffix("embs") for name in names if re.search(r"(^|/)embs$", name)]
     if len(scopes) != 1:
-        raise VariablesError(f"an Axial Transformer has one variable called SCOPE/embs; found {_brief(scopes) or 'none'}")
+        raise VariablesError(
+            f"an Axial Transformer has one variable called SCOPE/embs; found {_brief(scopes) or 'none'}"
+        )
     return scopes[0]
 
 
