@@ -154,6 +154,17 @@ def test_ctrl_c_ends_after_the_step_at_hand_and_a_second_at_once(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_kill_during_an_evaluation_costs_no_step(uninterrupted, tmp_path):
+    def killed(averaged, step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(model(), examples(), CONFIG, tmp_path / "run", evaluate=killed)
+    assert max((tmp_path / "run/checkpoints").iterdir()).name == "step-00000010"
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
 def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
     found = sorted(int(each.name[-8:]) for each in (uninterrupted / "checkpoints").iterdir())
     evaluated = {line["step"]: line["validation_bits_per_dim"] for line in lines(uninterrupted) if len(line) == 2}

@@ -101,8 +101,8 @@ class Checkpoints:
             if _step(old) != state.counters.best_step:
                 shutil.rmtree(old)
 
-    def restore(self, state: State) -> bool:
-        """Put `state` where the newest intact checkpoint was; False if there is no checkpoint at all.
+    def restore(self, state: State) -> None:
+        """Put `state` where the newest intact checkpoint was; leave it as it is if there is no checkpoint at all.
 
         Damaged newer checkpoints are named on stderr, and removed once an older one is found to be intact.
 
@@ -122,10 +122,9 @@ class Checkpoints:
             state.restore(tensors, Counters(**record["counters"]))
             for each in damaged:
                 shutil.rmtree(each)
-            return True
+            return
         if damaged:
             raise OSError(f"{self.folder} holds no intact checkpoint: remove it to start again")
-        return False
 
     def newest(self) -> Path | None:
         """The newest checkpoint."""
