@@ -75,6 +75,13 @@ class TransformerBlock(nn.Module):
         return self.feedforward(self.attention.step(x, i, cache))
 
 
+def compile_blocks(module: nn.Module) -> None:
+    """Compiles each transformer block of `module` in place: few graphs, since blocks alike share one."""
+    for block in module.modules():
+        if isinstance(block, TransformerBlock):
+            block.compile(dynamic=False)
+
+
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
     """Evaluation mode inside the block; afterwards the mode that was."""

@@ -11,18 +11,17 @@ def fashion_mnist() -> Recipe:
         title="Fashion-MNIST, 28x28, an hour on two CPU cores",
         reaches=NOT_YET_MEASURED,
         model=AxialTransformerConfig(
-            shape=(28, 28), dim=96, heads=4, mlp_ratio=4.0, outer_layers=4, inner_layers=3, dropout=0.0
+            shape=(28, 28), dim=128, heads=4, mlp_ratio=1.0, outer_layers=4, inner_layers=4
         ),
         training=TrainConfig(
-            steps=12_000,
+            steps=9_500,
             batch_size=16,
-            learning_rate=1e-3,
-            warmup_steps=200,
+            learning_rate=1.5e-3,
+            warmup_steps=300,
             schedule="cosine",
             ema_decay=0.999,
             precision="bfloat16",
-            horizontal_flip=False,
-            time_limit=58,
+            compile=True,
             evaluate_every=1_000,
             sample_every=3_000,
         ),

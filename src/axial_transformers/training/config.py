@@ -36,6 +36,8 @@ class TrainConfig:
     """Start with the smaller decay (1 + step) / (10 + step), so that the average forgets the initial weights."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
+    compile: bool = False
+    """Compile the transformer blocks: some seconds at the start, faster steps after; on a CPU it needs a C++ compiler."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
     label_dropout: float = 0.0

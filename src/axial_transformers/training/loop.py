@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from axial_transformers.files import written_whole
+from axial_transformers.layers.blocks import compile_blocks
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.training.batches import Examples, check_fit, draw_batch
 from axial_transformers.training.config import TrainConfig
@@ -86,6 +87,8 @@ def train(
     run = Run(model, examples, config, Path(folder), loss, resume, about)
     counters = run.state.counters
     with Interrupts() as interrupts, run.log, ProgressDisplay(config, counters) as progress:
+        if counters.step:
+            progress.say(f"resumed at step {counters.step}")
         while (ending := run.ending(interrupts)) is None:
             run.update()
             progress.update(counters, run.meter)
@@ -139,6 +142,8 @@ class Run:
         }
         self.checkpoints = Checkpoints(folder / "checkpoints", identity)
         self.checkpoints.restore(self.state)
+        if config.compile:
+            compile_blocks(model)
 
         with written_whole(folder / SETTINGS) as aside:
             settings = {**identity, "training": dataclasses.asdict(config), "about": about}
