@@ -1,6 +1,6 @@
 """Lossless compression of images by a model: what it knows need not be stored."""
 
-from axial_transformers.compression.archive import compress, decompress
+from axial_transformers.compression.archive import ArchiveReader, compress, decompress
 from axial_transformers.compression.errors import (
     ArchiveError,
     DamagedError,
@@ -8,15 +8,20 @@ from axial_transformers.compression.errors import (
     TruncatedError,
     WrongModelError,
 )
+from axial_transformers.compression.files import Written, compress_files, decompress_files
 from axial_transformers.compression.fingerprint import fingerprint
 
 __all__ = [
     "ArchiveError",
+    "ArchiveReader",
     "DamagedError",
     "OtherVersionError",
     "TruncatedError",
+    "Written",
     "WrongModelError",
     "compress",
+    "compress_files",
     "decompress",
+    "decompress_files",
     "fingerprint",
 ]

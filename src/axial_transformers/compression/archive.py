@@ -104,38 +104,56 @@ def decompress(
         OtherVersionError, TruncatedError, DamagedError: see `errors`; the line names the chunk.
         ValueError: label or cond missing or too many, or no such chunk.
     """
-    _check_model(model)
     file = io.BytesIO(archive) if isinstance(archive, bytes) else archive
-    header, given = read_header(model, file), Given(label, cond)
-    _check_given(header, given)
-    chosen = list(range(len(header.chunks)) if chunks is None else chunks)
-    if any(not 0 <= i < len(header.chunks) for i in chosen):
-        raise ValueError(f"chunks must be in 0..{len(header.chunks) - 1}, not {chosen}")
-    wanted = [i for i in chosen if header.chunks[i].images]
-    contents = {i: container.read_chunk(file, header, i) for i in wanted}
-    exact = in_micro_batches(in_float64(model), micro_batch)
-    images = [torch.zeros(0, *header.shape, header.channels, dtype=torch.uint8)]
-    for i in progress(wanted):
-        first = sum(entry.images for entry in header.chunks[:i])
-        entry = header.chunks[i]
-        try:
-            chunk = Chunk.unpack(contents[i])
-            if symbols(exact, entry.images, chunk) != entry.symbols:
-                raise DamagedError("its parts do not make up the symbols that the index states")
-            some = given.of(slice(first, first + entry.images), torch.device("cpu"))
-            images.append(decode_chunk(exact, entry.images, chunk, some))
-        except DamagedError as error:
-            raise DamagedError(f"chunk {i} of {len(header.chunks)}: {error}") from error
-    return torch.cat(images)
+    reader = ArchiveReader(model, file, label, cond, micro_batch)
+    entries = reader.header.chunks
+    chosen = list(range(len(entries)) if chunks is None else chunks)
+    if any(not 0 <= i < len(entries) for i in chosen):
+        raise ValueError(f"chunks must be in 0..{len(entries) - 1}, not {chosen}")
+    contents = {i: reader.content(i) for i in chosen if entries[i].images}  # all, before the long work starts
+    images = [reader.images(i, contents[i]) for i in progress(list(contents))]
+    config = model.config
+    return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=torch.uint8), *images])
 
 
-def read_header(model: AxialTransformer, file: BinaryIO) -> Header:
-    """The header of an archive that was written with this model.
+class ArchiveReader:
+    """An archive that is open for reading, chunk by chunk, with the model that it was written with.
 
     Raises:
         WrongModelError, OtherVersionError, TruncatedError, DamagedError: see `errors`.
+        ValueError: label or cond missing or too many.
     """
-    header, config = container.read_header(file), model.config
+
+    def __init__(
+        self, model: AxialTransformer, file: BinaryIO, label: Tensor | None = None, cond: Tensor | None = None,
+        micro_batch: int = container.MOST_IMAGES,
+    ):  # fmt: skip
+        _check_model(model)
+        self.header, self._file, self._given = container.read_header(file), file, Given(label, cond)
+        _check_header(self.header, model)
+        _check_given(self.header, self._given)
+        self._exact = in_micro_batches(in_float64(model), micro_batch)
+
+    def content(self, chunk: int) -> bytes:
+        """The bytes of a chunk, whatever it holds; nothing else of the file is read."""
+        return container.read_chunk(self._file, self.header, chunk)
+
+    def images(self, chunk: int, content: bytes) -> UInt8[Tensor, "n *a c"]:
+        """The images of a chunk with that content: uint8 [n, *A, C]."""
+        entries = self.header.chunks
+        count, first = entries[chunk].images, sum(entry.images for entry in entries[:chunk])
+        try:
+            parts = Chunk.unpack(content)
+            if symbols(self._exact, count, parts) != entries[chunk].symbols:
+                raise DamagedError("its parts do not make up the symbols that the index states")
+            given = self._given.of(slice(first, first + count), torch.device("cpu"))
+            return decode_chunk(self._exact, count, parts, given)
+        except DamagedError as error:
+            raise DamagedError(f"chunk {chunk} of {len(entries)}: {error}") from error
+
+
+def _check_header(header: Header, model: AxialTransformer) -> None:
+    config = model.config
     if header.fingerprint != fingerprint(model):
         raise WrongModelError(
             f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
@@ -144,7 +162,6 @@ def read_header(model: AxialTransformer, file: BinaryIO) -> Header:
     found = (header.shape, header.channels, header.num_values, header.precision)
     if found != (config.shape, config.channels, config.num_values, PRECISION):
         raise DamagedError(f"the header states shape, channels, values and precision {found}: not those of its model")
-    return header
 
 
 def _check_model(model: AxialTransformer) -> None:

@@ -1,0 +1,74 @@
+"""An archive's size beside what general codecs make of the same images."""
+
+import io
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Encode = Callable[[NDArray[np.uint8]], int]
+
+
+def codecs() -> dict[str, Encode]:
+    """Name: bytes of a picture [H, W] or [H, W, 3], at the highest lossless effort. JPEG XL needs imagecodecs."""
+    found: dict[str, Encode] = {"PNG": _png, "WebP": _webp}
+    try:
+        from imagecodecs import jpegxl_encode
+    except ImportError:
+        return found
+    return {**found, "JPEG XL": lambda picture: len(jpegxl_encode(picture, lossless=True, effort=9, numthreads=1))}
+
+
+def bits_per_dim(size: int, images: NDArray[np.uint8]) -> float:
+    """Bits of so many bytes for each value of the images."""
+    return 8 * size / images.size
+
+
+def one_file_each(
+    encode: Encode, images: NDArray[np.uint8], progress: Callable[[Iterable[int]], Iterable[int]]
+) -> float:
+    """Bits/dim of images [N, *A, C], each in a file of its own."""
+    pictures = as_pictures(images)
+    return bits_per_dim(sum(encode(pictures[i]) for i in progress(range(len(pictures)))), images)
+
+
+def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
+    """Bits/dim of images [N, *A, C] side by side on one sheet; None if the codec takes none so large."""
+    try:
+        return bits_per_dim(encode(sheet(as_pictures(images))), images)
+    except (ValueError, OSError, RuntimeError):
+        return None
+
+
+def as_pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Images [N, *A, C] as [N, H, W, 3], or [N, H, W]: outer axes below each other, other channels side by side."""
+    count, *outer, columns, channels = images.shape
+    rows = math.prod(outer)
+    return images.reshape((count, rows, columns, 3) if channels == 3 else (count, rows, columns * channels))
+
+
+def sheet(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Pictures [N, H, W, ..] on one [rows * H, columns * W, ..]; what is over in the last row is black."""
+    count, height, width, *colours = pictures.shape
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    full = np.concatenate([pictures, np.zeros((rows * columns - count, height, width, *colours), np.uint8)])
+    return (
+        full.reshape(rows, columns, height, width, *colours)
+        .swapaxes(1, 2)
+        .reshape(rows * height, columns * width, *colours)
+    )
+
+
+def _png(picture: NDArray[np.uint8]) -> int:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG", optimize=True)
+    return file.tell()
+
+
+def _webp(picture: NDArray[np.uint8]) -> int:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "WEBP", lossless=True, quality=100, method=6)
+    return file.tell()

@@ -1,0 +1,264 @@
+"""Folders of pictures and arrays to an archive file, and back to the same pixels, names and modes."""
+
+import io
+import json
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from axial_transformers.compression import (
+    ArchiveError,
+    DamagedError,
+    TruncatedError,
+    compress,
+    compress_files,
+    container,
+    decompress_files,
+    tiles,
+)
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+
+
+def build(channels: int, shape=(3, 5), **options) -> AxialTransformer:
+    config = AxialTransformerConfig(
+        shape=shape,
+        channels=channels,
+        dim=8,
+        heads=2,
+        outer_layers=len(shape),
+        inner_layers=1,
+        layout="columns",
+        **options,
+    )
+    model = AxialTransformer(config)
+    randomise(model, torch.Generator().manual_seed(0))
+    return model
+
+
+@pytest.fixture(scope="module")
+def gray() -> AxialTransformer:
+    return build(1)
+
+
+def noise(*shape: int, high: int = 256, dtype=np.uint8) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, high, shape).astype(dtype)
+
+
+def pictures_of(folder) -> dict[str, tuple]:
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with Image.open(path) as image:
+            found[path.relative_to(folder).as_posix()] = (image.mode, image.size, image.tobytes())
+    return found
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_a_folder_comes_back_with_names_modes_and_pixels(tmp_path, channels):
+    source = tmp_path / "source"
+    (source / "deeper").mkdir(parents=True)
+    for name in ("a.png", "b.bmp", "deeper/c.tif"):
+        Image.fromarray(noise(3, 5)).save(source / name)
+    Image.fromarray(noise(3, 5, 3)).save(source / "colour.png")
+    Image.fromarray(noise(3, 5, 3)).save(source / "colour.webp", lossless=True)
+    Image.fromarray(noise(3, 5, 4)).save(source / "transparent.png")
+    Image.fromarray(noise(3, 5, high=1 << 16, dtype=np.uint16)).save(source / "deep.png")
+    Image.fromarray(noise(4, 4)).quantize(8).save(source / "palette.png")
+    Image.fromarray(noise(4, 4) > 100).save(source / "bits.png")
+    model = build(channels)
+    compress_files(model, source, tmp_path / "a.axl")
+    assert decompress_files(model, tmp_path / "a.axl", tmp_path / "back") == []
+    assert pictures_of(tmp_path / "back") == pictures_of(source)
+
+
+def test_lossy_files_come_back_as_png_of_the_pixels_they_showed(tmp_path, gray):
+    (tmp_path / "source").mkdir()
+    Image.fromarray(noise(3, 5)).save(tmp_path / "source" / "a.jpg")
+    compress_files(gray, tmp_path / "source", tmp_path / "a.axl")
+    decompress_files(gray, tmp_path / "a.axl", tmp_path / "back")
+    (shown,) = pictures_of(tmp_path / "source").values()
+    assert pictures_of(tmp_path / "back") == {"a.jpg.png": shown}
+
+
+def test_other_sizes_are_tiled_or_refused(tmp_path, gray):
+    (tmp_path / "source").mkdir()
+    Image.fromarray(noise(7, 16)).save(tmp_path / "source" / "a.png")
+    Image.fromarray(noise(1, 1)).save(tmp_path / "source" / "b.png")
+    with pytest.raises(ValueError, match=r"a\.png is of size 7x16, the model of 3x5"):
+        compress_files(gray, tmp_path / "source", tmp_path / "a.axl")
+    assert not (tmp_path / "a.axl").exists()
+    written = compress_files(gray, tmp_path / "source", tmp_path / "a.axl", other_sizes="tile")
+    assert len(written.images) == 3 * 4 + 1
+    decompress_files(gray, tmp_path / "a.axl", tmp_path / "back")
+    assert pictures_of(tmp_path / "back") == pictures_of(tmp_path / "source")
+
+
+@pytest.mark.parametrize("axes", [(3, 5), (7, 9), (1, 1), (6, 10)])
+@pytest.mark.parametrize("tile", [(3, 5), (4, 4), (1, 2)])
+def test_tiles_join_to_what_was_cut(axes, tile):
+    examples = noise(2, *axes, 3)
+    cut = tiles.cut(examples, tile)
+    assert cut.shape[1:] == (*tile, 3)
+    assert np.array_equal(tiles.join(cut, axes), examples)
+    rows, columns = min(axes[0], tile[0]), min(axes[1], tile[1])
+    assert np.array_equal(cut[0][:rows, :columns], examples[0][:rows, :columns])
+
+
+def test_tiles_of_video_join_too():
+    examples = noise(2, 3, 5, 4, 1)
+    assert np.array_equal(tiles.join(tiles.cut(examples, (2, 2, 3)), (3, 5, 4)), examples)
+
+
+@pytest.mark.parametrize(
+    ("channels", "array"),
+    [
+        (1, noise(70, 3, 5)),
+        (1, noise(4, 3, 5, 1)),
+        (3, noise(4, 3, 5, 3)),
+        (1, noise(4, 3, 5, dtype=np.int64)),
+        (1, noise(4, 3, 5) > 100),
+        (2, noise(4, 3, 5, high=1 << 16, dtype=np.uint16)),
+        (1, noise(4, 5, 7)),
+    ],
+    ids=lambda value: f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else None,
+)
+@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+def test_arrays_come_back_with_name_type_and_shape(tmp_path, channels, array, suffix):
+    source, back = tmp_path / f"source{suffix}", tmp_path / f"back{suffix}"
+    if suffix == ".npz":
+        np.savez(source, pixels=array, labels=np.arange(len(array)))
+    else:
+        np.save(source, array)
+    model = build(channels)
+    written = compress_files(model, source, tmp_path / "a.axl", other_sizes="tile")
+    assert written.left_out == (["labels"] if suffix == ".npz" else [])
+    decompress_files(model, tmp_path / "a.axl", back)
+    found = np.load(back)
+    found = found["pixels"] if suffix == ".npz" else found
+    assert found.dtype == array.dtype
+    assert np.array_equal(found, array)
+
+
+def test_sources_without_images_of_the_model_are_refused(tmp_path, gray):
+    np.savez(tmp_path / "floats.npz", images=np.zeros((4, 3, 5)))
+    np.savez(tmp_path / "large.npz", images=np.full((4, 3, 5), 300))
+    np.savez(tmp_path / "two.npz", a=noise(4, 3, 5), b=noise(4, 3, 5))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "readme.txt").write_text("no picture")
+    for name, message in [
+        ("floats.npz", "holds 0 arrays"), ("large.npz", r"values 300\.\.300"), ("two.npz", "holds 2 arrays"),
+        ("empty", "no pictures"), ("notes", "readme.txt cannot be"), ("notes/readme.txt", "neither"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            compress_files(gray, tmp_path / name, tmp_path / "a.axl")
+    with pytest.raises(FileNotFoundError):
+        compress_files(gray, tmp_path / "nowhere", tmp_path / "a.axl")
+    assert not (tmp_path / "a.axl").exists()
+
+
+def test_nothing_is_overwritten(tmp_path, gray):
+    np.save(tmp_path / "images.npy", noise(2, 3, 5))
+    compress_files(gray, tmp_path / "images.npy", tmp_path / "a.axl")
+    with pytest.raises(FileExistsError):
+        decompress_files(gray, tmp_path / "a.axl", tmp_path / "images.npy")
+    with pytest.raises(ValueError, match=r"ends in \.npz or \.npy"):
+        decompress_files(gray, tmp_path / "a.axl", tmp_path / "folder")
+
+
+@pytest.mark.parametrize("kind", ["folder", "array"])
+def test_what_damaged_chunks_do_not_hold_can_be_salvaged(tmp_path, gray, kind):
+    source, pixels = tmp_path / "source", noise(130, 3, 5)
+    if kind == "folder":
+        source.mkdir()
+        for i, values in enumerate(pixels):
+            Image.fromarray(values).save(source / f"{i:03}.png")
+        target = tmp_path / "back"
+    else:
+        source, target = source.with_suffix(".npz"), tmp_path / "back.npz"
+        np.savez(source, images=pixels)
+    archive = tmp_path / "a.axl"
+    compress_files(gray, source, archive, chunk_images=64, verify=False)
+    content = archive.read_bytes()
+    archive.write_bytes(content[:-1])
+    with pytest.raises(TruncatedError, match="chunk 1 of 2"):
+        decompress_files(gray, archive, target)
+    assert not target.exists()
+    lost = decompress_files(gray, archive, target, salvage=True)
+    assert len(lost) == 65
+    if kind == "folder":
+        expected = {name: picture for name, picture in pictures_of(source).items() if name < "065.png"}
+        assert pictures_of(target) == expected
+    else:
+        assert np.array_equal(np.load(target)["images"], pixels[:65])
+
+
+def described(tmp_path, model, description, count=1, files=()):
+    """An archive of `count` images that carries this description of them."""
+    metadata = zlib.compress(json.dumps(description).encode())
+    images = torch.zeros(count, *model.config.shape, model.config.channels, dtype=torch.uint8)
+    (tmp_path / "a.axl").write_bytes(compress(model, images, metadata=metadata, files=files, verify=False))
+    return tmp_path / "a.axl"
+
+
+@pytest.mark.parametrize(
+    "pictures",
+    [
+        [["../escaped.png", "L", 3, 5]],
+        [["/tmp/escaped.png", "L", 3, 5]],
+        [["a\\..\\..\\b.png", "L", 3, 5]],
+        [["C:b.png", "L", 3, 5]],
+        [["", "L", 3, 5]],
+        [["a.png", "L", 3, 0]],
+        [["a.png", "L", 3, 1 << 40]],
+        [["a.png", "L", 3, 10]],
+        [["a.png", "L", 3, 5], ["b.png", "L", 3, 5]],
+        [["a.png", "RGB", 3, 5]],
+        [["a.png", "L", 3]],
+        [["a.png", "L", 3, 5.0]],
+        ["a.png"],
+        {"a.png": 1},
+        [],
+    ],
+    ids=str,
+)
+def test_descriptions_that_do_not_fit_are_refused(tmp_path, gray, pictures):
+    archive = described(tmp_path, gray, {"pictures": pictures})
+    with pytest.raises(DamagedError):
+        decompress_files(gray, archive, tmp_path / "inner" / "back")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.axl"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [2, 3, 5]}, {"shape": [1, 3, 1 << 50]}, {"shape": "1x3x5"}, {"shape": [1, 3, -5]}, {"shape": []},
+        {"dtype": "O"}, {"dtype": "float64"}, {"array": 3}, {"array": "file"}, {"dtype": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_descriptions_of_arrays_that_do_not_fit_are_refused(tmp_path, gray, change):
+    archive = described(tmp_path, gray, {"array": "images", "dtype": "uint8", "shape": [1, 3, 5], **change})
+    with pytest.raises(DamagedError):
+        decompress_files(gray, archive, tmp_path / "back.npz")
+    assert not (tmp_path / "back.npz").exists()
+
+
+@pytest.mark.parametrize("metadata", [b"", b"no zlib", zlib.compress(b"no json"), zlib.compress(b"[" * 100000)])
+def test_metadata_that_is_none_is_refused(tmp_path, gray, metadata):
+    (tmp_path / "a.axl").write_bytes(compress(gray, torch.zeros(1, 3, 5, 1, dtype=torch.uint8), metadata=metadata))
+    with pytest.raises(DamagedError):
+        decompress_files(gray, tmp_path / "a.axl", tmp_path / "back")
+
+
+def test_a_whole_file_of_another_size_than_described_is_refused(tmp_path, gray):
+    file = io.BytesIO()
+    Image.fromarray(noise(4, 4, 3)).save(file, "PNG")
+    archive = described(tmp_path, gray, {"pictures": [["a.png", "RGB", 3, 5]]}, count=0, files=[file.getvalue()])
+    with pytest.raises(ArchiveError, match="mode and size"):
+        decompress_files(gray, archive, tmp_path / "back")
+    header = container.read_header(io.BytesIO(archive.read_bytes()))
+    assert [chunk.images for chunk in header.chunks] == [0]
