@@ -8,6 +8,7 @@ from torch import Tensor
 
 from axial_transformers.decoding import Choose, decode
 from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.models.layouts import LAYOUTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,24 +97,136 @@ def sample(
         ValueError: sizes that disagree, or an option out of range.
     """
     config = model.config
-    device = model.embed_value.table.device
-    sizes = {len(tensor) for tensor in (noise, label, cond, known) if tensor is not None} | ({count} - {None})
+    sizes = {len(tensor) for tensor in (noise, label, cond, known) if tensor is not None}
+    sizes |= set() if count is None else {count}
     if len(sizes) != 1:
         raise ValueError(
             f"how many samples? count, noise, label, cond and known together say {sorted(sizes) or 'nothing'}"
         )
     batch = sizes.pop()
-    site_values = (*config.shape, config.channels, config.num_values)
-    if noise is None:
-        noise = gumbel((batch, *site_values), generator)
-    elif noise.shape != (batch, *site_values):
-        raise ValueError(f"noise must be {[batch, *site_values]}, not {list(noise.shape)}")
     if known is None:
         if config.known_channels:
             raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
-        known = torch.zeros(batch, *site_values[:-1], dtype=torch.int64)
-    choose = GumbelChoice(noise=noise.to(device), temperature=temperature, top_k=top_k, top_p=top_p)
-    return _compact(decode(model, choose, known.to(device), label, cond), config.num_values)
+        known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
+    choose = _gumbel_choice(model, batch, noise, generator, temperature, top_k, top_p)
+    return _compact(decode(model, choose, known.to(choose.noise.device), label, cond), config.num_values)
+
+
+def complete(
+    model: AxialTransformer,
+    known: Int[Tensor, "b *a c"],
+    *,
+    mask: Bool[Tensor, "*m"] | None = None,
+    rows: int | None = None,
+    channels: int | None = None,
+    frames: int | None = None,
+    count: int = 1,
+    approximate: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+    noise: Float[Tensor, "n *a c v"] | None = None,
+    label: Int[Tensor, " b"] | None = None,
+    cond: Float[Tensor, "b *a d"] | None = None,
+) -> Int[Tensor, "n *a c"]:
+    """Draws what is missing of data that is known in part.
+
+    Exact, a draw from p(missing | known), where the known sites come first in the model's generation order. `approximate`
+    allows any mask: known sites are then forced when their turn comes, and what is drawn before them has not heard them.
+
+    Args:
+        known: [B, *A, C]; what the mask leaves out may hold anything in 0..V-1.
+        mask: [*A] or [*A, C], true where known. In its place, one of:
+        rows: the first rows are known (of the second axis from the end; for sequences, the first places).
+        channels: the first channels are known.
+        frames: the first entries of the first axis are known.
+        count: completions of each input.
+        noise: [B * count, *A, C, V], in place of the generator's. Other options as for `sample`.
+
+    Returns:
+        [B * count, *A, C], the completions of one input side by side; uint8 if V <= 256, else int64.
+
+    Raises:
+        ValueError: a mask for which the model's layout is not exact (the message names those that are), or as `sample`.
+    """
+    known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
+    exact = exact_layouts(model, known_sites)
+    if not approximate and model.config.layout not in exact:
+        would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
+        raise ValueError(
+            f"the known sites do not come first in generation order with layout {model.config.layout!r}, so completion is not "
+            f"exact; {would} exact for this mask; approximate=True forces known sites when reached"
+        )
+    known, label, cond = (None if t is None else t.repeat_interleave(count, dim=0) for t in (known, label, cond))
+    assert known is not None
+    draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)
+    known = known.to(draw.noise.device)
+    choose = KnownFirst(known.long(), known_sites, draw)
+    return _compact(decode(model, choose, known, label, cond), model.config.num_values)
+
+
+def known_mask(
+    model: AxialTransformer,
+    *,
+    mask: Bool[Tensor, "*m"] | None = None,
+    rows: int | None = None,
+    channels: int | None = None,
+    frames: int | None = None,
+) -> Bool[Tensor, "*a c"]:
+    """The mask [*A, C] that exactly one of the options describes, as in `complete`; true where known."""
+    config = model.config
+    sizes = (*config.shape, config.channels)
+    given = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) != 1:
+        raise ValueError(f"give exactly one of mask, rows, channels and frames, not {' and '.join(given) or 'none'}")
+    ((name, value),) = given.items()
+    if isinstance(value, Tensor):
+        if value.dtype != torch.bool or tuple(value.shape) not in (sizes, sizes[:-1]):
+            raise ValueError(
+                f"mask must be bool {list(sizes)} or {list(sizes[:-1])}, not {value.dtype} {list(value.shape)}"
+            )
+        return value.cpu() if value.ndim == len(sizes) else value.cpu().unsqueeze(-1).expand(sizes)
+    axis = {"rows": max(0, len(config.shape) - 2), "channels": len(config.shape), "frames": 0}[name]
+    if not 0 <= value <= sizes[axis]:
+        raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {value}")
+    return torch.stack(torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij"))[axis] < value
+
+
+def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
+    """The layouts in whose generation order the known sites [*A, C] come first, so that completing them is exact."""
+    config = model.config
+
+    def comes_first(name: str) -> bool:
+        if name == "frames" and len(config.shape) < 2:
+            return False
+        order = LAYOUTS[name](config.shape, config.channels).order
+        in_order = known[tuple(order.T)]
+        if name == config.layout:
+            in_order = in_order[-len(model.order) :]  # channels that are always given are not generated
+        return not bool((in_order[1:] & ~in_order[:-1]).any())
+
+    return [name for name in LAYOUTS if comes_first(name)]
+
+
+def _gumbel_choice(
+    model: AxialTransformer,
+    batch: int,
+    noise: Tensor | None,
+    generator: torch.Generator | None,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+) -> GumbelChoice:
+    config = model.config
+    shape = (batch, *config.shape, config.channels, config.num_values)
+    if noise is None:
+        noise = gumbel(shape, generator)
+    elif noise.shape != shape:
+        raise ValueError(f"noise must be {list(shape)}, not {list(noise.shape)}")
+    device = model.embed_value.table.device
+    return GumbelChoice(noise=noise.to(device), temperature=temperature, top_k=top_k, top_p=top_p)
 
 
 def _compact(x: Tensor, num_values: int) -> Tensor:

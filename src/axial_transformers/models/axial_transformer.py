@@ -49,12 +49,7 @@ class AxialTransformer(nn.Module):
     @property
     def order(self) -> Int[Tensor, "sites axes"]:
         """The generated sites (a1, .., ad, c) in generation order, in the data's coordinates: int64 [sites, d + 1]."""
-        config = self.config
-        axes = [torch.arange(size) for size in (*config.shape, config.channels)]
-        sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-        in_model = self.layout.into(sites.unsqueeze(0)).squeeze(0)
-        channels_first = in_model.movedim(-2, 0)[config.known_channels :]
-        return channels_first.reshape(-1, len(axes))
+        return self.layout.order[self.config.known_channels * torch.Size(self.layout.shape).numel() :]
 
     def forward(
         self,

@@ -10,6 +10,7 @@ frames      [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's v
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -42,6 +43,13 @@ class Layout:
         """Conditioning [B, *A, D], repeated for every channel that became a site -> [B, *A', D]."""
         channel = len(self.data_shape) + 1
         return self.into(cond.unsqueeze(channel).expand(*cond.shape[:-1], self.data_channels, -1)).select(channel, 0)
+
+    @property
+    def order(self) -> Tensor:
+        """The sites (a1, .., ad, c) of the data in the model's generation order: int64 [sites, d + 1]."""
+        axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
+        sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+        return self.into(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
 
     @property
     def _channel(self) -> int:
