@@ -1,60 +1,271 @@
-"""Multi-head attention along one axis, whole tensors at a time or, where masked, one slab at a time over a cache."""
+"""Multi-head attention: along axes, over everything, and from one tensor to another.
 
+All are [B, *A, D] -> [B, *A, D] for any number of axes. Along one masked axis, the output can also be computed one slab
+at a time over a cache.
+"""
+
+from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.attention import attend_step, axial_attention
+from axial_transformers.ops.attention import (
+    attend_step,
+    axial_attention,
+    axial_attention_weights,
+    full_attention,
+    full_attention_weights,
+)
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of the slabs decoded so far: each [lines, heads, length, head_dim], one line a site of a slab."""
+    """Keys and values of the slabs decoded so far, each [lines, heads, length, head width]: a line a site of a slab."""
 
     keys: Tensor
     values: Tensor
 
 
-class AxisAttention(nn.Module):
-    """Multi-head self-attention along one axis: [B, *A, D] -> [B, *A, D].
+class SelfAttention(nn.Module):
+    """The maps around an attention of a tensor to itself: `qkv` before it, `out` behind it.
 
     Args:
         dim: width D.
-        heads: number of heads N, a divisor of D; scores are scaled by 1/sqrt(D / N).
-        axis: dimension of the input attended along, counted from the end: -2 is the innermost axis. So counted, a layer
-            serves a whole tensor and one slab of it alike.
+        heads: number of heads N, a divisor of the widths below; scores are scaled by 1/sqrt(key_dim / N).
+        key_dim: width of queries and keys, all heads together; D if not given.
+        value_dim: width of values, all heads together; D if not given.
+        residual: the layer closes a residual branch: its output begins at zero.
+
+    Raises:
+        ValueError: a width that is not a positive multiple of `heads`.
+    """
+
+    def __init__(
+        self, dim: int, heads: int, key_dim: int | None = None, value_dim: int | None = None, residual: bool = False
+    ):
+        super().__init__()
+        self.heads = heads
+        self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim)
+        self.qkv = Dense(dim, 2 * self.key_dim + self.value_dim)
+        self.out = Dense(self.value_dim, dim, residual=residual)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
+        parts = self.qkv(x).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
+        return tuple(part.unflatten(-1, (self.heads, -1)) for part in parts)
+
+
+class FullAttention(SelfAttention):
+    """Every site attends to every site: the grid is flattened. With one head and a residual, the non-local block."""
+
+    def forward(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is True where a site is there."""
+        q, k, v = self._project(x)
+        return self.out(full_attention(q, k, v, key_mask).flatten(-2))
+
+    def weights(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "..."]:
+        """How much each site attends to each: [B, *A, heads, *A]."""
+        q, k, _ = self._project(x)
+        return full_attention_weights(q, k, key_mask)
+
+
+class AxisAttention(SelfAttention):
+    """Self-attention along one axis: [B, *A, D] -> [B, *A, D].
+
+    Args:
+        dim, heads, key_dim, value_dim, residual: see `SelfAttention`; here the output begins at zero.
+        axis: dimension of the input attended along: 1..d, or counted from the end, where -2 is the innermost axis. So
+            counted, a layer serves a whole tensor and one slab of it alike.
         masked: a site sees itself and what comes before it along the axis.
     """
 
-    def __init__(self, dim: int, heads: int, axis: int, masked: bool = False):
-        super().__init__()
-        self.heads, self.axis, self.masked = heads, axis, masked
-        self.qkv = Dense(dim, 3 * dim)
-        self.out = Dense(dim, dim, residual=True)
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        axis: int,
+        masked: bool = False,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        residual: bool = True,
+    ):
+        super().__init__(dim, heads, key_dim, value_dim, residual)
+        self.axis, self.masked = axis, masked
 
-    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
+    def forward(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is True where a site is there."""
         q, k, v = self._project(x)
-        return self.out(axial_attention(q, k, v, self.axis - 1, causal=self.masked).flatten(-2))
+        return self.out(axial_attention(q, k, v, self._axis_of_heads, self.masked, key_mask).flatten(-2))
+
+    def weights(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "..."]:
+        """How much each site attends to each place of its line: [B, *A, heads, L]."""
+        q, k, _ = self._project(x)
+        return axial_attention_weights(q, k, self._axis_of_heads, self.masked, key_mask)
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
         """An empty cache for `length` steps along a masked axis, each a slab of the given shape."""
         assert self.masked, "only what looks back can be computed step by step"
-        size = (batch * prod(slab), self.heads, length, self.out.in_features // self.heads)
-        return KeyValueCache(self.out.weight.new_empty(size), self.out.weight.new_empty(size))
+        lines = (batch * prod(slab), self.heads, length)
+        return KeyValueCache(
+            self.out.weight.new_empty(*lines, self.key_dim // self.heads),
+            self.out.weight.new_empty(*lines, self.value_dim // self.heads),
+        )
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
         """The output at place `i` of the axis, for the slab x [B, *S, D] there; its key and value join the cache."""
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
         cache.keys[:, :, i], cache.values[:, :, i] = k, v
         out = attend_step(q, cache.keys[:, :, : i + 1], cache.values[:, :, : i + 1])
-        return self.out(out.reshape(x.shape))
+        return self.out(out.reshape(*x.shape[:-1], self.value_dim))
 
-    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+    @property
+    def _axis_of_heads(self) -> int:
+        return self.axis if self.axis > 0 else self.axis - 1
 
-    def extra_repr(self) -> str:  # noqa: D102
+    def extra_repr(self) -> str:
+        """The settings shown by print."""
         return f"heads={self.heads}, axis={self.axis}, masked={self.masked}"
+
+
+class AxialAttention(nn.Module):
+    """Attention along one axis, along several one after the other, or the sum of several.
+
+    Args:
+        dim, heads, key_dim, value_dim: see `SelfAttention`; every axis has maps of its own.
+        axes: dimensions of the input attended along, 1..d, in this order; a single one may be given as a number.
+        combine: "sequence" feeds each axis the output of the one before; "sum" adds the outputs of all.
+        causal: those of `axes` along which a site sees itself and what comes before it only.
+
+    Raises:
+        ValueError: no axes, one below 1 (or, on a call, above d), `causal` names one that is not attended along, or an
+            unknown `combine`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        axes: int | Sequence[int] = (1, 2),
+        combine: Literal["sequence", "sum"] = "sequence",
+        causal: Sequence[int] = (),
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+    ):
+        super().__init__()
+        axes = (axes,) if isinstance(axes, int) else tuple(axes)
+        if not axes or min(axes) < 1:
+            raise ValueError(f"axes must be dimensions of [B, *A, D] from 1 on, at least one, not {axes}")
+        if not set(causal) <= set(axes):
+            raise ValueError(f"causal {tuple(causal)} must be among axes {axes}")
+        if combine not in ("sequence", "sum"):
+            raise ValueError(f"combine must be 'sequence' or 'sum', not {combine!r}")
+        self.combine = combine
+        self.layers = nn.ModuleList(
+            AxisAttention(dim, heads, axis, axis in causal, key_dim, value_dim, residual=False) for axis in axes
+        )
+
+    def forward(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is True where a site is there."""
+        if self.combine == "sum":
+            outs = [layer(x, key_mask) for layer in self.layers]
+            return sum(outs[1:], outs[0])
+        for layer in self.layers:
+            x = layer(x, key_mask)
+        return x
+
+    def weights(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> list[Float[Tensor, "b *a n l"]]:
+        """How much each site attends to each place of its lines: one [B, *A, heads, L] for each of `axes`."""
+        weights = []
+        for layer in self.layers:
+            assert isinstance(layer, AxisAttention)
+            weights.append(layer.weights(x, key_mask))
+            if self.combine == "sequence":
+                x = layer(x, key_mask)
+        return weights
+
+
+class CrossAttention(nn.Module):
+    """Queries from one tensor, keys and values from another, on any grids: every site attends to every context site.
+
+    Args:
+        dim, heads, key_dim, value_dim: see `SelfAttention`.
+        context_dim: width of the context; D if not given.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        context_dim: int | None = None,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+    ):
+        super().__init__()
+        self.heads = heads
+        self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim)
+        self.q = Dense(dim, self.key_dim)
+        self.kv = Dense(context_dim or dim, self.key_dim + self.value_dim)
+        self.out = Dense(self.value_dim, dim)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b *a d"],
+        context: Float[Tensor, "b *e c"],
+        key_mask: Bool[Tensor, " b *e"] | None = None,
+    ) -> Float[Tensor, "b *a d"]:
+        """x [B, *A, D], context [B, *E, C] -> [B, *A, D]; key_mask [B, *E] is True where a context site is there."""
+        q, k, v = self._project(x, context)
+        return self.out(full_attention(q, k, v, key_mask).flatten(-2))
+
+    def weights(
+        self,
+        x: Float[Tensor, "b *a d"],
+        context: Float[Tensor, "b *e c"],
+        key_mask: Bool[Tensor, " b *e"] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """How much each site attends to each context site: [B, *A, heads, *E]."""
+        q, k, _ = self._project(x, context)
+        return full_attention_weights(q, k, key_mask)
+
+    def _project(self, x: Tensor, context: Tensor) -> tuple[Tensor, ...]:
+        k, v = self.kv(context).split([self.key_dim, self.value_dim], dim=-1)
+        return tuple(part.unflatten(-1, (self.heads, -1)) for part in (self.q(x), k, v))
+
+
+class ChannelsFirst(nn.Module):
+    """A layer on [B, *A, D] as a layer on [B, D, *A], the layout of convolutions. Masks stay [B, *A]."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, x: Float[Tensor, "b d *a"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "b d *a"]:
+        """[B, D, *A] -> [B, D, *A]."""
+        return self.layer(x.movedim(1, -1), key_mask).movedim(-1, 1)
+
+
+def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:
+    """The widths of keys and of values, all heads together: `dim` where not given.
+
+    Raises:
+        ValueError: one is not a positive multiple of `heads`.
+    """
+    key_dim, value_dim = key_dim or dim, value_dim or dim
+    if heads < 1 or min(key_dim, value_dim) < 1 or key_dim % heads or value_dim % heads:
+        raise ValueError(f"widths of keys {key_dim} and values {value_dim} must be positive multiples of {heads} heads")
+    return key_dim, value_dim

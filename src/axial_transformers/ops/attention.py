@@ -1,11 +1,12 @@
-"""Attention along one axis of an N-D tensor. The oracle is `ops.reference`."""
+"""Attention along one axis, or over all axes, of an N-D tensor. The oracle is `ops.reference`."""
 
 from math import sqrt
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
+
+from axial_transformers.ops import kernels
 
 
 def axial_attention(
@@ -14,6 +15,7 @@ def axial_attention(
     v: Float[Tensor, "b *a n w"],
     axis: int,
     causal: bool = False,
+    key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """Every site attends to the sites of its own line along one axis: softmax(q . k / sqrt(K)) v.
 
@@ -21,21 +23,72 @@ def axial_attention(
         q, k, v: [B, *A, heads, head_dim], floating point. One example and one head never see another.
         axis: the dimension of q that is attended along, 1..d (or counted from the end, -3 for the innermost axis).
         causal: a site sees itself and what comes before it on its line (Ho et al. 2019, masked attention).
+        key_mask: [B, *A], True where a site is there, for ragged sizes. A site that sees no other gets zeros.
 
     Returns:
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` is not one of the axes of the data.
+        ValueError: `axis` is not one of the axes of the data, or the shapes do not fit each other.
     """
-    axis = axis % q.ndim if -q.ndim <= axis < q.ndim else axis
-    if not 1 <= axis <= q.ndim - 3:
-        raise ValueError(
-            f"axis {axis} is not an axis of q {tuple(q.shape)}: [B, *A, heads, head_dim] has axes 1..{q.ndim - 3}"
-        )
-    out = _attend(_lines(q, axis), _lines(k, axis), _lines(v, axis), causal)
-    rest = [size for dim, size in enumerate(q.shape[:-2]) if dim != axis]
-    return out.transpose(1, 2).unflatten(0, rest).movedim(-3, axis)
+    axis = data_axis(q, axis)
+    _check_mask(key_mask, k)
+    if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
+        raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size")
+    mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
+    out = kernels.attend(to_lines(q, axis), to_lines(k, axis), to_lines(v, axis), causal, mask)
+    return from_lines(out, q, axis)
+
+
+def axial_attention_weights(
+    q: Float[Tensor, "b *a n k"],
+    k: Float[Tensor, "b *a n k"],
+    axis: int,
+    causal: bool = False,
+    key_mask: Bool[Tensor, " b *a"] | None = None,
+) -> Float[Tensor, "b *a n l"]:
+    """What `axial_attention` weighs the values by: [B, *A, heads, L], L places along `axis`; arguments as there."""
+    axis = data_axis(q, axis)
+    _check_mask(key_mask, k)
+    mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
+    return from_lines(kernels.weights(to_lines(q, axis), to_lines(k, axis), causal, mask), q, axis)
+
+
+def full_attention(
+    q: Float[Tensor, "b *a n k"],
+    k: Float[Tensor, "b *e n k"],
+    v: Float[Tensor, "b *e n w"],
+    key_mask: Bool[Tensor, " b *e"] | None = None,
+) -> Float[Tensor, "b *a n w"]:
+    """Every site of q attends to all sites of k and v, whatever their grids: softmax(q . k / sqrt(K)) v.
+
+    Args:
+        q: [B, *A, heads, head_dim].
+        k, v: [B, *E, heads, head_dim], on the same grid as q or another one.
+        key_mask: [B, *E], True where a site is there. A query that sees none gets zeros.
+
+    Returns:
+        [B, *A, heads, value_dim], the dtype of v.
+
+    Raises:
+        ValueError: the shapes do not fit each other.
+    """
+    _check_mask(key_mask, k)
+    if v.shape[:-1] != k.shape[:-1] or (q.shape[0], *q.shape[-2:]) != (k.shape[0], *k.shape[-2:]):
+        raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} do not fit q {list(q.shape)}: see the shapes above")
+    mask = None if key_mask is None else key_mask.flatten(1)
+    out = kernels.attend(_flat(q), _flat(k), _flat(v), key_mask=mask)
+    return out.transpose(1, 2).unflatten(1, q.shape[1:-2])
+
+
+def full_attention_weights(
+    q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *e n k"], key_mask: Bool[Tensor, " b *e"] | None = None
+) -> Float[Tensor, "..."]:
+    """What `full_attention` weighs the values by: [B, *A, heads, *E]; arguments as there."""
+    _check_mask(key_mask, k)
+    mask = None if key_mask is None else key_mask.flatten(1)
+    weights = kernels.weights(_flat(q), _flat(k), key_mask=mask)
+    return weights.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])
 
 
 def attend_step(
@@ -46,21 +99,39 @@ def attend_step(
     return (weights @ values).squeeze(-2)
 
 
-def _lines(x: Tensor, axis: int) -> Tensor:
-    """[B, *A, N, K] -> [lines, N, L, K], what the kernels take."""
+def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
+    """`axis` as one of 1..d.
+
+    Raises:
+        ValueError: it is not one of the axes of the data.
+    """
+    counted = axis % q.ndim if -q.ndim <= axis < q.ndim else axis
+    if not 1 <= counted <= q.ndim - 3:
+        raise ValueError(
+            f"axis {axis} is not an axis of q {list(q.shape)}: [B, *A, heads, head_dim] has axes 1..{q.ndim - 3}"
+        )
+    return counted
+
+
+def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
+    """[B, *A, N, K] -> [lines, N, L, K], what the kernels take: the lines along `axis`, 1..d."""
     return x.movedim(axis, -3).flatten(0, -4).transpose(1, 2)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    # Measured by benchmarks/attention_kernels.py: on CPU in bfloat16 the fused kernel's backward is several times slower.
-    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and torch.is_grad_enabled():
-        return _attend_by_matmul(q, k, v, causal)
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n w"]:
+    """The inverse of `to_lines`, onto the grid of `like`."""
+    rest = [size for dim, size in enumerate(like.shape[:-2]) if dim != axis]
+    return out.transpose(1, 2).unflatten(0, rest).movedim(-3, axis)
 
 
-def _attend_by_matmul(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    scores = (q / sqrt(q.shape[-1])) @ k.mT
-    if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(future, -torch.inf)
-    return torch.softmax(scores, dim=-1) @ v
+def _flat(x: Tensor) -> Tensor:
+    """[B, *A, N, K] -> [B, N, sites, K]."""
+    return x.flatten(1, -3).transpose(1, 2)
+
+
+def _check_mask(key_mask: Tensor | None, k: Tensor) -> None:
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != k.shape[:-2]):
+        raise ValueError(
+            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is there, not "
+            f"{key_mask.dtype} {list(key_mask.shape)}"
+        )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
-    """Moves `x` one place along dimension `axis`: zeros come in at 0, the last slab falls out (ShiftRight, ShiftDown)."""
+    """Moves `x` one place along dimension `axis`: zeros come in at 0, the last slab goes (ShiftRight, ShiftDown)."""
     first = torch.zeros_like(x.narrow(axis, 0, 1))
     return torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], dim=axis)
 

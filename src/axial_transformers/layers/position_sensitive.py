@@ -1,0 +1,161 @@
+"""Position-sensitive axial attention (Wang et al. 2020, Axial-DeepLab), equation 4."""
+
+from math import sqrt
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from axial_transformers.layers.attention import widths
+from axial_transformers.layers.initialisation import Dense, normal_table
+from axial_transformers.ops.attention import data_axis, from_lines, to_lines
+from axial_transformers.ops.position_sensitive import Window, similarities, softmax_over, weighted_values
+
+
+class PositionSensitiveAxialAttention(nn.Module):
+    """Multi-head attention along one axis with relative query, key and value encodings: [B, *A, D] -> [B, *A, D].
+
+    Args:
+        dim: width D.
+        heads: number of heads N, a divisor of the widths below.
+        axis: dimension of the input attended along, 1..d, or counted from the end (-2 is the innermost axis).
+        size: longest line, trained with every offset it has (the paper's global attention); shorter ones work as well.
+        span: odd number m of places around a site that it sees, on lines of any length. One of size and span is given.
+        causal: a site sees itself and what comes before it only.
+        key_dim: width of queries and keys, all heads together; D / 2, as published, if not given.
+        value_dim: width of values, all heads together. If it is not given, values have width D and the heads, side by
+            side, are the output, as published; otherwise a map to D follows.
+        normalisation: "scale" divides scores by sqrt(K). "batch", as published, normalises q, k and v, each of the
+            three terms of the scores and each of the two sums of the output over the batch: for vision only, since
+            examples then see each other.
+        shared_tables: one set of tables for all heads, as published, or one set a head.
+
+    Raises:
+        ValueError: none or both of size and span, an even span, widths that are no multiples of `heads`, an unknown
+            normalisation; on a call, a line longer than `size`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        axis: int,
+        size: int | None = None,
+        span: int | None = None,
+        causal: bool = False,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        normalisation: Literal["scale", "batch"] = "scale",
+        shared_tables: bool = True,
+    ):
+        super().__init__()
+        if (size is None) == (span is None):
+            raise ValueError(f"give one of size and span, not size={size} and span={span}")
+        if span is not None and (span < 1 or span % 2 == 0):
+            raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
+        if size is not None and size < 1:
+            raise ValueError(f"size must be at least 1, not {size}")
+        if normalisation not in ("scale", "batch"):
+            raise ValueError(f"normalisation must be 'scale' or 'batch', not {normalisation!r}")
+        self.heads, self.axis, self.size, self.causal = heads, axis, size, causal
+        self.key_dim, self.value_dim = widths(dim, heads, key_dim or dim // 2, value_dim)
+        key_width, value_width = self.key_dim // heads, self.value_dim // heads
+        rows, tables = (2 * size - 1 if size is not None else span or 1), 1 if shared_tables else heads
+        qkv_dim = 2 * self.key_dim + self.value_dim
+        self.query_table = normal_table(rows, tables, key_width)
+        self.key_table = normal_table(rows, tables, key_width)
+        self.value_table = normal_table(rows, tables, value_width)
+        self.qkv: nn.Linear
+        self.normalise: Scale | BatchNormalise
+        if normalisation == "scale":
+            self.qkv, self.normalise = Dense(dim, qkv_dim), Scale(key_width)
+        else:
+            self.qkv, self.normalise = (
+                nn.Linear(dim, qkv_dim, bias=False),
+                BatchNormalise(qkv_dim, heads, self.value_dim),
+            )
+        self.out = nn.Identity() if value_dim is None else Dense(self.value_dim, dim)
+
+    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]."""
+        q, k, v, window = self._lines(x)
+        weights = self._weights(q, k, window).to(v.dtype)
+        lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
+        grid = x.unsqueeze(-1)
+        return self.out(from_lines(lines, grid, data_axis(grid, self._axis_of_heads)).flatten(-2))
+
+    def weights(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a n w"]:
+        """How much each site attends to each place of its line or, if shorter, of its span: [B, *A, heads, places]."""
+        q, k, _, window = self._lines(x)
+        grid = x.unsqueeze(-1)
+        return from_lines(self._weights(q, k, window), grid, data_axis(grid, self._axis_of_heads))
+
+    def _lines(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Window]:
+        axis = data_axis(x.unsqueeze(-1), self._axis_of_heads)
+        length = x.shape[axis]
+        if self.size is not None and length > self.size:
+            raise ValueError(f"axis {self.axis} of {list(x.shape)} has {length} places, more than size={self.size}")
+        parts = self.normalise.qkv(self.qkv(x)).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
+        q, k, v = (to_lines(part.unflatten(-1, (self.heads, -1)), axis) for part in parts)
+        return q, k, v, Window.of(length, len(self.query_table), self.causal, x.device)
+
+    def _weights(self, q: Tensor, k: Tensor, window: Window) -> Tensor:
+        terms = similarities(q, k, self.query_table, self.key_table, window)
+        return softmax_over(self.normalise.scores(terms, window), window)
+
+    @property
+    def _axis_of_heads(self) -> int:
+        return self.axis if self.axis > 0 else self.axis - 1
+
+
+class Scale(nn.Module):
+    """Scores are scaled by 1/sqrt(K); nothing else is."""
+
+    def __init__(self, key_width: int):
+        super().__init__()
+        self.factor = 1 / sqrt(key_width)
+
+    def qkv(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side, as they are."""
+        return x
+
+    def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
+        """The three terms [M, N, L, W] -> scores [M, N, L, W]."""
+        return (terms[0] + terms[1] + terms[2]) * self.factor
+
+    def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
+        """The two sums [M, N, L, W] -> their sum."""
+        return of_content + of_position
+
+
+class BatchNormalise(nn.Module):
+    """Batch normalisation of queries, keys and values, of each term of scores by head, and of both sums by channel."""
+
+    def __init__(self, qkv_dim: int, heads: int, value_dim: int):
+        super().__init__()
+        self.of_qkv = nn.BatchNorm1d(qkv_dim)
+        self.of_terms = nn.ModuleList(nn.BatchNorm1d(heads) for _ in range(3))
+        self.of_content, self.of_position = nn.BatchNorm1d(value_dim), nn.BatchNorm1d(value_dim)
+
+    def qkv(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side [.., C], normalised per channel over all sites."""
+        return self.of_qkv(x.flatten(0, -2)).view(x.shape)
+
+    def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
+        """The three terms [M, N, L, W] -> scores [M, N, L, W]: statistics over the pairs that are seen, per head."""
+        total = torch.zeros((), dtype=terms[0].dtype, device=terms[0].device)
+        for norm, term in zip(self.of_terms, terms):
+            if window.complete:
+                total = total + norm(term.flatten(2)).view(term.shape)
+            else:
+                total = total + torch.zeros_like(term).masked_scatter(window.seen, norm(term[..., window.seen]))
+        return total
+
+    def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
+        """The two sums [M, N, L, W] -> the sum of both, each normalised per channel."""
+        sums = []
+        for norm, part in ((self.of_content, of_content), (self.of_position, of_position)):
+            channels = part.transpose(1, 2).flatten(2)
+            sums.append(norm(channels.flatten(0, 1)).view(channels.shape))
+        return (sums[0] + sums[1]).unflatten(-1, (of_content.shape[1], -1)).transpose(1, 2)

@@ -1,0 +1,174 @@
+"""Attention over lines, softmax(q k^T / sqrt(K)) v, by the kernel that was measured to be the fastest: see `choose`."""
+
+from collections.abc import Callable, Iterator
+from math import sqrt
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Kernel = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None], Tensor]
+
+BLOCK = 2**18
+"""Scores that `blocked` works on at a time: 1 MB of float32, what a core's own cache holds."""
+
+
+def attend(
+    q: Float[Tensor, "m n l k"],
+    k: Float[Tensor, "m n s k"],
+    v: Float[Tensor, "m n s w"],
+    causal: bool = False,
+    key_mask: Bool[Tensor, "m s"] | None = None,
+) -> Float[Tensor, "m n l w"]:
+    """Lines of queries over lines of keys and values, a head at a time.
+
+    Args:
+        q, k, v: [lines, heads, length, width], one floating-point dtype.
+        causal: query i sees keys 0..i.
+        key_mask: [lines, keys], True where a key is there. A query that sees no key gets zeros.
+
+    Returns:
+        [lines, heads, length, value width], the dtype of v.
+    """
+    kernel = choose(q.device.type, q.dtype, k.shape[-2])
+    return kernel(q, k, v, causal, key_mask)
+
+
+def weights(q: Tensor, k: Tensor, causal: bool = False, key_mask: Tensor | None = None) -> Float[Tensor, "m n l s"]:
+    """What `attend` weighs values by: [lines, heads, length, keys]. A row sums to one, or to zero if it sees no key."""
+    scores = (q / sqrt(q.shape[-1])) @ k.mT
+    seen = _seen(q, k, causal, key_mask)
+    if seen is None:
+        return _softmax(scores).to(q.dtype)
+    return (_softmax(scores + _bias(seen, q.dtype)) * seen).to(q.dtype)
+
+
+def choose(device: str, dtype: torch.dtype, keys: int) -> Kernel:
+    """The kernel for lines with so many keys: the table that benchmarks/attention_kernels.py produced.
+
+    | device | dtype             | keys   | kernel    | why                                                |
+    |--------|-------------------|--------|-----------|----------------------------------------------------|
+    | cpu    | bfloat16, float16 | <= 512 | `blocked` | torch's fused backward takes 2 to 12 times as long |
+    | cpu    | float32, float64  | < 64   | `blocked` | the fused kernel takes 1.6 to 2 times as long      |
+    | any    | any               | others | `fused`   | the fastest, and never holds a line's scores       |
+
+    Masks and the need of gradients change the times, not the order. While a graph is traced (torch.compile,
+    torch.export), `composed` stands in for `blocked`: its loop would be unrolled, and the compiler fuses by itself.
+    """
+    if device != "cpu" or keys > (512 if dtype.itemsize == 2 else 63):
+        return fused
+    return composed if torch.compiler.is_compiling() else blocked
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
+    """torch's own fused kernel."""
+    if key_mask is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    seen = _seen(q, k, causal, key_mask)
+    assert seen is not None
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=_bias(seen, q.dtype).expand(*q.shape[:-1], -1))
+    return _zero_unseeing(out, seen)
+
+
+def composed(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
+    """Matrix product, softmax, matrix product: traced, transformed and differentiated like any composition."""
+    return weights(q, k, causal, key_mask) @ v
+
+
+def blocked(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
+    """Matrix product, softmax, matrix product, as many lines at a time as fit into cache; first derivatives only."""
+    seen = _seen(q, k, causal, key_mask)
+    bias = None if seen is None else _bias(seen, q.dtype)
+    if bias is not None and len(bias) > 1:
+        bias = bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)
+    elif bias is not None:
+        bias = bias.flatten(0, 1)
+    matrices = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
+    out: Tensor = _Blocked.apply(*matrices, bias)  # type: ignore[no-untyped-call]
+    out = out.unflatten(0, q.shape[:2])
+    return out if seen is None or key_mask is None else _zero_unseeing(out, seen)
+
+
+class _Blocked(torch.autograd.Function):
+    """q [M, L, K], k [M, S, K], v [M, S, W] and an additive bias [M or 1, L or 1, S], or None, to [M, L, W].
+
+    The softmax is taken in float32 whatever the dtype: on CPU, rows of bfloat16 whose length is no multiple of 32 take
+    five times as long. The weights are kept for the backward pass where they take no more room than keys and values
+    do, and are computed again elsewhere, so that memory stays linear in the length.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+        keys = k.shape[-2]
+        out = v.new_empty(*q.shape[:-1], v.shape[-1])
+        kept = q.new_empty(*q.shape[:-1], keys) if keys <= k.shape[-1] + v.shape[-1] else None
+        with torch.autocast(q.device.type, enabled=False):
+            for block in _blocks(len(q), q.shape[-2] * keys):
+                p = _block_weights(q, k, bias, block).to(q.dtype)
+                if kept is not None:
+                    kept[block] = p
+                torch.bmm(p, v[block], out=out[block])
+        ctx.save_for_backward(q, k, v, bias, kept)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, bias, kept = ctx.saved_tensors
+        grad = grad.contiguous()
+        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        with torch.autocast(q.device.type, enabled=False):
+            for block in _blocks(len(q), q.shape[-2] * k.shape[-2]):
+                p = _block_weights(q, k, bias, block) if kept is None else _wide(kept[block])
+                torch.bmm(p.to(q.dtype).mT, grad[block], out=dv[block])
+                dp = _wide(torch.bmm(grad[block], v[block].mT))
+                ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
+                ds = ds.mul_(1 / sqrt(q.shape[-1])).to(q.dtype)
+                torch.bmm(ds, k[block], out=dq[block])
+                torch.bmm(ds.mT, q[block], out=dk[block])
+        return dq, dk, dv, None
+
+
+def _block_weights(q: Tensor, k: Tensor, bias: Tensor | None, block: slice) -> Tensor:
+    if bias is None:
+        start, beta = q.new_zeros(1), 0
+    else:
+        start, beta = bias if len(bias) == 1 else bias[block], 1
+    return _softmax(torch.baddbmm(start, q[block], k[block].mT, beta=beta, alpha=1 / sqrt(q.shape[-1])))
+
+
+def _blocks(lines: int, scores: int) -> Iterator[slice]:
+    step = max(1, BLOCK // max(1, scores))
+    return (slice(i, min(i + step, lines)) for i in range(0, lines, step))
+
+
+def _seen(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor | None:
+    """Which keys a query may see: [M or 1, 1, L or 1, S], or None for all."""
+    if key_mask is None and not causal:
+        return None
+    present = None if key_mask is None else key_mask[:, None, None, :]
+    if not causal:
+        return present
+    past = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    return past[None, None] if present is None else past & present
+
+
+def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    # Finite, so that a query that sees nothing has a gradient; halved, so that adding a score stays finite.
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min / 2)
+
+
+def _zero_unseeing(out: Tensor, seen: Tensor) -> Tensor:
+    return out.masked_fill(~seen.any(dim=-1, keepdim=True), 0)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype.itemsize == 2 else x
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    return torch.softmax(_wide(scores), dim=-1)

@@ -1,0 +1,271 @@
+"""Attention along axes, over everything, and across tensors: each against its slow twin, and who sees whom."""
+
+import pytest
+import torch
+from torch import nn
+
+from axial_transformers.layers.attention import (
+    AxialAttention,
+    AxisAttention,
+    ChannelsFirst,
+    CrossAttention,
+    FullAttention,
+)
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.ops import kernels, reference
+from axial_transformers.ops.attention import axial_attention, full_attention
+
+SHAPES = [(5,), (3, 5), (1, 4), (2, 3, 4)]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def draw(*shape, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype)
+
+
+def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Tensor:
+    """[sites, sites]: whether output o changes with input p."""
+    randomise(layer)
+    x = draw(1, *shape, dim)
+    jacobian = torch.autograd.functional.jacobian(layer.double(), x)
+    sites = x[0, ..., 0].numel()
+    return jacobian.view(sites, dim, sites, dim).abs().amax((1, 3)) > 1e-12
+
+
+@DTYPES
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_axial_attention_equals_its_reference_forward_and_backward(shape, masked, causal, dtype):
+    q, k = (draw(2, *shape, 2, 3, dtype=dtype).requires_grad_() for _ in range(2))
+    v = draw(2, *shape, 2, 4, dtype=dtype).requires_grad_()
+    mask = torch.rand(2, *shape) > 0.4 if masked else None
+    for axis in range(1, len(shape) + 1):
+        fast = axial_attention(q, k, v, axis, causal, mask)
+        slow = reference.axial_attention(q, k, v, axis, causal, mask)
+        torch.testing.assert_close(fast, slow, rtol=0, atol=TOLERANCE[dtype])
+        g = torch.randn_like(slow)
+        for a, b in zip(torch.autograd.grad(fast, (q, k, v), g), torch.autograd.grad(slow, (q, k, v), g)):
+            torch.testing.assert_close(a, b, rtol=0, atol=5 * TOLERANCE[dtype])
+
+
+@DTYPES
+@pytest.mark.parametrize(("shape", "other"), [((5,), (5,)), ((2, 3), (4,)), ((2, 1, 2), (3, 2))], ids=str)
+def test_full_attention_equals_its_reference_on_any_two_grids(shape, other, dtype):
+    q = draw(2, *shape, 2, 3, dtype=dtype).requires_grad_()
+    k, v = draw(2, *other, 2, 3, dtype=dtype).requires_grad_(), draw(2, *other, 2, 4, dtype=dtype).requires_grad_()
+    for mask in (None, torch.rand(2, *other) > 0.4):
+        fast, slow = full_attention(q, k, v, mask), reference.full_attention(q, k, v, mask)
+        torch.testing.assert_close(fast, slow, rtol=0, atol=TOLERANCE[dtype])
+        g = torch.randn_like(slow)
+        for a, b in zip(torch.autograd.grad(fast, (q, k, v), g), torch.autograd.grad(slow, (q, k, v), g)):
+            torch.testing.assert_close(a, b, rtol=0, atol=5 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("kernel", [kernels.fused, kernels.composed, kernels.blocked])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
+def test_every_kernel_has_the_right_gradients(kernel, causal, masked, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", 30)  # several blocks
+    q, k, v = (draw(3, 2, 4, width).requires_grad_() for width in (2, 2, 3))
+    mask = torch.tensor([[True, True, False, True], [False, True, True, False], [False] * 4]) if masked else None
+    assert torch.autograd.gradcheck(lambda q, k, v: kernel(q, k, v, causal, mask), (q, k, v))
+    expected = kernels.composed(q, k, v, causal, mask)
+    torch.testing.assert_close(kernel(q, k, v, causal, mask), expected, rtol=0, atol=1e-12)
+
+
+def test_blocks_that_keep_no_weights_have_the_same_gradients():
+    q, k, v = (draw(5, 2, 16, 2).requires_grad_() for _ in range(3))
+    assert k.shape[-2] > k.shape[-1] + v.shape[-1]
+    assert torch.autograd.gradcheck(lambda q, k, v: kernels.blocked(q, k, v, True, None), (q, k, v))
+
+
+@pytest.mark.parametrize("keys", [28, 64, 600])
+def test_half_precision_is_as_near_as_half_precision_can_be(keys):
+    q, k, v = (draw(3, 2, keys, 8, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    out, expected = kernels.attend(q, k, v, causal=True), kernels.composed(*wide, True, None)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.double(), expected, rtol=0.03, atol=0.03)
+    g = torch.randn_like(out)
+    grads = torch.autograd.grad(out, (q, k, v), g)
+    for a, b in zip(grads, torch.autograd.grad(expected, wide, g.double())):
+        torch.testing.assert_close(a.double(), b, rtol=0.05, atol=0.05)
+
+
+def test_a_site_that_sees_nothing_gets_zeros_and_finite_gradients():
+    x = draw(1, 3, 4, 8, dtype=torch.float32).requires_grad_()
+    mask = torch.ones(1, 3, 4, dtype=torch.bool)
+    mask[0, 1] = False
+    layer = AxisAttention(8, 2, axis=2, residual=False)
+    out = layer(x, mask)
+    assert torch.equal(out[0, 1], layer.out.bias.expand(4, 8))
+    out.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert (layer.weights(x, mask)[0, 1] == 0).all()
+
+
+def test_what_is_masked_out_has_no_influence():
+    layer = AxialAttention(8, 2, axes=(1, 2))
+    randomise(layer)
+    mask = torch.rand(2, 3, 5) > 0.3
+    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    changed = torch.where(mask[..., None], x, draw(2, 3, 5, 8, dtype=torch.float32))
+    assert torch.equal(layer(x, mask)[mask], layer(changed, mask)[mask])
+
+
+def layers() -> dict[str, nn.Module]:
+    return {
+        "full": FullAttention(8, 2, key_dim=4, value_dim=6),
+        "row": AxialAttention(8, 2, axes=2, key_dim=6, value_dim=4),
+        "sequence": AxialAttention(8, 2, axes=(2, 1), causal=(1,)),
+        "sum": AxialAttention(8, 2, axes=(1, 2), combine="sum"),
+    }
+
+
+@pytest.mark.parametrize("name", layers())
+def test_layers_are_their_equation_between_two_linear_maps(name):
+    """Weights times values, then the output map: the definition, from `weights` and the layer's own maps."""
+    layer = layers()[name]
+    randomise(layer)
+    layer.double()
+    x = draw(2, 3, 5, 8)
+
+    def by_hand(part, x, weights):
+        v = part.qkv(x)[..., 2 * part.key_dim :].unflatten(-1, (2, -1))
+        if isinstance(part, FullAttention):
+            return part.out(torch.einsum("bijnpq,bpqnk->bijnk", weights, v).flatten(-2))
+        equation = "bijnp,bpjnk->bijnk" if part.axis == 1 else "bijnp,bipnk->bijnk"
+        return part.out(torch.einsum(equation, weights, v).flatten(-2))
+
+    if name == "full":
+        expected = by_hand(layer, x, layer.weights(x))
+    elif name == "sum":
+        expected = sum(by_hand(part, x, weights) for part, weights in zip(layer.layers, layer.weights(x)))
+    else:
+        expected = x
+        for part, weights in zip(layer.layers, layer.weights(x)):
+            expected = by_hand(part, expected, weights)
+    torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
+
+
+def test_attention_weights_are_distributions_over_what_is_seen():
+    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    weights = AxisAttention(8, 2, axis=2, masked=True).weights(x)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5, 2))
+    assert (weights.movedim(-2, 1).triu(1) == 0).all()
+    assert FullAttention(8, 2).weights(x).shape == (2, 3, 5, 2, 3, 5)
+
+
+def test_cross_attention_of_a_tensor_with_itself_is_full_attention():
+    cross, full = CrossAttention(8, 2, key_dim=4, value_dim=6), FullAttention(8, 2, key_dim=4, value_dim=6)
+    for part in (cross, full):
+        randomise(part)
+    with torch.no_grad():
+        full.qkv.weight.copy_(torch.cat([cross.q.weight, cross.kv.weight]))
+        full.qkv.bias.copy_(torch.cat([cross.q.bias, cross.kv.bias]))
+    full.out.load_state_dict(cross.out.state_dict())
+    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    torch.testing.assert_close(cross(x, x), full(x))
+    torch.testing.assert_close(cross.weights(x, x), full.weights(x))
+    assert CrossAttention(8, 2, context_dim=3)(x, draw(2, 7, 3, dtype=torch.float32)).shape == x.shape
+
+
+@pytest.mark.parametrize("combine", ["sequence", "sum"])
+def test_an_axial_layer_takes_any_number_of_axes(combine):
+    for shape in SHAPES:
+        axes = tuple(range(1, len(shape) + 1))
+        x = draw(2, *shape, 8, dtype=torch.float32)
+        assert AxialAttention(8, 2, axes, combine)(x).shape == x.shape
+
+
+def test_one_axis_reaches_exactly_its_line():
+    seen = reaches(AxialAttention(4, 2, axes=2), (3, 5)).view(3, 5, 3, 5)
+    rows = torch.arange(3)
+    assert torch.equal(seen, (rows[:, None, None, None] == rows[:, None]).expand(3, 5, 3, 5))
+
+
+def test_one_masked_axis_reaches_its_line_up_to_and_including_itself():
+    seen = reaches(AxialAttention(4, 2, axes=1, causal=(1,)), (3, 5)).view(3, 5, 3, 5)
+    i, j = torch.arange(3), torch.arange(5)
+    above = i[:, None, None, None] >= i[None, None, :, None]
+    same = j[None, :, None, None] == j[None, None, None, :]
+    assert torch.equal(seen, above & same)
+
+
+@pytest.mark.parametrize("combine", ["sequence", "sum"])
+def test_a_sequence_of_axes_reaches_everything_and_a_sum_reaches_the_cross(combine):
+    seen = reaches(AxialAttention(4, 2, axes=(1, 2), combine=combine), (3, 5)).view(3, 5, 3, 5)
+    i, j = torch.arange(3), torch.arange(5)
+    cross = (i[:, None, None, None] == i[None, None, :, None]) | (j[None, :, None, None] == j[None, None, None, :])
+    assert torch.equal(seen, torch.ones_like(seen) if combine == "sequence" else cross)
+
+
+def test_a_masked_pair_reaches_exactly_the_upper_left_quadrant():
+    seen = reaches(AxialAttention(4, 2, axes=(2, 1), causal=(1, 2)), (3, 5)).view(3, 5, 3, 5)
+    i, j = torch.arange(3), torch.arange(5)
+    quadrant = (i[:, None, None, None] >= i[None, None, :, None]) & (j[None, :, None, None] >= j[None, None, None, :])
+    assert torch.equal(seen, quadrant)
+
+
+def test_a_step_at_a_time_equals_the_whole_with_widths_of_its_own():
+    layer = AxisAttention(8, 2, axis=-3, masked=True, key_dim=4, value_dim=6)
+    randomise(layer)
+    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    cache = layer.start(2, (5,), 3)
+    steps = torch.stack([layer.step(x[:, i], i, cache) for i in range(3)], dim=1)
+    torch.testing.assert_close(steps, layer(x))
+
+
+def test_channels_first_is_the_same_layer():
+    layer = AxialAttention(8, 2)
+    x = draw(2, 8, 3, 5, dtype=torch.float32)
+    assert torch.equal(ChannelsFirst(layer)(x), layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("name", layers())
+def test_layers_survive_export_autocast_and_double(name):
+    layer = layers()[name]
+    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    expected = layer(x)
+    exported = torch.export.export(layer, (x,)).module()
+    torch.testing.assert_close(exported(x), expected)
+    torch.testing.assert_close(layer.double()(x.double()).float(), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = layer.float()(x)
+        half.sum().backward()
+    torch.testing.assert_close(half.float(), expected, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", layers())
+def test_layers_survive_compilation(name):
+    layer = layers()[name]
+    x = draw(2, 3, 5, 8, dtype=torch.float32)
+    torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: AxialAttention(8, 3), "multiples of 3 heads"),
+        (lambda: AxialAttention(8, 2, axes=()), "at least one"),
+        (lambda: AxialAttention(8, 2, axes=(0, 1)), "from 1 on"),
+        (lambda: AxialAttention(8, 2, axes=(1,), causal=(2,)), "causal"),
+        (lambda: AxialAttention(8, 2, combine="mean"), "combine"),
+        (lambda: AxialAttention(8, 2, axes=3)(torch.zeros(1, 2, 2, 8)), "axis 3"),
+        (lambda: FullAttention(8, 2)(torch.zeros(1, 2, 2, 8), torch.ones(1, 2, dtype=torch.bool)), "key_mask"),
+        (lambda: full_attention(torch.zeros(1, 2, 1, 4), torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 1, 3)), "fit q"),
+        (lambda: axial_attention(*[torch.zeros(1, 2, 1, n) for n in (4, 3, 3)], axis=1), "share"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,165 @@
+"""Axial-DeepLab's equation 4: by brute force, in every span, and who sees whom."""
+
+import pytest
+import torch
+
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
+from axial_transformers.ops import reference
+from axial_transformers.ops.position_sensitive import position_sensitive_attention
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def inputs(shape, rows, tables, dtype):
+    q, k = (torch.randn(2, *shape, 2, 3, dtype=dtype) for _ in range(2))
+    v = torch.randn(2, *shape, 2, 4, dtype=dtype)
+    tables = [torch.randn(rows, tables, width, dtype=dtype) for width in (3, 3, 4)]
+    return [x.requires_grad_() for x in (q, k, v, *tables)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tables", [1, 2], ids=["shared", "a head"])
+@pytest.mark.parametrize("rows", [1, 3, 9, 13])
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 1, 4)], ids=str)
+def test_equation_4_by_brute_force(shape, rows, tables, causal, dtype):
+    """Spans 1 and 3 (banded on the longer axes), just global on five places, and wider than any axis."""
+    args = inputs(shape, rows, tables, dtype)
+    for axis in range(1, len(shape) + 1):
+        fast = position_sensitive_attention(*args, axis, causal)
+        slow = reference.position_sensitive_attention(*args, axis, causal)
+        torch.testing.assert_close(fast, slow, rtol=0, atol=TOLERANCE[dtype])
+        g = torch.randn_like(slow)
+        slow_grads = torch.autograd.grad(slow, args, g, allow_unused=True)
+        for a, b in zip(torch.autograd.grad(fast, args, g), slow_grads):
+            torch.testing.assert_close(a, torch.zeros_like(a) if b is None else b, rtol=0, atol=10 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("rows", [3, 9], ids=["local", "global"])
+def test_gradients_of_both_forms(rows):
+    args = inputs((1, 5), rows, 1, torch.float64)
+    assert torch.autograd.gradcheck(lambda *a: position_sensitive_attention(*a, axis=2), args)
+
+
+@pytest.mark.parametrize("rows", [3, 9], ids=["local", "global"])
+def test_row_of_a_table_is_the_offset_from_the_query_to_the_key(rows):
+    """With q = k = v = 0, site o gets the mean of the value rows of its offsets p - o: at the left end, 0 and up."""
+    zero = torch.zeros(1, 5, 1, 1)
+    values = torch.arange(rows, dtype=torch.float32).view(rows, 1, 1) - rows // 2
+    nothing = torch.zeros(rows, 1, 1)
+    out = position_sensitive_attention(zero, zero, zero, nothing, nothing, values, axis=1).flatten()
+    radius = rows // 2
+    expected = [sum(w) / len(w) for w in ([p - o for p in range(5) if abs(p - o) <= radius] for o in range(5))]
+    torch.testing.assert_close(out, torch.tensor(expected))
+    assert out[0] > 0
+
+
+@pytest.mark.parametrize("term", ["query", "key"])
+@pytest.mark.parametrize("rows", [3, 9], ids=["local", "global"])
+def test_query_and_key_encodings_pull_towards_the_same_offset(term, rows):
+    """A large encoding at offset +1 makes every site look at its right neighbour, whichever term carries it."""
+    one, zero = torch.ones(1, 5, 1, 1), torch.zeros(1, 5, 1, 1)
+    v = torch.arange(5.0).view(1, 5, 1, 1)
+    nothing = torch.zeros(rows, 1, 1)
+    pull = nothing.clone()
+    pull[rows // 2 + 1] = 100
+    q, k, tables = (one, zero, (pull, nothing)) if term == "query" else (zero, one, (nothing, pull))
+    out = position_sensitive_attention(q, k, v, *tables, nothing, axis=1).flatten()
+    torch.testing.assert_close(out[:4], torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+
+def test_a_local_span_reaches_exactly_its_window_on_lines_of_any_length():
+    layer = PositionSensitiveAxialAttention(4, 2, axis=1, span=3).double()
+    randomise(layer)
+    for length in (1, 2, 3, 4, 9):
+        x = torch.randn(1, length, 4, dtype=torch.float64)
+        seen = torch.autograd.functional.jacobian(layer, x).view(length, 4, length, 4).abs().amax((1, 3)) > 1e-12
+        site = torch.arange(length)
+        assert torch.equal(seen, (site - site[:, None]).abs() <= 1)
+
+
+def test_a_global_layer_works_at_every_size_up_to_its_own():
+    layer = PositionSensitiveAxialAttention(8, 2, axis=2, size=6)
+    for length in (1, 4, 6):
+        assert layer(torch.randn(2, 3, length, 8)).shape == (2, 3, length, 8)
+    with pytest.raises(ValueError, match="more than size=6"):
+        layer(torch.randn(2, 3, 7, 8))
+
+
+def test_small_lines_of_a_large_layer_are_a_crop_of_its_tables():
+    large, small = (PositionSensitiveAxialAttention(8, 2, axis=1, size=size) for size in (6, 4))
+    randomise(large)
+    state = {k: v[2:-2] if k.endswith("table") else v for k, v in large.state_dict().items()}
+    small.load_state_dict(state)
+    x = torch.randn(2, 4, 3, 8)
+    torch.testing.assert_close(large(x), small(x))
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "a head"])
+@pytest.mark.parametrize("form", [{"size": 5}, {"span": 3}, {"span": 3, "causal": True}], ids=str)
+def test_the_layer_is_the_operation_between_its_maps(form, shared):
+    layer = PositionSensitiveAxialAttention(8, 2, axis=-2, value_dim=6, shared_tables=shared, **form).double()
+    randomise(layer)
+    x = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    q, k, v = (part.unflatten(-1, (2, -1)) for part in layer.qkv(x).split([4, 4, 6], dim=-1))
+    tables = layer.query_table, layer.key_table, layer.value_table
+    y = reference.position_sensitive_attention(q, k, v, *tables, axis=2, causal=form.get("causal", False))
+    torch.testing.assert_close(layer(x), layer.out(y.flatten(-2)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer.weights(x).sum(-1), torch.ones(2, 3, 5, 2, dtype=torch.float64))
+
+
+def test_published_normalisation_standardises_each_term_over_the_pairs_that_attend():
+    layer = PositionSensitiveAxialAttention(8, 2, axis=2, span=3, normalisation="batch").double()
+    seen = {}
+    for i, norm in enumerate(layer.normalise.of_terms):
+        norm.register_forward_hook(lambda _, args, out, i=i: seen.__setitem__(i, (args[0], out)))
+    layer(torch.randn(4, 3, 5, 8, dtype=torch.float64))
+    for before, after in seen.values():
+        assert before.shape == (12, 2, 13)  # 5 sites see 13 pairs within +-1
+        torch.testing.assert_close(after.mean((0, 2)), torch.zeros(2, dtype=torch.float64), rtol=0, atol=1e-10)
+        assert ((after.var((0, 2)) - 1).abs() < 0.1).all()
+
+
+@pytest.mark.parametrize("normalisation", ["scale", "batch"])
+def test_the_layer_survives_export_autocast_and_double(normalisation):
+    layer = PositionSensitiveAxialAttention(8, 2, axis=2, size=5, normalisation=normalisation).eval()
+    x = torch.randn(2, 3, 5, 8)
+    expected = layer(x)
+    torch.testing.assert_close(torch.export.export(layer, (x,)).module()(x), expected)
+    torch.testing.assert_close(layer.double()(x.double()).float(), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = layer.float()(x)
+    torch.testing.assert_close(half.float(), expected, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.slow
+def test_the_layer_survives_compilation():
+    for form in ({"size": 5}, {"span": 3}):
+        layer = PositionSensitiveAxialAttention(8, 2, axis=2, **form)
+        x = torch.randn(2, 3, 5, 8)
+        torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"span": 4}, "odd"),
+        ({"span": 0}, "odd"),
+        ({}, "one of size and span"),
+        ({"span": 3, "size": 3}, "one of size and span"),
+        ({"size": 0}, "at least 1"),
+        ({"size": 3, "normalisation": "layer"}, "normalisation"),
+        ({"size": 3, "key_dim": 5}, "multiples"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(options, message):
+    with pytest.raises(ValueError, match=message):
+        PositionSensitiveAxialAttention(8, 2, axis=1, **options)
+    with pytest.raises(ValueError, match="even span"):
+        position_sensitive_attention(*inputs((3,), 4, 1, torch.float32), axis=1)
