@@ -1,4 +1,4 @@
-"""A folder <-> (model name, configuration, tensors), in the hub's layout: config.json and model.safetensors. Knows no model."""
+"""A folder <-> (model name, configuration, tensors), as config.json and model.safetensors. Knows no model."""
 
 import json
 import types
@@ -156,6 +156,6 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
             return tuple(_typed(each, item, name) for each, item in zip(inner, value))
     elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
-    elif hint in (int, str, bool) and type(value) is hint or hint is type(None) and value is None:
+    elif (hint in (int, str, bool) and type(value) is hint) or (hint is type(None) and value is None):
         return value
     raise ValueError(f"{name} is {value!r}, not {getattr(hint, '__name__', hint)}")

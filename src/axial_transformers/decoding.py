@@ -1,8 +1,8 @@
 """The one loop that decodes: fills an integer tensor in generation order, at the operations of a single forward pass.
 
-Finished rows never change: layers that are not masked mix inside a row, masked ones look up only. So keys and values of finished
-rows, and of the finished sites of the current row, are kept, and every layer sees every site once (section 3.2, "semi-parallel
-sampling", without its recomputation).
+Finished rows never change: layers that are not masked mix inside a row, masked ones look up only. So keys and values of
+finished rows, and of finished sites of the current row, are kept, and every layer sees every site once (section 3.2,
+"semi-parallel sampling", without its recomputation).
 """
 
 from typing import Protocol
@@ -16,7 +16,7 @@ from axial_transformers.models.axial_transformer import AxialTransformer
 
 
 class Choose(Protocol):
-    """What decides the values: sampling draws them, completion forces the known ones, an archive's decoder reads them."""
+    """What decides the values: sampling draws them, completion keeps known ones, an archive's decoder reads them."""
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Int[Tensor, " b"]:
         """Logits [B, V] of the site (a1, .., ad, c), in data coordinates -> values int64 [B]."""
@@ -31,17 +31,17 @@ def decode(
     label: Int[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Int[Tensor, "b *a c"]:
-    """x [B, *A, C] with all but its known channels decided anew by `choose`, site after site in `model.order`: int64."""
+    """x [B, *A, C], all but its known channels decided anew by `choose`, site after site in `model.order`: int64."""
     y = model.layout.into(model.check(x)).clone()
-    batch, shape, last = len(y), model.layout.shape, len(model.outer_decoders)
+    batch, shape, outer_decoders = len(y), model.layout.shape, list(model.outer_decoders)
     given = model.given(batch, label, cond)
     sites = (tuple(site) for site in model.order.tolist())
 
     def slab(level: int, context: Tensor) -> Tensor:
         """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] is complete down to this level."""
-        if level == last:
+        if level == len(outer_decoders):
             return row(context)
-        outer = model.outer_decoders[level]
+        outer = outer_decoders[level]
         state, upper, slabs = outer.start(batch), torch.zeros_like(context[:, 0]), []
         for i in range(shape[level]):
             values = slab(level + 1, context[:, i] + upper)

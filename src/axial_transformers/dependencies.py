@@ -1,4 +1,4 @@
-"""Which logits hear which values: the all-pairs check that an autoregressive model neither leaks nor misses anything."""
+"""Which logits hear which values: the all-pairs check that an autoregressive model neither leaks nor misses any."""
 
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ def influence(
 ) -> Float[Tensor, "sites sites"]:
     """entry [p, q]: the largest change among the logits of site p when the value of site q moves by V/2.
 
-    Sites in generation order. Run it in float64 with weights of scale 1: then what is exactly independent changes by at most
-    1e-12 and what depends by more than 1e-9.
+    Sites in generation order. Run it in float64 with weights of scale 1: then what is exactly independent changes by at
+    most 1e-12 and what depends by more than 1e-9.
     """
     order, values = model.order, model.config.num_values
     columns = []

@@ -19,7 +19,7 @@ def slice_nats(
     channel: Int[Tensor, " b"],
     label: Int[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
-) -> Float[Tensor, "b *s"]:
+) -> Float[Tensor, " b *s"]:
     """-log p of each site of one slice an example, in nats: [B, *A'] in the model's coordinates; float32 or better."""
     logits = model.slice_logits(x, channel, label, cond)
     logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -34,7 +34,7 @@ def random_slice_loss(
     channel: Int[Tensor, " b"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
-    """The training loss, nats/dim: one channel an example, uniformly at random, an unbiased estimate of the mean over all.
+    """The training loss, nats/dim: one channel an example, uniformly at random: unbiased for the mean over all.
 
     Args:
         channel: [B] the channels to take, in place of random ones.

@@ -1,6 +1,7 @@
 """Samples and completions: what the one decoding loop is told to choose."""
 
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,7 +14,7 @@ from axial_transformers.models.layouts import LAYOUTS
 
 @dataclass(frozen=True, kw_only=True)
 class GumbelChoice:
-    """argmax(logits + temperature * noise): a draw from softmax(logits / temperature) where the noise is standard Gumbel."""
+    """argmax(logits + temperature * noise): with standard Gumbel noise, a draw from softmax(logits / temperature)."""
 
     noise: Float[Tensor, "b *a c v"]
     """[B, *A, C, V]."""
@@ -24,8 +25,8 @@ class GumbelChoice:
     """Only the most likely values that together reach probability p can be drawn."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"temperature must be at least 0, not {self.temperature}")
+        if not 0 <= self.temperature < inf:
+            raise ValueError(f"temperature must be at least 0 and finite, not {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, not {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -33,7 +34,7 @@ class GumbelChoice:
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Int[Tensor, " b"]:
         """Logits [B, V] -> values [B]."""
-        noisy = logits + self.temperature * self.noise[(slice(None), *site)]
+        noisy = logits + self.temperature * _at(self.noise, site)
         return noisy.masked_fill(self._excluded(logits), -torch.inf).argmax(dim=-1)
 
     def _excluded(self, logits: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ class KnownFirst:
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Int[Tensor, " b"]:
         """Logits [B, V] -> values [B]."""
-        return self.known[(slice(None), *site)] if self.mask[site] else self.otherwise(logits, site)
+        return _at(self.known, site).long() if self.mask[site] else self.otherwise(logits, site)
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
@@ -86,7 +87,7 @@ def sample(
         temperature: 1 samples the model; 0 takes the most likely value of every site.
         top_k, top_p: restrict each draw to the most likely values.
         generator: a CPU generator, for samples that repeat.
-        noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: sample = argmax(logits + temperature * noise).
+        noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's; see `GumbelChoice`.
         label: [B] classes. cond: [B, *A, D].
         known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
 
@@ -132,8 +133,9 @@ def complete(
 ) -> Int[Tensor, "n *a c"]:
     """Draws what is missing of data that is known in part.
 
-    Exact, a draw from p(missing | known), where the known sites come first in the model's generation order. `approximate`
-    allows any mask: known sites are then forced when their turn comes, and what is drawn before them has not heard them.
+    Exact, a draw from p(missing | known), where the known sites come first in the model's generation order.
+    `approximate` allows any mask: known sites are then forced when their turn comes, and what is drawn before them has
+    not heard them.
 
     Args:
         known: [B, *A, C]; what the mask leaves out may hold anything in 0..V-1.
@@ -155,11 +157,11 @@ def complete(
     if not approximate and model.config.layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(
-            f"the known sites do not come first in generation order with layout {model.config.layout!r}, so completion is not "
-            f"exact; {would} exact for this mask; approximate=True forces known sites when reached"
+            f"the known sites do not come first in generation order with layout {model.config.layout!r}, so completion "
+            f"is not exact; {would} exact for this mask; approximate=True forces known sites when reached"
         )
-    known, label, cond = (None if t is None else t.repeat_interleave(count, dim=0) for t in (known, label, cond))
-    assert known is not None
+    known = known.repeat_interleave(count, dim=0)
+    label, cond = (None if each is None else each.repeat_interleave(count, dim=0) for each in (label, cond))
     draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)
     known = known.to(draw.noise.device)
     choose = KnownFirst(known.long(), known_sites, draw)
@@ -177,8 +179,8 @@ def known_mask(
     """The mask [*A, C] that exactly one of the options describes, as in `complete`; true where known."""
     config = model.config
     sizes = (*config.shape, config.channels)
-    given = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
-    given = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
+    given = {name: value for name, value in options.items() if value is not None}
     if len(given) != 1:
         raise ValueError(f"give exactly one of mask, rows, channels and frames, not {' and '.join(given) or 'none'}")
     ((name, value),) = given.items()
@@ -227,6 +229,12 @@ def _gumbel_choice(
         raise ValueError(f"noise must be {list(shape)}, not {list(noise.shape)}")
     device = model.embed_value.table.device
     return GumbelChoice(noise=noise.to(device), temperature=temperature, top_k=top_k, top_p=top_p)
+
+
+def _at(tensor: Tensor, site: tuple[int, ...]) -> Tensor:
+    """What a tensor [B, *A, C, ..] holds at a site of every example."""
+    index: tuple[slice | int, ...] = (slice(None), *site)
+    return tensor[index]
 
 
 def _compact(x: Tensor, num_values: int) -> Tensor:

@@ -41,7 +41,8 @@ def in_micro_batches(model: AxialTransformer, size: int) -> AxialTransformer:
     for name in ("encoder", "inner_decoder", "head"):
         if (part := getattr(model, name)) is not None:
             setattr(model, name, _InMicroBatches(part, size))
-    model.outer_decoders = nn.ModuleList(_InMicroBatches(outer, size) for outer in model.outer_decoders)
+    outer_decoders: Any = nn.ModuleList(_InMicroBatches(outer, size) for outer in model.outer_decoders)
+    model.outer_decoders = outer_decoders
     return model
 
 

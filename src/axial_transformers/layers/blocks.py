@@ -1,7 +1,8 @@
 """Attention block, feedforward block, transformer block (Ho et al. 2019, section 2)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Generic, TypeVar, cast
 
 import torch
 from jaxtyping import Float
@@ -9,6 +10,18 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.initialisation import Dense
+
+Part = TypeVar("Part", bound=nn.Module)
+
+
+class Stack(nn.ModuleList, Generic[Part]):
+    """A ModuleList that knows what it holds: iterating gives parts of one type."""
+
+    def __init__(self, parts: Iterable[Part]):
+        super().__init__(parts)
+
+    def __iter__(self) -> Iterator[Part]:
+        return cast(Iterator[Part], super().__iter__())
 
 
 def swish(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

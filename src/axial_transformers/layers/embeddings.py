@@ -20,7 +20,7 @@ class Embedding(nn.Module):
 
 
 class Positions(nn.Module):
-    """Additively factorised positions: the embedding of a site is the sum of one row from each axis' table (section 2)."""
+    """Additively factorised positions: a site's embedding is the sum of one row from each axis' table (section 2)."""
 
     def __init__(self, shape: tuple[int, ...], dim: int):
         super().__init__()

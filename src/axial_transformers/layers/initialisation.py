@@ -33,9 +33,9 @@ def normal_table(*shape: int) -> nn.Parameter:
 
 
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
-    """Gives every weight scale 1, so that nothing hides: W ~ N(0, 1/fan_in), embeddings ~ N(0, 1), gains 1 and biases 0 +- 0.1.
+    """Gives every weight scale 1: W ~ N(0, 1/fan_in), embeddings ~ N(0, 1), gains 1 +- 0.1, biases 0 +- 0.1.
 
-    Fresh weights of a trained kind are near the identity and let mistakes pass; tests use these instead.
+    A model as it is initialised is near the identity and lets mistakes pass; tests use these weights instead.
     """
 
     def normal(tensor: torch.Tensor, mean: float, std: float) -> None:

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from axial_transformers import checkpoint
+from axial_transformers.layers.blocks import Stack
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.channel_encoder import ChannelEncoder
@@ -37,7 +38,7 @@ class AxialTransformer(nn.Module):
         self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
         self.embed_value = Embedding(config.num_values, config.dim)
         self.position = Positions(self.layout.shape, config.dim)
-        self.outer_decoders = nn.ModuleList(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
+        self.outer_decoders = Stack(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
         self.inner_decoder = InnerAttention(config) if config.inner == "attention" else InnerLSTM(config)
         self.head = nn.Sequential(nn.LayerNorm(config.dim), Dense(config.dim, config.num_values, residual=True))
 
@@ -81,7 +82,7 @@ class AxialTransformer(nn.Module):
         label: Int[Tensor, " b"] | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
-        """Logits of one slice an example: of the model's channel `channel` [B] -> [B, *A', V], in the model's coordinates."""
+        """Logits of one slice an example, the model's channel `channel` [B]: [B, *A', V] in the model's coordinates."""
         x = self.check(x)
         context = self.context(self.layout.into(x), channel, self.given(len(x), label, cond))
         h = self.embed_value(self.slice_values(x, channel))
@@ -89,7 +90,7 @@ class AxialTransformer(nn.Module):
             context = context + outer(h + context)
         return self.head(self.inner_decoder(shift(h, -2) + context))
 
-    def slice_values(self, x: Int[Tensor, "b *a c"], channel: Int[Tensor, " b"]) -> Int[Tensor, "b *s"]:
+    def slice_values(self, x: Int[Tensor, "b *a c"], channel: Int[Tensor, " b"]) -> Int[Tensor, " b *s"]:
         """The values that `slice_logits` predicts: int64 [B, *A'], in the model's coordinates."""
         x = self.layout.into(x)
         index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
@@ -104,7 +105,7 @@ class AxialTransformer(nn.Module):
     def given(
         self, batch: int, label: Int[Tensor, " b"] | None = None, cond: Float[Tensor, "b *a d"] | None = None
     ) -> Float[Tensor, "b *g d"] | float:
-        """The sum of the label's embedding and the external conditioning, in the model's coordinates; 0 where there is neither."""
+        """The label's embedding plus external conditioning, in the model's coordinates; 0 where there is neither."""
         given: Tensor | float = 0.0
         if self.labels is not None:
             if label is not None and (label.shape != (batch,) or label.min() < 0 or label.max() > self.labels.classes):

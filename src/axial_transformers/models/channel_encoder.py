@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.layers.blocks import Stack, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
@@ -27,7 +27,7 @@ class ChannelEncoder(nn.Module):
         self.convolution = Dense(3 ** len(shape) * inputs, config.dim)
         self.position = Positions(shape, config.dim)
         one_round = range(-2, -2 - len(shape), -1)  # innermost axis first
-        self.blocks = nn.ModuleList(
+        self.blocks = Stack(
             TransformerBlock(config.dim, config.heads, config.hidden, axis, dropout=config.dropout)
             for _ in range(config.encoder_layers // len(shape))
             for axis in one_round

@@ -29,7 +29,7 @@ class AxialTransformerConfig:
     num_classes: int | None = None
     """Number of classes of a class-conditional model."""
     known_channels: int = 0
-    """The first channels (of the model, after the layout) are given: they condition, carry no loss, are not generated."""
+    """The first channels (after the layout) are given: they condition, carry no loss, are not generated."""
     layout: Literal["channels", "rows", "columns", "axis", "frames"] = "channels"
     """Where channels and frames go; see `layouts.py`."""
     dim: int = 128
@@ -41,14 +41,14 @@ class AxialTransformerConfig:
     encoder_layers: int = 0
     """Layers of the channel encoder, a multiple of the number of axes; 0 means none, for one channel only."""
     outer_layers: int | tuple[int, ...] = 4
-    """Layers of each outer decoder (one per axis but the last, outermost first), each a multiple of the number of axes from
-    its own inward. 0 leaves the decoder out, as in the paper's row-wise model: then nothing is heard along that axis."""
+    """Layers of each outer decoder (one per axis but the last, outermost first), each a multiple of the number of axes
+    from its own inward. 0 leaves the decoder out, as in the paper's row-wise model: nothing is heard along it."""
     inner_layers: int = 4
     """Layers of the inner decoder."""
     inner: Literal["attention", "lstm"] = "attention"
     """Inner decoder: masked row attention, or one LSTM layer over the row."""
     channel_planes: Literal["one_hot", "index"] = "one_hot"
-    """How the channel encoder is told the current channel: one plane a channel (authors' code), or one plane c/C (figure 3)."""
+    """How the channel encoder is told its channel c: one plane each (authors' code), or one plane c/C (figure 3)."""
     dropout: float = 0.0
     """Dropout on the residual branches."""
 

@@ -1,11 +1,13 @@
 """Inner decoders: along the last axis, site by site (section 3.2; the LSTM of the paper's ablation)."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import KeyValueCache
-from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.layers.blocks import Stack, TransformerBlock
 from axial_transformers.models.config import AxialTransformerConfig
 
 
@@ -15,7 +17,7 @@ class InnerAttention(nn.Module):
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
         self.length = config.placement.shape[-1]
-        self.blocks = nn.ModuleList(
+        self.blocks = Stack(
             TransformerBlock(config.dim, config.heads, config.hidden, -2, masked=True, dropout=config.dropout)
             for _ in range(config.inner_layers)
         )
@@ -30,8 +32,8 @@ class InnerAttention(nn.Module):
         """The caches of a walk along one row."""
         return [block.start(batch, (), self.length) for block in self.blocks]
 
-    def step(self, r: Float[Tensor, "b d"], i: int, state: list[KeyValueCache]) -> Float[Tensor, "b d"]:
-        """Site `i` of a row: [B, D] -> [B, D]."""
+    def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
+        """Site `i` of a row, after those already in the caches: [B, D] -> [B, D]."""
         for block, cache in zip(self.blocks, state):
             r = block.step(r, i, cache)
         return r
@@ -56,8 +58,7 @@ class InnerLSTM(nn.Module):
         zeros = self.norm.weight.new_zeros(batch, self.lstm.hidden_size)
         return [zeros, zeros]
 
-    def step(self, r: Float[Tensor, "b d"], i: int, state: list[Tensor]) -> Float[Tensor, "b d"]:
-        """The next site of a row: [B, D] -> [B, D]."""
-        weights = (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0, self.lstm.bias_ih_l0, self.lstm.bias_hh_l0)
-        state[:] = torch.lstm_cell(self.norm(r), state, *weights)
+    def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
+        """The site of a row that follows the state, which moves on: [B, D] -> [B, D]."""
+        state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
         return r + self.dropout(state[0])

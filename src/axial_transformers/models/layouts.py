@@ -1,4 +1,4 @@
-"""Where channels and frames go: bijections between the data's coordinates and the model's (section 3.3 and its appendix).
+"""Where channels and frames go: bijections between the data's coordinates and the model's (section 3.3, appendix).
 
 layout      data [B, *A, C]     model [B, *A', C']
 channels    [B, *A, C]          the same: one channel after the other through the channel encoder

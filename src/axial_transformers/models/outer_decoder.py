@@ -5,13 +5,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import KeyValueCache
-from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.layers.blocks import Stack, TransformerBlock
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.ops.shift import shift
 
 
 class OuterDecoder(nn.Module):
-    """Unmasked attention over the axes inside its own, masked attention over its own; the upper context is its output, shifted.
+    """Unmasked attention over the axes inside its own, masked over its own; the upper context is its output, shifted.
 
     For an image: unmasked rows, masked columns, ShiftDown. Axes are counted from the end, so that one layer serves the
     whole tensor and a slab of it: the axis of outer decoder `level` of d is -(d - level) - 1, its slabs lack that axis.
@@ -23,7 +23,7 @@ class OuterDecoder(nn.Module):
         inside = len(shape) - level - 1
         self.axis = -(inside + 2)
         self.length, self.slab = shape[level], shape[level + 1 :]
-        self.blocks = nn.ModuleList(
+        self.blocks = Stack(
             TransformerBlock(
                 config.dim, config.heads, config.hidden, axis, masked=axis == self.axis, dropout=config.dropout
             )
