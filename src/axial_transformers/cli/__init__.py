@@ -12,6 +12,17 @@ VERBS = {
     "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
     "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),
     "sample": ("draw new examples", "axial sample runs/digits --count 64 --output samples.png"),
+    "complete": ("finish what is known in part", "axial complete runs/digits --rows 4"),
+    "score": (
+        "bits/dim of each image; which are least likely",
+        "axial score runs/fashion_mnist photos/ --output scores.csv",
+    ),
+    "compress": ("images to one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
+    "decompress": ("and back, to identical pixels", "axial decompress runs/photos photos.axl restored/"),
+    "import-official": (
+        "turn the authors' checkpoints into a model",
+        "axial import-official logdir -o models/imagenet32",
+    ),
     "inspect": ("shape, parameters, operations, memory, dependencies", "axial inspect imagenet64"),
 }
 """Verb: what it does, and an example. The module `cli.VERB` has `main(argv) -> exit status or None`."""

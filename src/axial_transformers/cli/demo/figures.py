@@ -6,15 +6,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from axial_transformers.cli.demo.colours import DRAWN, HEAT, INK, Pixels, colour, sheet, unseen
+from axial_transformers.cli.colours import DRAWN, HEAT, INK, Pixels, colour, sheet, unseen
 from axial_transformers.data import Examples
-from axial_transformers.decoding import decode
 from axial_transformers.likelihood import bits_map
 from axial_transformers.models import AxialTransformer
-from axial_transformers.sampling import GumbelChoice, KnownFirst, gumbel, sample
+from axial_transformers.sampling import complete, sample
 
 CLASSES = 10
 SEEN_ROWS = 4
+COMPLETIONS = 4
 HOTTEST = 6.0
 """Bits of a pixel at the hot end of the colours."""
 
@@ -25,7 +25,7 @@ def figures(model: AxialTransformer, others: Examples, test: Examples) -> Pictur
     """All pictures of the page by name; `others` are the images that are not held back for the test."""
     generator = torch.Generator().manual_seed(0)
     return {
-        "samples": sheet(_ink(sample(model, 60, generator=generator)), columns=12),
+        "samples": sheet(_ink(sample(model, 60, generator=generator)), columns=CLASSES),
         "classes": sheet(_ink(_of_every_class(model, generator)), columns=CLASSES),
         **_nearest(model, others, generator),
         **_completions(model, test, generator),
@@ -51,12 +51,9 @@ def _nearest(model: AxialTransformer, others: Examples, generator: torch.Generat
 def _completions(model: AxialTransformer, test: Examples, generator: torch.Generator) -> Pictures:
     """The upper halves of ten test images, what the model makes of them, and what they were."""
     truth = _one_of_each_class(test)
-    known = truth.repeat(4, 1, 1, 1).long()
-    mask = torch.zeros(known.shape[1:], dtype=torch.bool)
-    mask[:SEEN_ROWS] = True
-    noise = gumbel((*known.shape, model.config.num_values), generator)
-    filled = decode(model, KnownFirst(known, mask, GumbelChoice(noise=noise)), known)
-    drawn = ~mask[..., 0].numpy()
+    filled = complete(model, truth, rows=SEEN_ROWS, count=COMPLETIONS, generator=generator)
+    filled = filled.unflatten(0, (CLASSES, COMPLETIONS)).transpose(0, 1).flatten(0, 1)  # a column for each image
+    drawn = np.arange(8)[:, None] >= SEEN_ROWS + np.zeros(8, int)
     return {
         "given": sheet(unseen(_ink(truth), drawn), columns=CLASSES),
         "completions": sheet(np.where(drawn[..., None], colour(_levels(filled), DRAWN), _ink(filled)), columns=CLASSES),

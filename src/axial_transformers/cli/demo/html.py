@@ -47,11 +47,12 @@ pre {
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { fill: var(--soft); font-size: 12px; }
 svg line { stroke: var(--line); }
-svg path { fill: none; stroke: var(--bar); stroke-width: 1.75; stroke-linejoin: round; }
+svg path { fill: none; stroke: var(--soft); stroke-width: 1.75; stroke-linejoin: round; }
 svg .best { stroke: var(--accent); background: none; }
 @media (max-width: 34rem) {
   .rows { grid-template-columns: 1fr; gap: .25rem; }
   .rows > span { text-align: left; margin-top: .5rem; }
+  svg text { font-size: 22px; }
 }
 """
 

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from axial_transformers.cli.colours import HEAT
 from axial_transformers.cli.demo import html
-from axial_transformers.cli.demo.colours import HEAT
 from axial_transformers.cli.demo.figures import CLASSES, HOTTEST, Pictures
 from axial_transformers.cli.settings import Preset
 from axial_transformers.costs import parameters

@@ -1,0 +1,140 @@
+"""axial complete: what is known in part, made whole."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from axial_transformers.cli.colours import sheet, unseen
+from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli.runs import TrainedModel, Weights, open_model
+from axial_transformers.data import Examples, Split, for_display, save_arrays
+from axial_transformers.data.npy import read_array
+from axial_transformers.files import written_whole
+from axial_transformers.sampling import complete, known_mask
+
+APPROXIMATE = "approximate: what is drawn before a known site has not heard it"
+LETTER = (7, 14)
+"""Width and height of a letter in a caption, in pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Complete:
+    """Finish images, clips or sequences that are known in part, several times each.
+
+    axial complete runs/digits --rows 4
+    axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
+    axial complete runs/digits --mask mask.npy --approximate
+
+    Exact where the known sites come first in the model's order; otherwise an error names the layouts for which it is.
+    """
+
+    model: Positional[str]
+    """Folder of a run or an exported model, or a hub id."""
+    source: Positional[str | None] = None
+    """Folder, .npz or .npy file, or digits. None: the data that the run was trained on."""
+    split: Split | None = None
+    """Which part of the data; as for axial evaluate."""
+    rows: int | None = None
+    """The first rows are known."""
+    channels: int | None = None
+    """The first channels are known."""
+    frames: int | None = None
+    """The first frames are known."""
+    mask: Path | None = None
+    """An .npy file of booleans, one a site (or one a site and channel), true where known."""
+    approximate: bool = False
+    """Allow any mask: known sites are forced when their turn comes, what is drawn before them has not heard them."""
+    examples: int = 8
+    """How many of the source's examples, from the first."""
+    count: int = 4
+    """Completions of each."""
+    output: Path = Path("completions.png")
+    """NAME.png: what is known, its completions, and the whole, side by side. NAME.npz: the completions."""
+    scale: int = 4
+    """Enlargement of the picture."""
+    seed: int = 0
+    """Equal seeds draw equal completions."""
+    temperature: float = 1.0
+    """1 draws from the model, less is more cautious, 0 takes the most likely value of every site."""
+    weights: Weights = "ema"
+    """The running average of the weights, or the raw ones of the newest checkpoint."""
+    device: str = "auto"
+    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the verb."""
+    options = parse(Complete, argv, "complete")
+    if options.output.suffix not in (".png", ".npz"):
+        raise ValueError(f"--output {options.output} is neither NAME.png nor NAME.npz")
+    if options.examples < 1 or options.count < 1:
+        raise ValueError("--examples and --count must be at least 1")
+    trained = open_model(options.model, options.weights, options.device)
+    examples = trained.examples(options.source, options.split)[0][: options.examples]
+    mask = known_mask(
+        trained.model,
+        mask=None if options.mask is None else _read_mask(options.mask),
+        rows=options.rows,
+        channels=options.channels,
+        frames=options.frames,
+    )
+    with ERRORS.status(f"drawing {options.count} completions of {len(examples)} examples"):
+        filled = complete(
+            trained.model,
+            torch.from_numpy(examples.values),
+            mask=mask,
+            count=options.count,
+            approximate=options.approximate,
+            temperature=options.temperature,
+            generator=torch.Generator().manual_seed(options.seed),
+        )
+    array = filled.cpu().numpy()
+    if options.output.suffix == ".npz":
+        save_arrays(options.output, array, uint16=trained.uint16)
+    else:
+        picture = _side_by_side(trained, examples, mask.numpy(), array, options)
+        with written_whole(options.output) as aside:
+            picture.save(aside, format="PNG")
+    print(options.output)
+
+
+def _read_mask(path: Path) -> torch.Tensor:
+    if path.suffix != ".npy" or not path.is_file():
+        raise ValueError(f"--mask {path} is no .npy file")
+    mask = read_array(path, "arr_0")
+    if mask.dtype != np.bool_:
+        raise ValueError(f"--mask {path} holds {mask.dtype}, not booleans")
+    return torch.from_numpy(mask)
+
+
+def _side_by_side(
+    trained: TrainedModel, examples: Examples, mask: NDArray[np.bool_], filled: NDArray[np.integer], options: Complete
+) -> Image.Image:
+    """A row for each example: what is known, its completions, the whole. With a caption if they are approximate."""
+    values = trained.model.config.num_values
+    hidden = for_display(mask[None].astype(np.uint8), num_values=2)[0] < 255
+    if hidden.ndim == 3:
+        hidden = hidden.all(axis=-1)  # a pixel of which some channels are known is shown as it is
+    whole = _opaque(for_display(examples.values, values, trained.uint16))
+    drawn = _opaque(for_display(filled, values, trained.uint16)).reshape(len(examples), options.count, *whole.shape[1:])
+    tiles = np.concatenate([unseen(whole, hidden)[:, None], drawn, whole[:, None]], axis=1)
+    grid = sheet(tiles.reshape(-1, *whole.shape[1:]), columns=options.count + 2, scale=options.scale, gap=options.scale)
+    lines = textwrap.wrap(APPROXIMATE, max(10, grid.width // LETTER[0])) if options.approximate else []
+    page = Image.new("RGB", (grid.width, grid.height + LETTER[1] * len(lines)), "white")
+    page.paste(grid, mask=grid)
+    ImageDraw.Draw(page).multiline_text((2, grid.height), "\n".join(lines), fill="black", spacing=2)
+    return page
+
+
+def _opaque(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Gray [N, H, W] or RGB [N, H, W, 3] pictures as RGBA [N, H, W, 4]."""
+    if pictures.ndim == 3:
+        pictures = np.repeat(pictures[..., None], 3, axis=-1)
+    return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)

@@ -1,0 +1,129 @@
+"""axial score: bits/dim of each image."""
+
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+
+from axial_transformers.cli.colours import HEAT, colour, sheet
+from axial_transformers.cli.console import progress
+from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli.runs import TrainedModel, Weights, open_model
+from axial_transformers.data import Examples, Split
+from axial_transformers.evaluation import bits_of_each
+from axial_transformers.files import folder_written_whole, written_whole
+from axial_transformers.likelihood import bits_map
+from axial_transformers.scoring import auroc, corrected
+
+HOTTEST = 8.0
+"""Bits of a site at the hot end of a heat map."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Bits/dim of every image, least likely first; what the model finds odd comes at the top.
+
+    axial score runs/digits
+    axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
+    axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
+
+    Two scores: the model's bits/dim, and these corrected by what PNG needs (Serrà et al. 2020), since likelihood alone
+    finds simple images likely whatever they show (Nalisnick et al. 2019). --against says how well either tells two
+    sources apart: the AUROC, 0.5 for not at all, 1 for perfectly.
+    """
+
+    model: Positional[str]
+    """Folder of a run or an exported model, or a hub id."""
+    source: Positional[str | None] = None
+    """Folder, .npz or .npy file, or digits. None: the data that the run was trained on."""
+    split: Split | None = None
+    """Which part of the data; as for axial evaluate."""
+    output: Path | None = None
+    """NAME.csv or NAME.json: all scores. None: the highest are printed, as CSV."""
+    heat_maps: Path | None = None
+    """A new folder for pictures of the bits of each site, one an image, of the `top` images."""
+    top: int = 20
+    """How many of the least likely images are printed and drawn."""
+    against: str | None = None
+    """Another source, all of it: how well do the scores tell it from the first?"""
+    weights: Weights = "ema"
+    """The running average of the weights, or the raw ones of the newest checkpoint."""
+    batch_size: int = 64
+    """Examples at a time; the result does not depend on it."""
+    device: str = "auto"
+    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the verb."""
+    options = parse(Score, argv, "score")
+    if options.output is not None and options.output.suffix not in (".csv", ".json"):
+        raise ValueError(f"--output {options.output} is neither NAME.csv nor NAME.json")
+    if options.top < 1:
+        raise ValueError(f"--top must be at least 1, not {options.top}")
+    trained = open_model(options.model, options.weights, options.device)
+    examples, _ = trained.examples(options.source, options.split)
+    others = trained.examples(options.against, "all")[0] if options.against else None
+    scores = _scores(trained, examples, options.batch_size)
+    order = np.argsort(-scores["bits_per_dim"], kind="stable")
+    rows = [
+        {"rank": rank, "name": examples.names[i], **{name: round(float(each[i]), 6) for name, each in scores.items()}}
+        for rank, i in enumerate(order, start=1)
+    ]
+    if options.heat_maps:
+        _draw(trained, examples[order[: options.top]], options.heat_maps)
+    if options.output:
+        with written_whole(options.output) as aside, aside.open("w", newline="") as file:
+            _write(rows, file, as_json=options.output.suffix == ".json")
+        print(options.output)
+    else:
+        _write(rows[: options.top], sys.stdout, as_json=False)
+    if others is not None:
+        odd = _scores(trained, others, options.batch_size)
+        console = Console(highlight=False)
+        console.print(f"AUROC of {len(others):,} images of {options.against} against these {len(examples):,}:")
+        for name in scores:
+            console.print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
+
+
+def _scores(trained: TrainedModel, examples: Examples, batch_size: int) -> dict[str, NDArray[np.floating]]:
+    values = torch.from_numpy(examples.values)
+    bits = bits_of_each(trained.model, values, batch_size=batch_size, progress=progress("bits/dim")).numpy()
+    return {"bits_per_dim": bits, "corrected": corrected(bits, examples.values)}
+
+
+def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None:
+    if as_json:
+        json.dump(rows, file, indent=1)
+        file.write("\n")
+    else:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
+    """One picture an image: its bits, averaged over channels; frames side by side."""
+    if not 1 <= len(examples.shape) <= 3:
+        raise ValueError(f"heat maps are for sequences, images and clips, not for {len(examples.shape)} axes")
+    with folder_written_whole(folder) as aside:
+        for rank, (values, name) in enumerate(zip(examples.values, examples.names, strict=True), start=1):
+            label = Path(name).stem
+            heat = _heat(trained, values)
+            sheet(heat[None], columns=1, scale=max(1, 256 // max(heat.shape))).save(aside / f"{rank:04d}-{label}.png")
+
+
+def _heat(trained: TrainedModel, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    x = torch.from_numpy(values[None]).to(trained.model.embed_value.table.device)
+    bits = bits_map(trained.model, x)[0].mean(dim=-1).cpu().numpy()
+    if bits.ndim == 3:
+        bits = np.concatenate(list(bits), axis=1)
+    return colour(np.atleast_2d(bits) / HOTTEST, HEAT)

@@ -1,0 +1,45 @@
+"""How unlikely images are: scores to find the odd ones by.
+
+Likelihood alone misleads: a model of one kind of image often gives simpler images of another kind a higher likelihood
+than its own (Nalisnick et al. 2019, "Do deep generative models know what they don't know?"). Taking off what a general
+compressor needs for the image corrects for that (Serrà et al. 2020, "Input complexity and out-of-distribution detection
+with likelihood-based generative models", equation 3).
+"""
+
+import io
+import zlib
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from PIL import Image
+
+
+def complexity(values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
+    """Bits/dim of each example as a PNG file, headers included; as a zlib stream where it is no gray or RGB image."""
+    return np.array([8 * len(_compressed(each)) / each.size for each in values])
+
+
+def corrected(bits: Float[np.ndarray, " n"], values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
+    """The score of Serrà et al.: the model's bits/dim [N] minus the compressor's; larger is odder."""
+    return bits - complexity(values)
+
+
+def auroc(usual: Float[np.ndarray, " n"], odd: Float[np.ndarray, " m"]) -> float:
+    """The probability that one of the odd scores higher than one of the usual ones, ties counted half.
+
+    Raises:
+        ValueError: one of them is empty.
+    """
+    if not len(usual) or not len(odd):
+        raise ValueError("an AUROC needs scores of both kinds")
+    ordered = np.sort(usual)
+    below, up_to = (np.searchsorted(ordered, odd, side=side) for side in ("left", "right"))
+    return float((below + up_to).mean() / (2 * len(usual)))
+
+
+def _compressed(example: UInt8[np.ndarray, "*a c"]) -> bytes:
+    if example.ndim != 3 or example.shape[-1] not in (1, 3):
+        return zlib.compress(example.tobytes(), level=9)
+    stream = io.BytesIO()
+    Image.fromarray(example if example.shape[-1] == 3 else example[..., 0]).save(stream, format="PNG", optimize=True)
+    return stream.getvalue()
