@@ -1,0 +1,86 @@
+"""Models small enough to look at every pair of sites, with weights of scale 1: nothing is near zero, nothing hides."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.layouts import LAYOUTS
+
+Shape = tuple[int, ...]
+
+
+def small_config(shape: Shape, channels: int = 1, layout: str = "channels", **fields: Any) -> AxialTransformerConfig:
+    """One round of layers in every stack, and a channel encoder where there are channels to encode."""
+    placement = LAYOUTS[layout](shape, channels)
+    axes = len(placement.shape)
+    defaults = {
+        "num_values": 5,
+        "dim": 8,
+        "heads": 2,
+        "mlp_ratio": 1.0,
+        "encoder_layers": axes if placement.channels > 1 else 0,
+        "outer_layers": tuple(range(axes, 1, -1)),
+        "inner_layers": 1,
+    }
+    return AxialTransformerConfig(shape=shape, channels=channels, layout=layout, **defaults | fields)
+
+
+def random_model(config: AxialTransformerConfig, dtype: torch.dtype = torch.float64, seed: int = 0) -> AxialTransformer:
+    model = AxialTransformer(config)
+    randomise(model, torch.Generator().manual_seed(seed))
+    return model.to(dtype).eval()
+
+
+def small_model(shape: Shape, channels: int = 1, layout: str = "channels", **fields: Any) -> AxialTransformer:
+    return random_model(small_config(shape, channels, layout, **fields))
+
+
+def random_values(model: AxialTransformer, batch: int, seed: int = 0) -> Tensor:
+    config = model.config
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(config.num_values, (batch, *config.shape, config.channels), generator=generator)
+
+
+VARIANTS = {
+    "1d": small_config((5,)),
+    "1d channels": small_config((4,), 2),
+    "2d": small_config((3, 5)),
+    "2d deep": small_config((3, 2), 2, encoder_layers=4, outer_layers=4, inner_layers=2),
+    "3d": small_config((2, 3, 4)),
+    "3d channels": small_config((2, 3, 2), 2),
+    "4d": small_config((2, 1, 3, 2)),
+    "one row": small_config((1, 7), 2),
+    "one column": small_config((7, 1), 2),
+    "lstm": small_config((3, 4), 2, inner="lstm"),
+    "lstm 1d": small_config((5,), inner="lstm"),
+    "index plane": small_config((2, 3), 3, channel_planes="index"),
+    "encoder of one channel": small_config((2, 3), encoder_layers=2),
+    "no upper context": small_config((3, 2), 2, outer_layers=0),
+    "rows": small_config((2, 3), 3, "rows"),
+    "columns": small_config((2, 3), 3, "columns"),
+    "axis": small_config((2, 3), 3, "axis"),
+    "axis 1d": small_config((4,), 2, "axis", inner="lstm"),
+    "frames": small_config((3, 2, 2), 2, "frames"),
+    "known channels": small_config((3, 2), 3, known_channels=1),
+    "known frames": small_config((3, 2, 2), 2, "frames", known_channels=2),
+    "classes": small_config((2, 3), 2, num_classes=3),
+    "classes without encoder": small_config((2, 3), num_classes=3),
+    "two values": small_config((3, 3), num_values=2),
+}
+"""Every field of the configuration that changes what is computed, at uneven sizes."""
+
+
+def random_given(model: AxialTransformer, batch: int, seed: int = 0) -> dict[str, Tensor]:
+    """Labels and external conditioning, as far as the model takes them."""
+    config = model.config
+    generator = torch.Generator().manual_seed(seed)
+    given = {}
+    if config.num_classes:
+        given["label"] = torch.randint(config.num_classes + 1, (batch,), generator=generator)
+    if config.layout != "frames":
+        cond = torch.randn(batch, *config.shape, config.dim, generator=generator, dtype=torch.float64)
+        given["cond"] = cond.to(model.embed_value.table.dtype)
+    return given

@@ -1,0 +1,165 @@
+"""The one loop that decodes: what it computes is the forward pass, and it costs no more."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from axial_transformers.decoding import decode, decode_naively
+from axial_transformers.models import AxialTransformer
+from axial_transformers.sampling import GumbelChoice, gumbel
+from small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+BATCH = 3
+
+
+class Follow:
+    """Chooses the values of `x` and keeps the logits that it was shown."""
+
+    def __init__(self, model: AxialTransformer, x: Tensor):
+        self.x, self.seen = x, []
+        self.logits = torch.zeros(*x.shape, model.config.num_values, dtype=model.embed_value.table.dtype)
+
+    def __call__(self, logits: Tensor, site: tuple[int, ...]) -> Tensor:
+        self.seen.append(site)
+        self.logits[(slice(None), *site)] = logits
+        return self.x[(slice(None), *site)]
+
+
+def blank(model: AxialTransformer, x: Tensor) -> Tensor:
+    """Only what the model is given of x, zeros elsewhere."""
+    generated = torch.zeros(x.shape[1:], dtype=torch.bool)
+    generated[tuple(model.order.T)] = True
+    return x.masked_fill(generated, 0)
+
+
+@every_variant
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)], ids=["32", "64"])
+def test_cached_logits_equal_forward_logits(config, dtype, bound):
+    model = random_model(config, dtype)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    follow = Follow(model, x)
+    assert torch.equal(decode(model, follow, blank(model, x), **given), x)
+    with torch.no_grad():
+        torch.testing.assert_close(follow.logits, model(x, **given), rtol=0, atol=bound)
+
+
+@every_variant
+def test_samples_equal_the_naive_ones_site_for_site(config):
+    model = random_model(config)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1))
+    samples = [walk(model, GumbelChoice(noise=noise), blank(model, x), **given) for walk in (decode, decode_naively)]
+    assert torch.equal(*samples)
+    assert samples[0].dtype == torch.int64
+
+
+@every_variant
+def test_sites_are_visited_in_order_and_values_land_where_they_were_chosen(config):
+    model = random_model(config)
+    x = random_values(model, 1)
+    for walk in (decode, decode_naively):
+        follow = Follow(model, x)
+        assert torch.equal(walk(model, follow, blank(model, x)), x)
+        assert follow.seen == [tuple(site) for site in model.order.tolist()]
+
+
+@every_variant
+def test_what_is_not_known_does_not_matter(config):
+    """Values to be generated are not looked at beforehand: a model may be started from anything."""
+    model = random_model(config)
+    x, other = random_values(model, 2), random_values(model, 2, seed=1)
+    generated = blank(model, torch.ones_like(x)) == 0
+    follow = Follow(model, x)
+    decode(model, follow, x)
+    again = Follow(model, x)
+    decode(model, again, torch.where(generated, other, x))
+    assert torch.equal(follow.logits, again.logits)
+
+
+def operations(run) -> int:
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        small_config((7,)),
+        small_config((7,), 2),
+        small_config((4, 5)),
+        small_config((4, 5), 3, encoder_layers=4, outer_layers=4, inner_layers=2),
+        small_config((3, 4, 5)),
+        small_config((2, 3, 4), 2),
+        small_config((3, 2, 4), 2, "frames", known_channels=2),
+    ],
+    ids=lambda config: f"{'x'.join(map(str, config.shape))}, {config.channels} channels, {config.layout}",
+)
+def test_a_whole_decode_costs_one_forward_pass(config):
+    model = random_model(config, torch.float32)
+    x = random_values(model, 2)
+    forward = operations(lambda: model(x))
+    assert 0 < operations(lambda: decode(model, Follow(model, x), x)) <= 1.05 * forward
+
+
+def test_a_naive_decode_costs_a_forward_pass_a_site():
+    model = random_model(small_config((2, 3)), torch.float32)
+    x = random_values(model, 1)
+    assert operations(lambda: decode_naively(model, Follow(model, x), x)) == 6 * operations(lambda: model(x))
+
+
+@pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "axis", "frames"])
+def test_examples_do_not_hear_each_other(name):
+    model = random_model(VARIANTS[name])
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
+    together = decode(model, GumbelChoice(noise=noise), x, **given)
+    for i in range(BATCH):
+        one = slice(i, i + 1)
+        alone = {key: tensor[one] for key, tensor in given.items()}
+        assert torch.equal(decode(model, GumbelChoice(noise=noise[one]), x[one], **alone), together[one])
+
+
+@pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "columns"])
+def test_state_lives_in_the_call(name):
+    """A decode in the middle of another one, by the same model, disturbs neither."""
+    model = random_model(VARIANTS[name])
+    x, other = random_values(model, 2), random_values(model, 3, seed=1)
+    middle = tuple(model.order[len(model.order) // 2].tolist())
+    inside = Follow(model, other)
+
+    class Interrupted(Follow):
+        def __call__(self, logits: Tensor, site: tuple[int, ...]) -> Tensor:
+            if site == middle:
+                decode(model, inside, other)
+            return super().__call__(logits, site)
+
+    outside = Interrupted(model, x)
+    decode(model, outside, x)
+    for follow in (outside, inside):
+        alone = Follow(model, follow.x)
+        decode(model, alone, follow.x)
+        assert torch.equal(follow.logits, alone.logits)
+
+
+@pytest.mark.parametrize("walk", [decode, decode_naively])
+def test_dropout_is_off_and_the_mode_is_restored(walk):
+    model = random_model(small_config((2, 3), 2, dropout=0.5)).train()
+    x = random_values(model, 2)
+    first, second = Follow(model, x), Follow(model, x)
+    walk(model, first, x)
+    walk(model, second, x)
+    assert model.training
+    assert torch.equal(first.logits, second.logits)
+
+
+@pytest.mark.parametrize("walk", [decode, decode_naively])
+def test_the_given_tensor_is_not_written_to(walk):
+    model = random_model(VARIANTS["rows"])
+    x = random_values(model, 1)
+    before = x.clone()
+    walk(model, lambda logits, site: torch.zeros(1, dtype=torch.int64), x)
+    assert torch.equal(x, before)

@@ -1,0 +1,65 @@
+"""Layouts are bijections, and the order of generation is what each says."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from axial_transformers.models.layouts import LAYOUTS
+from small_models import small_model
+
+SHAPES = [(3, 5), (2, 3, 4), (7, 1)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [*SHAPES, (5,), (2, 2, 3, 2)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_out_undoes_into(shape, channels, layout):
+    if layout == "frames" and len(shape) == 1:
+        pytest.skip("a sequence has no frames")
+    placement = LAYOUTS[layout](shape, channels)
+    for further in ((), (2,)):
+        x = torch.randn(2, *shape, channels, *further)
+        y = placement.into(x)
+        assert y.shape == (2, *placement.shape, placement.channels, *further)
+        assert torch.equal(placement.out(y), x)
+
+
+def sites(shape, channels, layout):
+    """The generation order in words: what is walked slowest comes first."""
+    axes = [range(size) for size in shape]
+    if layout in ("channels", "rows"):
+        return [(*site, c) for c, *site in product(range(channels), *axes)]
+    if layout in ("columns", "axis"):
+        return list(product(*axes, range(channels)))
+    return [(t, *site, c) for t, c, *site in product(axes[0], range(channels), *axes[1:])]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sites_are_generated_in_the_order_that_the_layout_says(shape, layout):
+    expected = torch.tensor(sites(shape, 2, layout))
+    assert torch.equal(small_model(shape, 2, layout).order, expected)
+
+
+def test_known_channels_are_not_generated():
+    known = 4
+    order = small_model((3, 2, 2), 2, "frames", known_channels=known).order
+    assert torch.equal(order, torch.tensor(sites((3, 2, 2), 2, "frames"))[known * 4 :])
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "frames"])
+def test_conditioning_goes_where_its_site_goes(layout):
+    """A cond equal to the coordinates of its site is found at those coordinates for every channel."""
+    shape, channels = (2, 3), 2
+    placement = LAYOUTS[layout](shape, channels)
+    cond = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), dim=-1).unsqueeze(0)
+    of_each_channel = placement.into(cond.unsqueeze(-2).expand(1, *shape, channels, 2))
+    for channel in range(placement.channels):
+        assert torch.equal(placement.spread(cond), of_each_channel.select(-2, channel))
+
+
+def test_frames_take_no_conditioning():
+    model = small_model((2, 2, 2), 1, "frames")
+    with pytest.raises(ValueError, match="cond"):
+        model(torch.zeros(1, 2, 2, 2, 1, dtype=torch.int64), cond=torch.zeros(1, 2, 2, 2, 8))
