@@ -45,7 +45,7 @@ def evaluate(
         progress: wraps the loop over batches, for a progress bar.
 
     Raises:
-        ValueError: no images, or images that are not the model's.
+        ValueError: no images, images that are not the model's, or another number of labels.
     """
     return summarise(bits_of_each(model, x, label, batch_size=batch_size, autocast=autocast, progress=progress))
 
@@ -62,6 +62,10 @@ def bits_of_each(
     """bits/dim of each image: [N] float64 on the CPU. Arguments as for `evaluate`."""
     if len(x) == 0:
         raise ValueError("no images to evaluate")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+    if label is not None and len(label) != len(x):
+        raise ValueError(f"{len(label)} labels for {len(x)} images")
     device = model.embed_value.table.device
     each = []
     for start in progress(range(0, len(x), batch_size)):

@@ -41,7 +41,7 @@ class GumbelChoice:
         excluded = torch.zeros_like(logits, dtype=torch.bool)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             excluded |= logits < logits.topk(self.top_k).values[:, -1:]
-        if self.top_p is not None and self.temperature > 0:
+        if self.top_p is not None and self.top_p < 1 and self.temperature > 0:
             ordered, index = (logits / self.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
             reached = ordered.cumsum(dim=-1) - ordered >= self.top_p
             excluded |= torch.zeros_like(excluded).scatter(-1, index, reached)
@@ -105,6 +105,8 @@ def sample(
             f"how many samples? count, noise, label, cond and known together say {sorted(sizes) or 'nothing'}"
         )
     batch = sizes.pop()
+    if batch < 0:
+        raise ValueError(f"count must be at least 0, not {batch}")
     if known is None:
         if config.known_channels:
             raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
@@ -160,6 +162,8 @@ def complete(
             f"the known sites do not come first in generation order with layout {model.config.layout!r}, so completion "
             f"is not exact; {would} exact for this mask; approximate=True forces known sites when reached"
         )
+    if count < 0:
+        raise ValueError(f"count must be at least 0, not {count}")
     known = known.repeat_interleave(count, dim=0)
     label, cond = (None if each is None else each.repeat_interleave(count, dim=0) for each in (label, cond))
     draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)

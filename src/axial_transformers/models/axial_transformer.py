@@ -108,11 +108,8 @@ class AxialTransformer(nn.Module):
         """The label's embedding plus external conditioning, in the model's coordinates; 0 where there is neither."""
         given: Tensor | float = 0.0
         if self.labels is not None:
-            if label is not None and (label.shape != (batch,) or label.min() < 0 or label.max() > self.labels.classes):
-                raise ValueError(
-                    f"label must be [{batch}] classes in 0..{self.labels.classes - 1}, not {_brief(label)}"
-                )
-            given = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), -1)
+            label = None if label is None else _checked(label, batch, self.labels.classes)
+            given = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
         elif label is not None:
             raise ValueError("label given, but the model was built without num_classes")
         if cond is not None:
@@ -161,5 +158,10 @@ class AxialTransformer(nn.Module):
         return model.requires_grad_().eval()
 
 
-def _brief(x: Tensor) -> str:
-    return f"{list(x.shape)} with values {x.min().item()}..{x.max().item()}" if x.numel() else f"{list(x.shape)}"
+def _checked(label: Tensor, batch: int, classes: int) -> Tensor:
+    expected = f"label must be [{batch}] classes in 0..{classes - 1}, or {classes} for unlabelled"
+    if label.shape != (batch,) or label.is_floating_point() or label.is_complex():
+        raise ValueError(f"{expected}, not {label.dtype} {list(label.shape)}")
+    if batch and (label.min() < 0 or label.max() > classes):
+        raise ValueError(f"{expected}; found {label.min().item()}..{label.max().item()}")
+    return label.long()

@@ -1,0 +1,212 @@
+"""Draws come from the model's distribution, as narrowed by temperature, top-k and top-p, and repeat with their seed."""
+
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from axial_transformers.decoding import decode
+from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.sampling import GumbelChoice, KnownFirst, gumbel, sample
+from small_models import random_values, small_model
+
+CHI_SQUARE_1_IN_1000 = {4: 18.5, 15: 37.7, 26: 54.1}
+"""By degrees of freedom."""
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def chi_square(values: Tensor, probabilities: Tensor) -> float:
+    expected = len(values) * probabilities
+    return ((values.bincount(minlength=len(probabilities)) - expected) ** 2 / expected).sum().item()
+
+
+def draw(logits: Tensor, count: int, **options) -> Tensor:
+    """Many draws from one distribution [V]."""
+    choose = GumbelChoice(noise=gumbel((count, 1, len(logits)), seeded()), **options)
+    return choose(logits.expand(count, -1), (0,))
+
+
+LOGITS = torch.tensor([0.5, -1.0, 2.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_values_are_drawn_with_their_probabilities(temperature):
+    values = draw(LOGITS, 5000, temperature=temperature)
+    assert chi_square(values, (LOGITS / temperature).softmax(0)) < CHI_SQUARE_1_IN_1000[4]
+
+
+def test_another_temperature_is_told_apart():
+    assert chi_square(draw(LOGITS, 5000, temperature=1.2), LOGITS.softmax(0)) > CHI_SQUARE_1_IN_1000[4]
+
+
+@pytest.mark.parametrize(
+    "options", [{"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-6}, {"temperature": 0, "top_p": 0.5}]
+)
+def test_the_most_likely_value_is_all_that_is_left(options):
+    assert (draw(LOGITS, 100, **options) == LOGITS.argmax()).all()
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
+def test_top_k_leaves_the_k_most_likely(k):
+    likely = set(LOGITS.argsort(descending=True)[:k].tolist())
+    assert set(draw(LOGITS, 5000, top_k=k).tolist()) == likely
+
+
+@pytest.mark.parametrize(("p", "left"), [(0.5, 1), (0.6, 2), (0.85, 3), (0.9, 4), (0.98, 5), (1.0, 5)])
+def test_top_p_leaves_the_fewest_that_reach_p(p, left):
+    ordered = LOGITS.argsort(descending=True)
+    reached = LOGITS.softmax(0)[ordered].cumsum(0)
+    assert reached[left - 1] >= p - 1e-6
+    assert left == 1 or reached[left - 2] < p
+    assert set(draw(LOGITS, 5000, top_p=p).tolist()) == set(ordered[:left].tolist())
+
+
+def test_top_p_is_of_the_distribution_at_its_temperature():
+    assert set(draw(LOGITS, 5000, top_p=0.9, temperature=0.25).tolist()) == {2}
+
+
+def test_top_p_of_one_excludes_nothing():
+    """In float32 the probabilities of many values add up to more than 1 before the last ones are reached."""
+    logits = 4 * torch.randn(1, 256, generator=seeded())
+    for value in range(256):
+        wanted = torch.full((1, 1, 256), -1e9)
+        wanted[0, 0, value] = 0
+        assert GumbelChoice(noise=wanted, top_p=1.0)(logits, (0,)).item() == value
+
+
+@pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.8}])
+def test_what_is_left_keeps_its_proportions(options):
+    values = draw(LOGITS, 5000, **options)
+    kept = torch.zeros(5).index_fill(0, values.unique(), 1)
+    probabilities = LOGITS.softmax(0) * kept
+    probabilities = probabilities[kept.bool()] / probabilities.sum()
+    ranks = (kept.cumsum(0) - 1).long()[values]
+    assert chi_square(ranks, probabilities) < CHI_SQUARE_1_IN_1000[4]
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "layout", "values"),
+    [((2, 2), 1, "channels", 2), ((1, 3), 1, "channels", 3), ((1, 2), 2, "channels", 2), ((2, 1, 2), 1, "frames", 2)],
+)
+def test_samples_come_with_the_probabilities_of_the_model(shape, channels, layout, values):
+    model = small_model(shape, channels, layout, num_values=values)
+    sizes = (*shape, channels)
+    everything = torch.tensor(list(product(range(values), repeat=torch.Size(sizes).numel()))).view(-1, *sizes)
+    sites = everything[0].numel()
+    probabilities = torch.exp2(-bits_per_dim(model, everything) * sites)
+    drawn = sample(model, 4000, generator=seeded()).long().flatten(1)
+    number = (drawn * values ** torch.arange(sites - 1, -1, -1)).sum(1)
+    assert chi_square(number, probabilities) < CHI_SQUARE_1_IN_1000[len(everything) - 1]
+
+
+def test_completed_values_come_with_their_conditional_probabilities():
+    model = small_model((2, 2), num_values=3)
+    known = torch.tensor([2, 1, 0, 0]).view(1, 2, 2, 1)
+    everything = torch.tensor([[2, 1, a, b] for a, b in product(range(3), repeat=2)]).view(-1, 2, 2, 1)
+    probabilities = torch.exp2(-bits_per_dim(model, everything) * 4)
+    mask = torch.tensor([True, True, False, False]).view(2, 2, 1)
+    noise = gumbel((4000, 2, 2, 1, 3), seeded())
+    many = known.expand(4000, -1, -1, -1)
+    drawn = decode(model, KnownFirst(many, mask, GumbelChoice(noise=noise)), many).flatten(1)
+    assert torch.equal(drawn[:, :2], many.flatten(1)[:, :2])
+    number = drawn[:, 2] * 3 + drawn[:, 3]
+    assert chi_square(number, probabilities / probabilities.sum()) < 26.1  # 8 degrees of freedom
+
+
+def test_a_seed_repeats_and_another_does_not():
+    model = small_model((3, 4), 2)
+    first, again, other = (sample(model, 5, generator=seeded(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_a_generator_is_the_noise_that_it_makes():
+    model = small_model((3, 4), 2)
+    noise = gumbel((5, 3, 4, 2, 5), seeded())
+    assert torch.equal(sample(model, noise=noise), sample(model, 5, generator=seeded()))
+
+
+def test_temperature_zero_needs_no_noise():
+    model = small_model((3, 4), 2)
+    assert torch.equal(*(sample(model, 3, temperature=0, generator=seeded(seed)) for seed in (0, 1)))
+
+
+def test_noise_is_standard_gumbel():
+    noise = gumbel((100_000,), seeded())
+    assert noise.dtype == torch.float32
+    assert noise.isfinite().all()
+    uniform = torch.exp(-torch.exp(-noise)).sort().values  # its distribution function, so uniform on [0, 1]
+    assert (uniform - torch.linspace(0, 1, 100_000)).abs().max() < 1.95 / 100_000**0.5  # Kolmogorov-Smirnov, 1 in 1000
+
+
+@pytest.mark.parametrize(("values", "dtype"), [(2, torch.uint8), (256, torch.uint8), (257, torch.int64)])
+def test_samples_take_the_least_dtype_that_holds_them(values, dtype):
+    found = sample(small_model((2, 1), num_values=values), 3)
+    assert found.dtype == dtype
+    assert found.shape == (3, 2, 1, 1)
+
+
+@pytest.mark.parametrize("says", ["noise", "label", "cond", "known"])
+def test_the_count_may_be_left_to_any_tensor(says):
+    model = small_model((2, 3), num_classes=2)
+    tensors = {
+        "noise": gumbel((4, 2, 3, 1, 5)),
+        "label": torch.zeros(4, dtype=torch.int64),
+        "cond": torch.zeros(4, 2, 3, 8, dtype=torch.float64),
+        "known": random_values(model, 4),
+    }
+    assert len(sample(model, **{says: tensors[says]})) == 4
+
+
+def test_labels_decide():
+    model = small_model((2, 3), num_classes=2)
+    noise = gumbel((1, 2, 3, 1, 5), seeded()).expand(3, *[-1] * 4)
+    labelled = sample(model, noise=noise, label=torch.tensor([0, 1, 2]))
+    assert len(labelled.unique(dim=0)) > 1
+    assert torch.equal(sample(model, noise=noise)[0], labelled[2])  # no label is the last one, unlabelled
+
+
+def test_known_channels_stay_what_they_are():
+    model = small_model((2, 3), 3, known_channels=2)
+    known = random_values(model, 4)
+    found = sample(model, known=known, generator=seeded())
+    assert torch.equal(found[..., :2], known[..., :2].to(torch.uint8))
+    with pytest.raises(ValueError, match="known="):
+        sample(model, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64])
+def test_known_values_may_have_any_integer_dtype(dtype):
+    model = small_model((2, 3))
+    known = random_values(model, 2).to(dtype)
+    mask = torch.zeros(2, 3, 1, dtype=torch.bool)
+    mask[0] = True
+    filled = decode(model, KnownFirst(known, mask, lambda logits, site: logits.argmax(-1)), known)
+    assert torch.equal(filled[:, 0], known[:, 0].long())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "how many samples"),
+        ({"count": 2, "label": torch.zeros(3, dtype=torch.int64)}, r"\[2, 3\]"),
+        ({"count": -1}, "count must be at least 0, not -1"),
+        ({"count": 1, "temperature": -0.1}, "temperature"),
+        ({"count": 1, "temperature": float("nan")}, "temperature"),
+        ({"count": 1, "temperature": float("inf")}, "temperature"),
+        ({"count": 1, "top_k": 0}, "top_k"),
+        ({"count": 1, "top_p": 0.0}, "top_p"),
+        ({"count": 1, "top_p": 1.1}, "top_p"),
+        ({"count": 1, "top_p": float("nan")}, "top_p"),
+        ({"noise": torch.zeros(1, 2, 3, 1, 4)}, r"noise must be \[1, 2, 3, 1, 5\], not \[1, 2, 3, 1, 4\]"),
+        ({"known": torch.zeros(1, 2, 3, 2, dtype=torch.int64)}, r"not \[1, 2, 3, 2\]"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(options, words):
+    with pytest.raises(ValueError, match=words) as error:
+        sample(small_model((2, 3), num_classes=3), **options)
+    assert "\n" not in str(error.value)
