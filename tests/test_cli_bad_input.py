@@ -1,0 +1,176 @@
+"""Bad input through the command line: one clear line, status 2, nothing written, little memory."""
+
+import io
+import json
+import resource
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from conftest import Axial
+
+GIGABYTE = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def at_most_a_gigabyte_more():
+    """Address space is limited to what the process has plus 1 GB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + GIGABYTE, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(40):
+        pixels = np.random.default_rng(i).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return folder
+
+
+def refused(axial: Axial, tmp_path: Path, *argv: object) -> str:
+    """The one line that a command leaves, having written nothing."""
+    before = sorted(tmp_path.rglob("*"))
+    status, out, err = axial(*argv)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith(f"axial {argv[0]}: ")
+    assert sorted(tmp_path.rglob("*")) == before
+    return err
+
+
+def train_refused(axial: Axial, tmp_path: Path, source: Path) -> str:
+    """Training reads the train and the validation part: here these are everything."""
+    everything = ["--data.test-fraction", "0", "--training.steps", "1"]
+    return refused(axial, tmp_path, "train", source, "--out", tmp_path / "run", *everything)
+
+
+def test_a_truncated_png(axial: Axial, tmp_path, photos):
+    whole = (photos / "3.png").read_bytes()
+    (photos / "3.png").write_bytes(whole[: len(whole) // 2])
+    assert "3.png" in train_refused(axial, tmp_path, photos)
+
+
+def test_a_text_file_named_png(axial: Axial, tmp_path, photos):
+    (photos / "notes.png").write_text("not a picture")
+    assert "notes.png" in train_refused(axial, tmp_path, photos)
+
+
+def test_an_image_of_another_size(axial: Axial, tmp_path, photos):
+    Image.new("RGB", (9, 8)).save(photos / "wide.png")
+    line = train_refused(axial, tmp_path, photos)
+    assert "wide.png" in line
+    assert "fit=crop" in line
+
+
+def test_an_array_of_floats(axial: Axial, tmp_path):
+    np.savez(tmp_path / "floats.npz", images=np.zeros((20, 8, 8), np.float32))
+    assert "float32" in train_refused(axial, tmp_path, tmp_path / "floats.npz")
+
+
+def test_an_array_of_objects(axial: Axial, tmp_path):
+    np.savez(tmp_path / "objects.npz", images=np.array([{}, []], dtype=object))
+    assert "objects.npz" in train_refused(axial, tmp_path, tmp_path / "objects.npz")
+
+
+def test_an_array_whose_header_claims_terabytes(axial: Axial, tmp_path):
+    member = io.BytesIO()
+    header = {"descr": "|u1", "fortran_order": False, "shape": (1 << 20, 1024, 1024, 4)}
+    np.lib.format.write_array_header_2_0(member, header)
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
+        file.writestr("images.npy", member.getvalue())
+    assert "huge.npz" in train_refused(axial, tmp_path, tmp_path / "huge.npz")
+
+
+def test_an_empty_folder(axial: Axial, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "holds no images" in train_refused(axial, tmp_path, tmp_path / "empty")
+
+
+def test_an_unknown_recipe(axial: Axial, tmp_path):
+    line = refused(axial, tmp_path, "train", "imagnet32", "--out", tmp_path / "run")
+    assert "perhaps you meant imagenet32" in line
+
+
+def test_a_recipe_without_its_data(axial: Axial, tmp_path):
+    assert "axial train imagenet32 " in refused(axial, tmp_path, "train", "imagenet32", "--out", tmp_path / "run")
+
+
+def test_data_of_another_shape_than_the_recipe_models(axial: Axial, tmp_path, photos):
+    line = refused(axial, tmp_path, "train", "digits", photos, "--out", tmp_path / "run")
+    assert "8x8x3" in line
+    assert f"axial train {photos}" in line
+
+
+@pytest.fixture
+def model(trained: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(trained / name, folder)
+    return folder
+
+
+@pytest.mark.parametrize("verb", [["evaluate"], ["sample"]])
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.999])
+def test_weights_that_were_cut_off(axial: Axial, tmp_path, model, verb, kept):
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[: int(kept * len(weights))])
+    assert "model.safetensors: damaged or cut off" in refused(axial, tmp_path, *verb, model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"dim": 16}, "not the weights of this configuration"),
+        ({"dim": 7}, "dim 7 must be a multiple of heads 2"),
+        ({"dim": 1 << 60}, "dim must be between 1 and"),
+        ({"shape": [1 << 19, 1 << 19]}, "too many sites"),
+        ({"inner_layers": 1 << 19}, ""),
+        ({"dim": "8"}, "dim is '8', not int"),
+        ({"colour": "blue"}, "unknown fields ['colour']"),
+        ({"model": "another"}, "not the configuration of a model called"),
+    ],
+)
+def test_a_configuration_that_was_edited(axial: Axial, tmp_path, model, changes, says):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, **changes}))
+    assert says in refused(axial, tmp_path, "sample", model, "--output", tmp_path / "samples.png")
+
+
+def test_a_configuration_that_is_no_json(axial: Axial, tmp_path, model):
+    (model / "config.json").write_text("{")
+    assert "config.json: not a model configuration" in refused(axial, tmp_path, "evaluate", model, "digits")
+
+
+def test_a_folder_that_is_no_model(axial: Axial, tmp_path):
+    assert "no model folder" in refused(axial, tmp_path, "sample", tmp_path)
+
+
+def test_data_that_is_not_the_models(axial: Axial, tmp_path, model, photos):
+    assert "[8, 8, 3]" in refused(axial, tmp_path, "evaluate", model, photos)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--temperature", "-1"], "temperature"),
+        (["--top-p", "2"], "top_p"),
+        (["--label", "11"], "label"),
+        (["--count", "0"], "--count"),
+        (["--device", "cuda:99"], "cuda:99"),
+        (["--weights", "raw"], "no raw weights"),
+        (["--output", "samples.gif"], "samples.gif"),
+    ],
+)
+def test_options_out_of_range(axial: Axial, tmp_path, model, options, says):
+    assert says in refused(axial, tmp_path, "sample", model, *options)

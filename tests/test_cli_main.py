@@ -1,0 +1,84 @@
+"""The command itself: help, errors, interrupts."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from axial_transformers import cli
+from axial_transformers.cli import sample
+from conftest import Axial
+
+
+def test_help_shows_every_verb_with_an_example(axial: Axial):
+    status, out, _ = axial("--help")
+    assert status == 0
+    for verb, (summary, example) in cli.VERBS.items():
+        assert f"  {verb} " in out
+        assert summary in out
+        assert example in out
+        assert example.split()[1] == verb
+    assert axial().out == out
+
+
+def test_help_is_fast_because_the_command_itself_needs_only_the_standard_library():
+    imported = {
+        name.split(".")[0]
+        for node in ast.parse(Path(cli.__file__).read_text()).body
+        for name in (
+            [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in getattr(node, "names", [])]
+        )
+    }
+    assert imported <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_teaches_itself(axial: Axial, verb):
+    status, out, _ = axial(verb, "--help")
+    assert status == 0
+    assert "usage: axial" in out
+    assert f"\naxial {verb}" in out or f"\n  axial {verb}" in out  # an example
+
+
+def test_an_unknown_verb_is_one_line_with_the_nearest_one(axial: Axial):
+    status, out, err = axial("evalute", "runs/digits")
+    assert (status, out) == (2, "")
+    assert err.startswith("axial: no verb 'evalute': perhaps you meant evaluate (there are: demo, ")
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_option_names_the_nearest_one(axial: Axial):
+    status, _, err = axial("train", "digits", "--model.dimm", "3")
+    assert status == 2
+    assert "--model.dim INT" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("two\n  lines"), "axial sample: two lines\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "x.npz"),
+            "axial sample: x.npz: No such file or directory\n",
+        ),
+        (FileExistsError("x exists already"), "axial sample: x exists already\n"),
+    ],
+)
+def test_what_a_user_got_wrong_is_one_line(axial: Axial, monkeypatch, error, line):
+    def fail(argv):
+        raise error
+
+    monkeypatch.setattr(sample, "main", fail)
+    assert axial("sample") == (2, "", line)
+    monkeypatch.setenv("AXIAL_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        axial("sample")
+
+
+def test_an_interrupt_is_status_130(axial: Axial, monkeypatch):
+    def interrupt(argv):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sample, "main", interrupt)
+    assert axial("sample").status == 130

@@ -1,0 +1,79 @@
+"""Operations counted from the configuration are those that torch counts."""
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from axial_transformers.costs import cache_numbers, decode_operations, forward_operations, parameters
+from axial_transformers.decoding import decode
+from axial_transformers.layers.attention import KeyValueCache
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+
+CONFIGS = [
+    AxialTransformerConfig(shape=(5,), num_values=7, dim=8, heads=2, outer_layers=(), inner_layers=2),
+    AxialTransformerConfig(shape=(3, 5), num_values=7, dim=8, heads=2, mlp_ratio=1.5, outer_layers=4, inner_layers=1),
+    AxialTransformerConfig(
+        shape=(2, 3, 4), channels=2, num_values=5, dim=8, heads=2, encoder_layers=3, outer_layers=(3, 2), inner_layers=2
+    ),
+    AxialTransformerConfig(
+        shape=(2, 3, 4),
+        channels=2,
+        num_values=5,
+        dim=8,
+        heads=2,
+        encoder_layers=2,
+        outer_layers=2,
+        inner_layers=2,
+        layout="frames",
+        known_channels=2,
+        channel_planes="index",
+    ),
+]
+
+
+def _count(run) -> int:
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+@pytest.fixture(params=CONFIGS, ids=lambda config: "x".join(map(str, (*config.shape, config.channels))))
+def model(request: pytest.FixtureRequest) -> AxialTransformer:
+    return AxialTransformer(request.param).eval()
+
+
+def _zeros(model: AxialTransformer) -> torch.Tensor:
+    return torch.zeros(1, *model.config.shape, model.config.channels, dtype=torch.int64)
+
+
+def test_a_forward_costs_what_is_said(model):
+    assert _count(lambda: model(_zeros(model))) == forward_operations(model.config)
+
+
+def test_decoding_costs_what_is_said(model):
+    operations = _count(lambda: decode(model, lambda logits, site: logits.argmax(-1), _zeros(model)))
+    assert operations == decode_operations(model.config)
+
+
+def test_parameters_are_those_of_the_model(model):
+    counted = parameters(model.config)
+    assert sum(counted.values()) == sum(parameter.numel() for parameter in model.parameters())
+    assert counted["head"] == sum(parameter.numel() for parameter in model.head.parameters())
+
+
+def test_caches_hold_what_is_said(model, monkeypatch):
+    """One cache a masked layer, each made anew for every slab: the largest number alive at once is one of each."""
+    stacks = [*model.outer_decoders, model.inner_decoder]
+    caches = [cache for stack in stacks for cache in stack.start(1) if isinstance(cache, KeyValueCache)]
+    assert sum(cache.keys.numel() + cache.values.numel() for cache in caches) == cache_numbers(model.config)
+
+
+def test_an_lstm_is_counted_by_its_weights():
+    attention, lstm = (
+        AxialTransformerConfig(shape=(3, 5), dim=8, heads=2, outer_layers=2, inner_layers=1, inner=inner)
+        for inner in ("attention", "lstm")
+    )
+    layer = 15 * (8 * 8**2 + 4 * 8 * 32 + 4 * 5 * 8)
+    assert forward_operations(attention) - forward_operations(lstm) == layer - 15 * 16 * 8**2
+    assert cache_numbers(attention) - cache_numbers(lstm) == 2 * 8 * (5 - 1)

@@ -1,0 +1,55 @@
+"""Every recipe is a whole configuration that states what it reaches."""
+
+import inspect
+
+import pytest
+
+from axial_transformers import recipes
+from axial_transformers.costs import parameters
+from axial_transformers.data import load
+from axial_transformers.recipes import NAMED, NOT_YET_MEASURED
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_recipe_states_the_number_it_reaches(name):
+    recipe = NAMED[name]()
+    assert recipe.title
+    assert "bits/dim" in recipe.reaches or recipe.reaches.startswith(NOT_YET_MEASURED)
+    assert inspect.getdoc(NAMED[name])
+
+
+def test_the_released_configurations_have_as_many_parameters_as_the_released_checkpoints():
+    sizes = {
+        name: sum(parameters(NAMED[name]().model).values()) for name in ("imagenet32_released", "imagenet64_released")
+    }
+    assert sizes == {"imagenet32_released": 341_178_112, "imagenet64_released": 606_161_152}
+
+
+@pytest.mark.parametrize(("name", "size"), [("imagenet32", 32), ("imagenet64", 64)])
+def test_the_papers_models_are_as_the_paper_says(name, size):
+    model = NAMED[name]().model
+    assert (model.shape, model.channels, model.dim, model.heads, model.dim // model.heads) == (
+        (size, size),
+        3,
+        2048,
+        16,
+        128,
+    )
+    assert (model.encoder_layers, model.layers_of_outer_decoders, model.inner_layers) == (8, (8,), 4)
+
+
+@pytest.mark.parametrize(("name", "rate", "dropout"), [("imagenet32", 1e-4, 0.04), ("imagenet64", 2e-4, 0.0)])
+def test_the_released_training_is_as_released(name, rate, dropout):
+    recipe = NAMED[f"{name}_released"]()
+    training = recipe.training
+    assert (training.learning_rate, training.warmup_steps, training.clip_norm) == (rate, 5_000, 1.0)
+    assert (training.ema_decay, training.batch_size, training.betas) == (0.99995, 64, (0.9, 0.999))
+    assert (recipe.model.mlp_ratio, recipe.model.dropout) == (1.0, dropout)
+
+
+def test_digits_models_the_embedded_digits():
+    recipe, examples = recipes.digits(), load("digits")
+    assert recipe.source == "digits"
+    assert (recipe.model.shape, recipe.model.channels) == (examples.shape, examples.channels)
+    assert (recipe.model.num_values, recipe.model.num_classes) == (examples.num_values, examples.num_classes)
+    assert 0 < recipe.training.label_dropout < 1  # so that the model is unconditional as well
