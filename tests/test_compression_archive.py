@@ -154,6 +154,7 @@ def test_images_that_the_model_codes_badly_are_stored_by_the_plain_codec():
         chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
         assert list(chunk.plain) == [3, 4]
         assert torch.equal(decompress(model, archive), images)
+        assert len(compress(model, images, plain_codec=False)) > len(archive)
 
 
 @pytest.mark.parametrize("shape", [(5, 7, 1), (5, 7, 3), (5, 7, 2), (2, 5, 7, 3), (9, 1), (2, 3, 4, 1)])

@@ -32,6 +32,7 @@ def compress(
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
     verify: bool = True,
+    plain_codec: bool = True,
     chunk_images: int = 128,
     micro_batch: int = 16,
     metadata: bytes = b"",
@@ -40,13 +41,13 @@ def compress(
 ) -> bytes:
     """The archive of images [N, *A, C], any integer dtype: about as many bits as -log2 p(images) under the model.
 
-    Runs in float64 whatever the model's dtype, on its device; the model itself is left alone. Images that the plain
-    codec makes smaller are stored by it.
+    Runs in float64 whatever the model's dtype, on its device; the model itself is left alone.
 
     Args:
         label: int64 [N], for models with num_classes. Not stored: `decompress` must be given it again.
         cond: [N, *A, D], likewise.
         verify: whether to decode the archive and compare before it is returned.
+        plain_codec: whether images that lossless WebP makes smaller than the model are stored by it.
         chunk_images: 64..128; chunks hold so many images or up to twice as many, and are decoded in step. Larger ones
             cost less space but more memory: 16 D bytes a site and masked layer.
         micro_batch: images that the network sees at once; makes no difference to the archive.
@@ -66,7 +67,7 @@ def compress(
     entries, contents = [], []
     for i in progress(range(len(ranges))):
         some = images[ranges[i]]
-        chunk = encode_chunk(exact, some, given.of(ranges[i], images.device), micro_batch)
+        chunk = encode_chunk(exact, some, given.of(ranges[i], images.device), micro_batch, plain_codec)
         contents.append(chunk.pack())
         entries.append(container.entry(len(some), symbols(exact, len(some), chunk), contents[-1]))
     header = Header(

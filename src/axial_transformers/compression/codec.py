@@ -22,7 +22,9 @@ from axial_transformers.decoding import decode
 from axial_transformers.models import AxialTransformer
 
 
-def encode_chunk(exact: AxialTransformer, images: Int[Tensor, "n *a c"], given: Given, micro_batch: int) -> Chunk:
+def encode_chunk(
+    exact: AxialTransformer, images: Int[Tensor, "n *a c"], given: Given, micro_batch: int, plain_codec: bool
+) -> Chunk:
     """The chunk of images [N, *A, C] under a model in float64, which sees `micro_batch` of them at once."""
     rows = [slice(first, first + micro_batch) for first in range(0, len(images), micro_batch)]
     device = _device(exact)
@@ -31,7 +33,7 @@ def encode_chunk(exact: AxialTransformer, images: Int[Tensor, "n *a c"], given: 
 
     bits = (PRECISION - frequency.double().log2()).sum(1)
     pixels = images.to("cpu", torch.uint8).numpy()
-    files = _better_plain(pixels, (bits / 8).tolist())
+    files = _better_plain(pixels, (bits / 8).tolist()) if plain_codec else {}
     modelled = [i for i in range(len(images)) if i not in files]
 
     values, lower, frequency, doubtful = (part[modelled].T.flatten() for part in (values, lower, frequency, doubtful))
