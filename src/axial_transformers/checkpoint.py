@@ -1,11 +1,13 @@
 """A folder <-> (model name, configuration, tensors), as config.json and model.safetensors. Knows no model."""
 
 import json
+import sys
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any, Literal, TypeVar, Union
 
 from safetensors import SafetensorError, safe_open
@@ -16,6 +18,8 @@ from axial_transformers.files import folder_written_whole
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+FLOATING_POINT = ("F64", "F32", "F16", "BF16")
+"""The dtypes, as a weights file names them, of what is floating point here."""
 
 Config = TypeVar("Config")
 
@@ -67,7 +71,7 @@ def load_config(folder: Path, name: str) -> dict[str, Any]:
         if path.stat().st_size > 1 << 20:
             raise ValueError("over 1 MiB")
         config = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a model configuration ({error})") from error
     if not isinstance(config, dict) or config.pop("model", None) != name:
         raise ValueError(f"{path}: not the configuration of a model called {name!r}")
@@ -86,12 +90,16 @@ def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tens
         raise FileNotFoundError(f"{path}: missing; a model folder holds {CONFIG} and {WEIGHTS}")
     try:
         with safe_open(path, framework="pt") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {name: tuple(tensor.get_shape()) for name, tensor in stored.items()}
             wanted = {name: tuple(tensor.shape) for name, tensor in expected.items()}
             if found != wanted:
                 raise ValueError(
                     f"{path}: these are not the weights of this configuration ({_differences(found, wanted)})"
                 )
+            for name, tensor in expected.items():
+                if (stored[name].get_dtype() in FLOATING_POINT) != tensor.is_floating_point():
+                    raise ValueError(f"{path}: {name} holds {stored[name].get_dtype()} values, not {tensor.dtype}")
             return {name: file.get_tensor(name) for name in wanted}
     except SafetensorError as error:
         raise ValueError(f"{path}: damaged or cut off ({error}); fetch or export it again") from error
@@ -106,7 +114,7 @@ def _differences(found: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int,
         if name in found and found[name] != wanted[name]
     ]
     parts = [
-        f"{word} {', '.join(names[:3])}{' ...' * (len(names) > 3)}"
+        f"{word} {', '.join(name[:99] for name in names[:3])}{' ...' * (len(names) > 3)}"
         for word, names in (("missing", missing), ("unknown", extra), ("", shapes))
         if names
     ]
@@ -130,7 +138,7 @@ def from_json(cls: type[Config], values: Mapping[str, Any], source: str | Path) 
         n for n, f in known.items() if n not in values and f.default is MISSING and f.default_factory is MISSING
     )
     if unknown or missing:
-        raise ValueError(f"{source}: unknown fields {unknown}, missing fields {missing}")
+        raise ValueError(f"{source}: unknown fields {brief(unknown)}, missing fields {brief(missing)}")
     hints = typing.get_type_hints(cls)
     try:
         return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
@@ -150,12 +158,13 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
     elif origin is Literal:
         if value in arguments:
             return value
-    elif origin is tuple and isinstance(value, (list, tuple)) and len(value) <= 64:
+    elif origin is tuple and isinstance(value, (list, tuple)):
         inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         if len(inner) == len(value):
             return tuple(_typed(each, item, name) for each, item in zip(inner, value))
-    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif hint is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     elif (hint in (int, str, bool) and type(value) is hint) or (hint is type(None) and value is None):
         return value
-    raise ValueError(f"{name} is {value!r}, not {getattr(hint, '__name__', hint)}")
+    kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
+    raise ValueError(f"{name} is {brief(value)}, not {kind}")

@@ -7,7 +7,9 @@ from typing import Literal
 from axial_transformers.models.layouts import LAYOUTS, Layout
 
 LARGEST = 1 << 20
-"""No size in a configuration is larger: a damaged file must not ask for endless memory or layers."""
+"""No size in a configuration is larger: a damaged file must not ask for endless memory."""
+MOST_AXES = 8
+MOST_LAYERS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +55,17 @@ class AxialTransformerConfig:
     """Dropout on the residual branches."""
 
     def __post_init__(self) -> None:
+        _require(1 <= len(self.shape) <= MOST_AXES, f"shape must have 1 to {MOST_AXES} axes, not {len(self.shape)}")
         sizes = {"channels": self.channels, "dim": self.dim, "heads": self.heads, "inner_layers": self.inner_layers}
         for name, size in {**sizes, **{f"shape[{i}]": size for i, size in enumerate(self.shape)}}.items():
             _require(1 <= size <= LARGEST, f"{name} must be between 1 and {LARGEST}, not {size}")
-        _require(len(self.shape) >= 1, "shape must have at least one axis")
-        _require(2 <= self.num_values <= LARGEST, f"num_values must be at least 2, not {self.num_values}")
+        _require(2 <= self.num_values <= LARGEST, f"num_values must be between 2 and {LARGEST}, not {self.num_values}")
         _require(
             self.num_classes is None or 1 <= self.num_classes <= LARGEST,
-            f"num_classes must be None or at least 1, not {self.num_classes}",
+            f"num_classes must be None or between 1 and {LARGEST}, not {self.num_classes}",
         )
         _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
-        _require(
-            0 < self.mlp_ratio <= 64 and self.mlp_ratio * self.dim >= 1,
-            f"mlp_ratio must be in (0, 64], not {self.mlp_ratio}",
-        )
+        _require(1 / self.dim <= self.mlp_ratio <= 64, f"mlp_ratio must be in [1/dim, 64], not {self.mlp_ratio}")
         _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
         _require(self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
         _require(self.inner in ("attention", "lstm"), f"inner must be attention or lstm, not {self.inner!r}")
@@ -82,6 +81,7 @@ class AxialTransformerConfig:
         layout = self.placement
         axes = len(layout.shape)
         _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many sites")
+        _require(layout.channels <= LARGEST, f"{layout.channels} channels are more than {LARGEST}")
         _require(
             0 <= self.known_channels < layout.channels,
             f"known_channels must be in 0..{layout.channels - 1}, not {self.known_channels}",
@@ -98,7 +98,11 @@ class AxialTransformerConfig:
             )
         for level, layers in enumerate(self.layers_of_outer_decoders):
             _check_layers(f"outer_layers[{level}]", layers, axes - level)
-        _require(self.inner_layers <= 1024, f"inner_layers must be at most 1024, not {self.inner_layers}")
+        layers = self.encoder_layers + sum(self.layers_of_outer_decoders) + self.inner_layers
+        _require(
+            layers <= MOST_LAYERS,
+            f"encoder_layers, outer_layers and inner_layers add up to {layers}, more than {MOST_LAYERS}",
+        )
 
     @property
     def placement(self) -> Layout:
@@ -124,7 +128,7 @@ def _require(condition: bool, otherwise: str) -> None:
 
 
 def _check_layers(name: str, layers: int, axes: int) -> None:
-    _require(0 <= layers <= 1024, f"{name} must be between 0 and 1024, not {layers}")
+    _require(0 <= layers <= MOST_LAYERS, f"{name} must be between 0 and {MOST_LAYERS}, not {layers}")
     _require(
         layers % axes == 0, f"{name} is {layers}, but one round over {axes} axes is {axes} layers: choose a multiple"
     )

@@ -1,0 +1,252 @@
+"""A model folder is read back bitwise, or refused in one line that names the file, before much is allocated."""
+
+import json
+import pickle
+import resource
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from axial_transformers.checkpoint import CONFIG, WEIGHTS
+from axial_transformers.models import AxialTransformer
+from small_models import VARIANTS, random_model, random_values, small_config
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder, of a model with all its parts."""
+    random_model(small_config((2, 3), 2, num_classes=3)).float().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def refusal(folder: Path, error: type[Exception] = ValueError) -> str:
+    """The line with which the folder is refused; little memory was taken, and the folder left as it was."""
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} if folder.is_dir() else None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(error) as caught:
+        AxialTransformer.from_pretrained(folder)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024 < 300 * MEGABYTE
+    assert before == ({path.name: path.stat().st_mtime_ns for path in folder.iterdir()} if folder.is_dir() else None)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert len(line) < 1000
+    assert str(folder) in line
+    return line
+
+
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+def test_a_model_is_read_back_bitwise(config, tmp_path):
+    model = random_model(config).float().train()
+    model.save_pretrained(tmp_path / "model")
+    loaded = AxialTransformer.from_pretrained(tmp_path / "model")
+    assert loaded.config == config
+    assert not loaded.training
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    weights, read = model.state_dict(), loaded.state_dict()
+    assert weights.keys() == read.keys()
+    assert all(torch.equal(weights[name], read[name]) for name in weights)
+    x = random_values(model, 2)
+    assert torch.equal(model.eval()(x), loaded(x))
+
+
+def test_the_same_model_gives_the_same_files(tmp_path):
+    model = random_model(small_config((2, 3), 2))
+    for name in ("one", "two"):
+        model.save_pretrained(tmp_path / name)
+    for file in (CONFIG, WEIGHTS):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_a_folder_that_holds_something_is_left_untouched(folder):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FileExistsError, match="exists already"):
+        random_model(small_config((5,))).save_pretrained(folder)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    def fail(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("axial_transformers.checkpoint.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        random_model(small_config((5,))).save_pretrained(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "model").mkdir()
+    random_model(small_config((5,))).save_pretrained(tmp_path / "model")
+    assert AxialTransformer.from_pretrained(tmp_path / "model").config.shape == (5,)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 8, 100, 0.5, 0.99])
+def test_truncated_weights_are_refused(folder, kept):
+    whole = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(whole[: kept if isinstance(kept, int) else int(kept * len(whole))])
+    assert f"{WEIGHTS}: damaged or cut off" in refusal(folder)
+
+
+def header(tensors: object, length: int | None = None) -> bytes:
+    text = json.dumps(tensors).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text
+
+
+TERA = 1 << 40
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header({}, length=TERA),
+        header({}, length=2**64 - 1),
+        header({"head.0.bias": {"dtype": "F32", "shape": [TERA], "data_offsets": [0, 4 * TERA]}}),
+        header({"head.0.bias": {"dtype": "F32", "shape": [TERA], "data_offsets": [0, 0]}}),
+        header({"head.0.bias": {"dtype": "F32", "shape": [TERA, TERA, TERA], "data_offsets": [0, 8]}}) + bytes(8),
+        header({"head.0.bias": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 8]}}) + bytes(8),
+        header([1, 2]),
+        pickle.dumps({"head.0.bias": torch.zeros(8)}),
+        b"not weights at all",
+    ],
+    ids=lambda content: repr(content[:60]),
+)
+def test_hostile_weights_are_refused(folder, content):
+    (folder / WEIGHTS).write_bytes(content)
+    assert WEIGHTS in refusal(folder)
+
+
+def test_weights_that_are_not_those_of_the_configuration_are_told_by_name(folder):
+    weights = load_file(folder / WEIGHTS)
+    renamed = {name.replace("head", "haed"): tensor for name, tensor in weights.items()}
+    save_file(renamed, folder / WEIGHTS)
+    line = refusal(folder)
+    assert "missing head.0.weight, head.0.bias" in line
+    assert "unknown haed.0.bias, haed.0.weight" in line
+    save_file(weights | {"head.0.bias": torch.zeros(9)}, folder / WEIGHTS)
+    assert "head.0.bias is [9], not [8]" in refusal(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.complex64])
+def test_weights_that_are_not_floating_point_are_refused(folder, dtype):
+    weights = load_file(folder / WEIGHTS)
+    save_file(weights | {"head.0.bias": weights["head.0.bias"].to(dtype)}, folder / WEIGHTS)
+    assert "head.0.bias" in refusal(folder)
+
+
+@pytest.mark.parametrize("file", [CONFIG, WEIGHTS])
+def test_a_missing_file_is_named(folder, file):
+    (folder / file).unlink()
+    assert file in refusal(folder, FileNotFoundError)
+
+
+@pytest.mark.parametrize("place", ["nothing", "a.file", "deeper/than/the/hub"])
+def test_no_folder_there(tmp_path, place):
+    (tmp_path / "a.file").write_text("")
+    assert "no model folder there" in refusal(tmp_path / place, FileNotFoundError)
+
+
+def test_another_models_configuration_is_refused(folder):
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | {"model": "axial_resnet"}))
+    assert "'axial_transformer'" in refusal(folder)
+    config.pop("model")
+    (folder / CONFIG).write_text(json.dumps(config))
+    assert "'axial_transformer'" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "\xff", "[" * 100_000, '{"model": ' * 50_000, " " * (2 << 20)],
+    ids=["empty", "open", "list", "null", "bytes", "deep list", "deep object", "large"],
+)
+def test_what_is_not_a_configuration_is_refused(folder, text):
+    (folder / CONFIG).write_bytes(text.encode("latin-1"))
+    assert CONFIG in refusal(folder)
+
+
+BILLION = 10**9
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        ({"wdith": 8}, "wdith"),
+        ({"dim": "8"}, "dim"),
+        ({"dim": 8.0}, "dim"),
+        ({"dim": True}, "dim"),
+        ({"dim": None}, "dim"),
+        ({"dim": [8]}, "dim"),
+        ({"dim": -8}, "dim"),
+        ({"dim": BILLION, "heads": 1}, "dim"),
+        ({"dim": 1 << 20}, "weights"),
+        ({"num_values": BILLION}, "num_values"),
+        ({"num_values": 1 << 20}, "weights"),
+        ({"num_classes": BILLION}, "num_classes"),
+        ({"shape": [BILLION, BILLION]}, "shape"),
+        ({"shape": [1 << 20, 1 << 10]}, "weights"),
+        ({"shape": []}, "shape"),
+        ({"shape": 6}, "shape"),
+        ({"shape": "2x3"}, "shape"),
+        ({"shape": [2, "3"]}, "shape"),
+        ({"shape": [1] * 64}, "shape"),
+        ({"shape": [1] * 1000}, "shape"),
+        ({"shape": [1] * 9, "channels": 1, "encoder_layers": 9, "outer_layers": 0}, "shape"),
+        ({"channels": BILLION}, "channels"),
+        ({"shape": [1 << 20, 1], "channels": 1 << 10, "layout": "frames"}, "channels"),
+        ({"shape": [1, 1, 1, 1, 1, 1, 1, 1], "channels": 1 << 20, "dim": 1 << 20, "encoder_layers": 8}, "outer_layers"),
+        ({"channels": 1 << 20}, "weights"),
+        ({"heads": 3}, "heads"),
+        ({"heads": 0}, "heads"),
+        ({"mlp_ratio": 1e300}, "mlp_ratio"),
+        ({"mlp_ratio": 10**400}, "mlp_ratio"),
+        ({"mlp_ratio": float("nan")}, "mlp_ratio"),
+        ({"mlp_ratio": float("inf")}, "mlp_ratio"),
+        ({"mlp_ratio": 0.01}, "mlp_ratio"),
+        ({"encoder_layers": BILLION}, "encoder_layers"),
+        ({"encoder_layers": 0}, "encoder_layers"),
+        ({"encoder_layers": 3}, "encoder_layers"),
+        ({"encoder_layers": 1024}, "encoder_layers"),
+        ({"encoder_layers": 200}, "weights"),
+        ({"outer_layers": BILLION}, "outer_layers"),
+        ({"outer_layers": [2, 2]}, "outer_layers"),
+        ({"outer_layers": [2.0]}, "outer_layers"),
+        ({"outer_layers": 3}, "outer_layers"),
+        ({"inner_layers": BILLION}, "inner_layers"),
+        ({"inner_layers": 2, "inner": "lstm"}, "inner"),
+        ({"inner": "gru"}, "inner"),
+        ({"layout": "diagonal"}, "layout"),
+        ({"layout": ["rows"]}, "layout"),
+        ({"channel_planes": 1}, "channel_planes"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"dropout": -0.1}, "dropout"),
+        ({"known_channels": 2}, "known_channels"),
+        ({"known_channels": -1}, "known_channels"),
+        ({"known_channels": "x" * 100_000}, "known_channels"),
+        ({"x" * 100_000: 1}, "unknown"),
+    ],
+    ids=lambda value: json.dumps(value)[:50] if isinstance(value, dict) else value,
+)
+def test_an_edited_configuration_is_refused_by_its_field(folder, edit, named):
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | edit))
+    assert named in refusal(folder).replace(str(folder), "", 1)
+
+
+def test_a_missing_field_is_named(folder):
+    config = json.loads((folder / CONFIG).read_text())
+    del config["shape"]
+    (folder / CONFIG).write_text(json.dumps(config))
+    assert "missing fields ['shape']" in refusal(folder)
+
+
+def test_a_field_with_a_default_may_be_missing(folder):
+    config = json.loads((folder / CONFIG).read_text())
+    del config["dropout"]
+    (folder / CONFIG).write_text(json.dumps(config))
+    assert AxialTransformer.from_pretrained(folder).config.dropout == 0
