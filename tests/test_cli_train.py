@@ -8,9 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from axial_transformers.data import load
+from axial_transformers.cli import evaluate, train
+from axial_transformers.data import Examples, load
 from axial_transformers.likelihood import bits_per_dim
 from axial_transformers.models import AxialTransformer
+from axial_transformers.training import TrainResult
 from conftest import TINY, Axial
 
 ONE_STEP = ["--training.steps", "1", "--training.batch-size", "2"]
@@ -46,11 +48,21 @@ def test_the_table_says_what_the_json_says(axial: Axial, trained: Path):
     assert "labels       given" in out
 
 
-def test_a_suspicious_number_of_images_warns_of_imagenet_versions(axial: Axial, trained: Path, tmp_path, monkeypatch):
-    from axial_transformers.cli import evaluate
+@pytest.mark.parametrize(("count", "version"), [(49_999, "old resize"), (50_000, "newer box resize"), (48_000, None)])
+@pytest.mark.filterwarnings("ignore:.*old one")
+def test_downsampled_imagenets_version_is_told_by_the_number_of_images(count, version):
+    values = np.broadcast_to(np.uint8(0), (count, 32, 32, 3))
+    found = evaluate._imagenet_version(Examples(values=values, names=[""] * count))
+    assert found is None if version is None else version in (found or "")
+    assert evaluate._imagenet_version(Examples(values=values[:, :28], names=[""] * count)) is None
 
-    monkeypatch.setattr(evaluate, "imagenet_version", lambda count: f"{count} images: old version")
-    assert json.loads(axial("evaluate", trained, "--json").out)["version"] == "297 images: old version"
+
+def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
+    stopped = TrainResult(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
+    monkeypatch.setattr(train, "run", lambda preset: stopped)
+    status, out, _ = axial("train", "digits", "--out", "somewhere")
+    assert status == 130
+    assert "go on with: axial train somewhere" in out
 
 
 def test_equal_seeds_draw_equal_samples(axial: Axial, trained: Path, tmp_path):

@@ -12,7 +12,7 @@ from rich.table import Table
 from axial_transformers.cli.console import progress
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import Weights, open_model
-from axial_transformers.data import Split, imagenet_version
+from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.evaluation import evaluate
 
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
         "labels": options.labels,
         "precision": options.precision,
     }
-    if version := imagenet_version(len(examples)):
+    if version := _imagenet_version(examples):
         figures["version"] = version
     if options.json:
         print(json.dumps(figures))
@@ -85,3 +85,10 @@ def main(argv: Sequence[str]) -> None:
     if version:
         table.add_row("version", version)
     Console().print(table)
+
+
+def _imagenet_version(examples: Examples) -> str | None:
+    """Which version of downsampled ImageNet these may be; warns where its numbers must not be set beside others."""
+    if (examples.shape, examples.channels) not in (((32, 32), 3), ((64, 64), 3)):
+        return None
+    return imagenet_version(len(examples))
