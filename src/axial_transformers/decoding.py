@@ -5,20 +5,21 @@ finished rows, and of finished sites of the current row, are kept, and every lay
 "semi-parallel sampling", without its recomputation).
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models.axial_transformer import AxialTransformer
 
 
+@runtime_checkable
 class Choose(Protocol):
     """What decides the values: sampling draws them, completion keeps known ones, an archive's decoder reads them."""
 
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Int[Tensor, " b"]:
+    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the site (a1, .., ad, c), in data coordinates -> values int64 [B]."""
         ...
 
@@ -27,10 +28,10 @@ class Choose(Protocol):
 def decode(
     model: AxialTransformer,
     choose: Choose,
-    x: Int[Tensor, "b *a c"],
-    label: Int[Tensor, " b"] | None = None,
+    x: Integer[Tensor, "b *a c"],
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
-) -> Int[Tensor, "b *a c"]:
+) -> Integer[Tensor, "b *a c"]:
     """x [B, *A, C], all but its known channels decided anew by `choose`, site after site in `model.order`: int64."""
     y = model.layout.into(model.check(x)).clone()
     batch, shape, outer_decoders = len(y), model.layout.shape, list(model.outer_decoders)
@@ -69,10 +70,10 @@ def decode(
 def decode_naively(
     model: AxialTransformer,
     choose: Choose,
-    x: Int[Tensor, "b *a c"],
-    label: Int[Tensor, " b"] | None = None,
+    x: Integer[Tensor, "b *a c"],
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
-) -> Int[Tensor, "b *a c"]:
+) -> Integer[Tensor, "b *a c"]:
     """What `decode` does, by one forward pass of everything for each site: the oracle."""
     x = model.check(x).clone()
     with without_dropout(model):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from axial_transformers.layers.blocks import without_dropout
@@ -12,7 +12,10 @@ from axial_transformers.models.axial_transformer import AxialTransformer
 
 @torch.no_grad()
 def influence(
-    model: AxialTransformer, x: Int[Tensor, "1 *a c"], label: Int[Tensor, " 1"] | None = None, batch_size: int = 64
+    model: AxialTransformer,
+    x: Integer[Tensor, "1 *a c"],
+    label: Integer[Tensor, " 1"] | None = None,
+    batch_size: int = 64,
 ) -> Float[Tensor, "sites sites"]:
     """entry [p, q]: the largest change among the logits of site p when the value of site q moves by V/2.
 

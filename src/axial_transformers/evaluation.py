@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Integer
 from torch import Tensor
 
 from axial_transformers.likelihood import bits_per_dim
@@ -31,8 +31,8 @@ class Evaluation:
 
 def evaluate(
     model: AxialTransformer,
-    x: Int[Tensor, "n *a c"],
-    label: Int[Tensor, " n"] | None = None,
+    x: Integer[Tensor, "n *a c"],
+    label: Integer[Tensor, " n"] | None = None,
     *,
     batch_size: int = 64,
     autocast: torch.dtype | None = None,
@@ -52,8 +52,8 @@ def evaluate(
 
 def bits_of_each(
     model: AxialTransformer,
-    x: Int[Tensor, "n *a c"],
-    label: Int[Tensor, " n"] | None = None,
+    x: Integer[Tensor, "n *a c"],
+    label: Integer[Tensor, " n"] | None = None,
     *,
     batch_size: int = 64,
     autocast: torch.dtype | None = None,

@@ -4,7 +4,7 @@ from math import log
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from axial_transformers.layers.blocks import without_dropout
@@ -15,9 +15,9 @@ LOG2 = log(2)
 
 def slice_nats(
     model: AxialTransformer,
-    x: Int[Tensor, "b *a c"],
-    channel: Int[Tensor, " b"],
-    label: Int[Tensor, " b"] | None = None,
+    x: Integer[Tensor, "b *a c"],
+    channel: Integer[Tensor, " b"],
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, " b *s"]:
     """-log p of each site of one slice an example, in nats: [B, *A'] in the model's coordinates; float32 or better."""
@@ -28,10 +28,10 @@ def slice_nats(
 
 def random_slice_loss(
     model: AxialTransformer,
-    x: Int[Tensor, "b *a c"],
-    label: Int[Tensor, " b"] | None = None,
+    x: Integer[Tensor, "b *a c"],
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
-    channel: Int[Tensor, " b"] | None = None,
+    channel: Integer[Tensor, " b"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
     """The training loss, nats/dim: one channel an example, uniformly at random: unbiased for the mean over all.
@@ -49,8 +49,8 @@ def random_slice_loss(
 @torch.no_grad()
 def bits_map(
     model: AxialTransformer,
-    x: Int[Tensor, "b *a c"],
-    label: Int[Tensor, " b"] | None = None,
+    x: Integer[Tensor, "b *a c"],
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, "b *a c"]:
     """-log2 p of every site given those before it, dropout off: [B, *A, C] in data coordinates. Known sites cost 0."""
@@ -64,8 +64,8 @@ def bits_map(
 
 def bits_per_dim(
     model: AxialTransformer,
-    x: Int[Tensor, "b *a c"],
-    label: Int[Tensor, " b"] | None = None,
+    x: Integer[Tensor, "b *a c"],
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, " b"]:
     """-log2 p(x) / number of generated sites, exact (every slice), dropout off: [B] float64."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from axial_transformers.decoding import Choose, decode
@@ -32,7 +32,7 @@ class GumbelChoice:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
 
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Int[Tensor, " b"]:
+    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] -> values [B]."""
         noisy = logits + self.temperature * _at(self.noise, site)
         return noisy.masked_fill(self._excluded(logits), -torch.inf).argmax(dim=-1)
@@ -52,11 +52,11 @@ class GumbelChoice:
 class KnownFirst:
     """Values where they are known, and another choice elsewhere."""
 
-    known: Int[Tensor, "b *a c"]
+    known: Integer[Tensor, "b *a c"]
     mask: Bool[Tensor, "*a c"]
     otherwise: Choose
 
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Int[Tensor, " b"]:
+    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] -> values [B]."""
         return _at(self.known, site).long() if self.mask[site] else self.otherwise(logits, site)
 
@@ -76,10 +76,10 @@ def sample(
     top_p: float | None = None,
     generator: torch.Generator | None = None,
     noise: Float[Tensor, "b *a c v"] | None = None,
-    label: Int[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
-    known: Int[Tensor, "b *a c"] | None = None,
-) -> Int[Tensor, "b *a c"]:
+    known: Integer[Tensor, "b *a c"] | None = None,
+) -> Integer[Tensor, "b *a c"]:
     """Draws from the model.
 
     Args:
@@ -117,7 +117,7 @@ def sample(
 
 def complete(
     model: AxialTransformer,
-    known: Int[Tensor, "b *a c"],
+    known: Integer[Tensor, "b *a c"],
     *,
     mask: Bool[Tensor, "*m"] | None = None,
     rows: int | None = None,
@@ -130,9 +130,9 @@ def complete(
     top_p: float | None = None,
     generator: torch.Generator | None = None,
     noise: Float[Tensor, "n *a c v"] | None = None,
-    label: Int[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
-) -> Int[Tensor, "n *a c"]:
+) -> Integer[Tensor, "n *a c"]:
     """Draws what is missing of data that is known in part.
 
     Exact, a draw from p(missing | known), where the known sites come first in the model's generation order.

@@ -1,7 +1,7 @@
 """Embeddings: values of sites, additively factorised positions, class labels."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import normal_table
@@ -14,7 +14,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.table = normal_table(entries, dim)
 
-    def forward(self, x: Int[Tensor, "*a"]) -> Float[Tensor, "*a d"]:
+    def forward(self, x: Integer[Tensor, "*a"]) -> Float[Tensor, "*a d"]:
         """[...] -> [..., D]."""
         return nn.functional.embedding(x, self.table)
 
@@ -42,7 +42,7 @@ class Labels(nn.Module):
         self.classes = classes
         self.embed = Embedding(classes + 1, dim)
 
-    def forward(self, label: Int[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b d"]:
+    def forward(self, label: Integer[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b d"]:
         """Labels [B] in 0..classes, where `classes`, and None for the whole batch, mean unlabelled -> [B, D]."""
         if label is None:
             label = torch.full((batch,), self.classes, device=self.embed.table.device)

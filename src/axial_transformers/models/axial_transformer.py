@@ -11,7 +11,7 @@ logits  = head(inner(shift(h, last axis) + context))     masked over the last ax
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers import checkpoint
@@ -48,14 +48,14 @@ class AxialTransformer(nn.Module):
         return range(self.config.known_channels, self.layout.channels)
 
     @property
-    def order(self) -> Int[Tensor, "sites axes"]:
+    def order(self) -> Integer[Tensor, "sites axes"]:
         """The generated sites (a1, .., ad, c) in generation order, in the data's coordinates: int64 [sites, d + 1]."""
         return self.layout.order[self.config.known_channels * torch.Size(self.layout.shape).numel() :]
 
     def forward(
         self,
-        x: Int[Tensor, "b *a c"],
-        label: Int[Tensor, " b"] | None = None,
+        x: Integer[Tensor, "b *a c"],
+        label: Integer[Tensor, " b"] | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *a c v"]:
         """Logits of every site, given all sites before it in `order`.
@@ -77,9 +77,9 @@ class AxialTransformer(nn.Module):
 
     def slice_logits(
         self,
-        x: Int[Tensor, "b *a c"],
-        channel: Int[Tensor, " b"],
-        label: Int[Tensor, " b"] | None = None,
+        x: Integer[Tensor, "b *a c"],
+        channel: Integer[Tensor, " b"],
+        label: Integer[Tensor, " b"] | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
         """Logits of one slice an example, the model's channel `channel` [B]: [B, *A', V] in the model's coordinates."""
@@ -90,20 +90,20 @@ class AxialTransformer(nn.Module):
             context = context + outer(h + context)
         return self.head(self.inner_decoder(shift(h, -2) + context))
 
-    def slice_values(self, x: Int[Tensor, "b *a c"], channel: Int[Tensor, " b"]) -> Int[Tensor, " b *s"]:
+    def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
         """The values that `slice_logits` predicts: int64 [B, *A'], in the model's coordinates."""
         x = self.layout.into(x)
         index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
         return x.long().gather(-1, index).squeeze(-1)
 
     def context(
-        self, x: Int[Tensor, "b *s c"], channel: Int[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+        self, x: Integer[Tensor, "b *s c"], channel: Integer[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
     ) -> Float[Tensor, "..."]:
         """position + e, for x in the model's coordinates: what every decoder starts from."""
         return self.position() + (given if self.encoder is None else self.encoder(x, channel, given))
 
     def given(
-        self, batch: int, label: Int[Tensor, " b"] | None = None, cond: Float[Tensor, "b *a d"] | None = None
+        self, batch: int, label: Integer[Tensor, " b"] | None = None, cond: Float[Tensor, "b *a d"] | None = None
     ) -> Float[Tensor, "b *g d"] | float:
         """The label's embedding plus external conditioning, in the model's coordinates; 0 where there is neither."""
         given: Tensor | float = 0.0
@@ -118,7 +118,7 @@ class AxialTransformer(nn.Module):
             given = given + self.layout.spread(cond)
         return given
 
-    def check(self, x: Int[Tensor, "b *a c"]) -> Int[Tensor, "b *a c"]:
+    def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """x as int64, once its shape, dtype and (on CPU, where looking is cheap) values are known to be the model's."""
         config = self.config
         if x.is_floating_point() or x.is_complex():

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers.layers.blocks import Stack, TransformerBlock
@@ -34,7 +34,7 @@ class ChannelEncoder(nn.Module):
         )
 
     def forward(
-        self, x: Int[Tensor, "b *a c"], channel: Int[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+        self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
     ) -> Float[Tensor, "b *a d"]:
         """x [B, *A, C], the current channel [B] of each example, what is given [B, *A or 1s, D] -> e [B, *A, D]."""
         site = (-1,) + (1,) * (x.ndim - 2)

@@ -1,0 +1,42 @@
+"""The shapes and dtypes that signatures promise are those that pass through them.
+
+In a process of its own: the check turns what a caller got wrong into errors of its own kind, in place of the package's.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+from jaxtyping import install_import_hook
+
+with install_import_hook("axial_transformers", "beartype.beartype"):
+    import axial_transformers
+
+import torch
+from axial_transformers.decoding import decode_naively
+from axial_transformers.dependencies import check, influence
+from axial_transformers.evaluation import evaluate
+from axial_transformers.likelihood import bits_map, random_slice_loss
+from axial_transformers.sampling import complete, sample
+from small_models import VARIANTS, random_given, random_model, random_values
+
+for name, config in VARIANTS.items():
+    model = random_model(config)
+    x, given = random_values(model, 3), random_given(model, 3)
+    assert model(x.to(torch.uint8), **given).shape == (*x.shape, config.num_values), name
+    assert bits_map(model, x.to(torch.uint8), **given).shape == x.shape, name
+    random_slice_loss(model, x, **given).backward()
+    sample(model, known=x.to(torch.uint8), **given)
+    evaluate(model, x, given.get("label"), batch_size=2)
+check(influence(model, x[:1]))
+complete(model, x.to(torch.uint8), rows=1, count=2)
+decode_naively(model, lambda logits, site: logits.argmax(-1), x)
+print("checked")
+"""
+
+
+def test_annotations_are_true():
+    command = [sys.executable, "-c", SCRIPT]
+    ran = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=300)
+    assert ran.stdout == "checked\n", ran.stderr[-3000:]
