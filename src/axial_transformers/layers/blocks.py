@@ -30,12 +30,12 @@ def swish(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 class AttentionBlock(nn.Module):
-    """x + Dropout(Attention(LayerNorm(x))) along one axis."""
+    """x + Dropout(Attention(LayerNorm(x)))."""
 
-    def __init__(self, dim: int, heads: int, axis: int, masked: bool, dropout: float):
+    def __init__(self, attention: AxisAttention, dropout: float):
         super().__init__()
-        self.norm = nn.LayerNorm(dim)
-        self.attention = AxisAttention(dim, heads, axis, masked)
+        self.norm = nn.LayerNorm(attention.out.out_features)
+        self.attention = attention
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
@@ -65,10 +65,10 @@ class FeedforwardBlock(nn.Module):
 class TransformerBlock(nn.Module):
     """An attention block along one axis, then a feedforward block: one layer, as the paper counts them."""
 
-    def __init__(self, dim: int, heads: int, hidden: int, axis: int, masked: bool = False, dropout: float = 0.0):
+    def __init__(self, attention: AxisAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
-        self.attention = AttentionBlock(dim, heads, axis, masked, dropout)
-        self.feedforward = FeedforwardBlock(dim, hidden, dropout)
+        self.attention = AttentionBlock(attention, dropout)
+        self.feedforward = FeedforwardBlock(attention.out.out_features, hidden, dropout)
 
     @property
     def masked(self) -> bool:

@@ -9,12 +9,14 @@ logits  = head(inner(shift(h, last axis) + context))     masked over the last ax
 """
 
 from pathlib import Path
+from typing import Self
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers import checkpoint
+from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import Stack
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
@@ -29,6 +31,7 @@ class AxialTransformer(nn.Module):
     """An exact-likelihood autoregressive model p(x) of integer tensors x[B, *A, C] with values 0..V-1."""
 
     name = "axial_transformer"
+    config_class = AxialTransformerConfig
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
@@ -39,8 +42,16 @@ class AxialTransformer(nn.Module):
         self.embed_value = Embedding(config.num_values, config.dim)
         self.position = Positions(self.layout.shape, config.dim)
         self.outer_decoders = Stack(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
-        self.inner_decoder = InnerAttention(config) if config.inner == "attention" else InnerLSTM(config)
+        self.inner_decoder = self.build_inner(config)
         self.head = nn.Sequential(nn.LayerNorm(config.dim), Dense(config.dim, config.num_values, residual=True))
+
+    @staticmethod
+    def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:
+        """The inner decoder; where the sparser attentions of other models come in."""
+        if config.inner == "lstm":
+            return InnerLSTM(config)
+        layers = range(config.inner_layers)
+        return InnerAttention(config, (AxisAttention(config.dim, config.heads, -2, masked=True) for _ in layers))
 
     @property
     def slices(self) -> range:
@@ -141,7 +152,7 @@ class AxialTransformer(nn.Module):
         checkpoint.save(folder, self.name, checkpoint.to_json(self.config), self.state_dict())
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> "AxialTransformer":
+    def from_pretrained(cls, folder: str | Path) -> Self:
         """Reads a model folder, or a hub id "owner/name", in evaluation mode on the CPU.
 
         Raises:
@@ -150,7 +161,7 @@ class AxialTransformer(nn.Module):
         """
         folder = checkpoint.locate(folder)
         config = checkpoint.from_json(
-            AxialTransformerConfig, checkpoint.load_config(folder, cls.name), folder / checkpoint.CONFIG
+            cls.config_class, checkpoint.load_config(folder, cls.name), folder / checkpoint.CONFIG
         )
         with torch.device("meta"):
             model = cls(config)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import Stack, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
@@ -28,7 +29,7 @@ class ChannelEncoder(nn.Module):
         self.position = Positions(shape, config.dim)
         one_round = range(-2, -2 - len(shape), -1)  # innermost axis first
         self.blocks = Stack(
-            TransformerBlock(config.dim, config.heads, config.hidden, axis, dropout=config.dropout)
+            TransformerBlock(AxisAttention(config.dim, config.heads, axis), config.hidden, config.dropout)
             for _ in range(config.encoder_layers // len(shape))
             for axis in one_round
         )

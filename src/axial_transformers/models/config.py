@@ -32,7 +32,7 @@ class AxialTransformerConfig:
     """Number of classes of a class-conditional model."""
     known_channels: int = 0
     """The first channels (after the layout) are given: they condition, carry no loss, are not generated."""
-    layout: Literal["channels", "rows", "columns", "axis", "frames"] = "channels"
+    layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
     """Where channels and frames go; see `layouts.py`."""
     dim: int = 128
     """Width D of the model."""

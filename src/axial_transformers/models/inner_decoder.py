@@ -1,26 +1,24 @@
 """Inner decoders: along the last axis, site by site (section 3.2; the LSTM of the paper's ablation)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import KeyValueCache
+from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.blocks import Stack, TransformerBlock
 from axial_transformers.models.config import AxialTransformerConfig
 
 
 class InnerAttention(nn.Module):
-    """Masked attention over the last axis."""
+    """Masked attention over the last axis: every place before a site, or those that a sparser attention chooses."""
 
-    def __init__(self, config: AxialTransformerConfig):
+    def __init__(self, config: AxialTransformerConfig, attentions: Iterable[AxisAttention]):
         super().__init__()
         self.length = config.placement.shape[-1]
-        self.blocks = Stack(
-            TransformerBlock(config.dim, config.heads, config.hidden, -2, masked=True, dropout=config.dropout)
-            for _ in range(config.inner_layers)
-        )
+        self.blocks = Stack(TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions)
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""

@@ -6,9 +6,11 @@ rows        [B, A1, .., C]      [B, C*A1, .., 1]: channel-major along the first 
 columns     [B, .., Ad, C]      [B, .., Ad*C, 1]: interleaved along the last axis
 axis        [B, *A, C]          [B, *A, C, 1]: one more, innermost, axis
 frames      [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's video)
+raster      [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site side by side
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -138,10 +140,32 @@ class Frames(Layout):
         raise ValueError("layout 'frames' takes no cond: its frames are channels, and a cond is one for all channels")
 
 
+class Raster(Layout):
+    """All sites, channels innermost, are one sequence."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (prod(self.data_shape) * self.data_channels,)
+
+    @property
+    def channels(self) -> int:
+        return 1
+
+    def into(self, x: Tensor) -> Tensor:
+        return x.flatten(1, self._channel).unsqueeze(2)
+
+    def out(self, x: Tensor) -> Tensor:
+        return x.squeeze(2).unflatten(1, (*self.data_shape, self.data_channels))
+
+    def spread(self, cond: Tensor) -> Tensor:
+        return cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1).flatten(1, -2)
+
+
 LAYOUTS: dict[str, type[Layout]] = {
     "channels": Layout,
     "rows": Rows,
     "columns": Columns,
     "axis": Axis,
     "frames": Frames,
+    "raster": Raster,
 }

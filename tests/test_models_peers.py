@@ -1,0 +1,125 @@
+"""The other rows of table 1: what they see is exactly what their papers say, and the harness decodes them from caches."""
+
+import pytest
+import torch
+
+from axial_transformers.decoding import decode, decode_naively
+from axial_transformers.dependencies import check, influence
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.sequence import BlockAttention, LocalAttention, SequenceAttention, StridedAttention
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.peers import (
+    BlockTransformer,
+    BlockTransformerConfig,
+    ImageTransformer,
+    ImageTransformerConfig,
+    SparseTransformer,
+    SparseTransformerConfig,
+)
+from axial_transformers.ops.attention import attend_step
+
+SIZES = {"num_values": 5, "dim": 16, "heads": 4, "mlp_ratio": 1.0}
+
+
+def models(shape: tuple[int, ...], channels: int, layers: int) -> list[AxialTransformer]:
+    size = {"shape": shape, "channels": channels, "inner_layers": layers, **SIZES}
+    blocks = ((1,) * len(shape), (*shape[:-1], shape[-1] * channels))
+    built = [
+        AxialTransformer(AxialTransformerConfig(layout="raster", **size)),
+        ImageTransformer(ImageTransformerConfig(block=4, memory=3, **size)),
+        SparseTransformer(SparseTransformerConfig(**size)),
+        BlockTransformer(BlockTransformerConfig(blocks=blocks[-layers:], **size)),
+    ]
+    for model in built:
+        randomise(model, torch.Generator().manual_seed(1))
+    return [model.double() for model in built]
+
+
+def reached(model: AxialTransformer) -> torch.Tensor:
+    """[p, q]: whether site p can hear site q, composed from what each layer says it sees; inputs are shifted by one."""
+    sites = len(model.order)
+    reach = torch.eye(sites, dtype=torch.bool)
+    for block in model.inner_decoder.blocks:
+        layer = torch.zeros(sites, sites, dtype=torch.bool)
+        for i in range(sites):
+            attention = block.attention.attention
+            groups = attention.seen(i) if isinstance(attention, SequenceAttention) else [torch.arange(i + 1)]
+            for places in groups:
+                layer[i, places] = True
+        reach = (layer.float() @ reach.float()) > 0
+    return torch.cat([reach[:, 1:], torch.zeros(sites, 1, dtype=torch.bool)], dim=1)
+
+
+@pytest.mark.parametrize(("shape", "channels"), [((3, 5), 1), ((2, 4), 3), ((1, 7), 1), ((2, 3, 2), 1)])
+def test_every_site_hears_exactly_what_its_layers_reach(shape, channels):
+    for layers in (1, 2):
+        for model in models(shape, channels, layers):
+            heard = influence(model, torch.randint(0, 5, (1, *shape, channels)))
+            expected = reached(model)
+            assert torch.equal(heard > 1e-9, expected), model.name
+            assert heard[~expected].max() <= 1e-12, model.name
+
+
+def test_transformer_and_strided_sparse_transformer_reach_the_whole_past_and_the_local_ones_do_not():
+    transformer, image, sparse, block = models((4, 6), 1, 2)
+    x = torch.randint(0, 5, (1, 4, 6, 1))
+    holes = [check(influence(model, x)).holes for model in (transformer, sparse, image)]
+    assert holes[0] == 0
+    assert holes[1] == 0
+    assert holes[2] > 0
+    local = BlockTransformer(BlockTransformerConfig(shape=(4, 6), blocks=((2, 3),), inner_layers=2, **SIZES)).double()
+    randomise(local)
+    assert check(influence(local, x)).holes > 0
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        LocalAttention(8, 2, block=5, memory=3),
+        LocalAttention(8, 2, block=4, memory=8),
+        StridedAttention(8, 2, stride=5),
+        BlockAttention(8, 2, grid=(3, 2, 4), block=(1, 2, 2)),
+        BlockAttention(8, 2, grid=(4, 6), block=(2, 3)),
+    ],
+    ids=lambda attention: type(attention).__name__,
+)
+def test_all_places_at_once_equal_one_place_at_a_time_over_what_is_seen(attention):
+    q, k, v = torch.randn(3, 2, 2, 24, 4, dtype=torch.float64)
+    out = attention.attend(q, k, v)
+    for i in range(24):
+        groups = attention.seen(i)
+        shares = zip(groups, *(t.chunk(len(groups), dim=1) for t in (q, k, v)))
+        expected = [attend_step(q[:, :, i], k[:, :, at], v[:, :, at]) for at, q, k, v in shares]
+        assert torch.allclose(out[:, :, i], torch.cat(expected, dim=1), atol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "channels"), [((3, 5), 1), ((2, 3), 2)])
+def test_cached_decoding_equals_the_naive_one(shape, channels):
+    for model in models(shape, channels, 2):
+        noise = torch.rand(2, *shape, channels, 5, dtype=torch.float64) * 3
+        x = torch.zeros(2, *shape, channels, dtype=torch.int64)
+
+        def choose(logits, site, noise=noise):
+            return (logits + noise[(slice(None), *site)]).argmax(-1)
+
+        assert torch.equal(decode(model, choose, x), decode_naively(model, choose, x)), model.name
+
+
+def test_a_peer_is_saved_and_read_back(tmp_path):
+    model = BlockTransformer(BlockTransformerConfig(shape=(3, 4), blocks=((3, 2), (1, 4)), **SIZES))
+    randomise(model)
+    model.save_pretrained(tmp_path / "model")
+    again = BlockTransformer.from_pretrained(tmp_path / "model")
+    x = torch.randint(0, 5, (2, 3, 4, 1))
+    assert torch.equal(model.eval()(x), again(x))
+    with pytest.raises(ValueError, match="sparse_transformer"):
+        SparseTransformer.from_pretrained(tmp_path / "model")
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="do not tile"):
+        BlockTransformer(BlockTransformerConfig(shape=(3, 5), blocks=((2, 5),), **SIZES))
+    with pytest.raises(ValueError, match="even"):
+        SparseTransformer(SparseTransformerConfig(shape=(3, 5), **(SIZES | {"heads": 1})))
+    with pytest.raises(ValueError, match="at least one shape"):
+        BlockTransformerConfig(shape=(3, 5), **SIZES)
