@@ -3,8 +3,9 @@
 python benchmarks/table1.py
 
 - reach: share of a site's past that its logits depend on, by the all-pairs dependency matrix (8x8, weights of scale 1).
-- exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's flop counter
-  on meta tensors, fitted as a power of the number of sites. Blocks and memories have a fixed size, as in their papers.
+- exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's flop
+  counter on meta tensors, fitted as a power of the number of sites. Blocks and memories have a fixed size, as in
+  their papers.
 - waste: those products over the ones that the pattern needs, the price of standard dense operations in place of kernels
   written for the pattern.
 - parallel: share of all operations of a decode that run a whole row or more at a time; steps: how many sequential calls

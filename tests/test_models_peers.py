@@ -1,4 +1,4 @@
-"""The other rows of table 1: what they see is exactly what their papers say, and the harness decodes them from caches."""
+"""The other rows of table 1 see exactly what their papers say, and are decoded from caches like the first."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def test_every_site_hears_exactly_what_its_layers_reach(shape, channels):
 
 
 def test_transformer_and_strided_sparse_transformer_reach_the_whole_past_and_the_local_ones_do_not():
-    transformer, image, sparse, block = models((4, 6), 1, 2)
+    transformer, image, sparse, _ = models((4, 6), 1, 2)
     x = torch.randint(0, 5, (1, 4, 6, 1))
     holes = [check(influence(model, x)).holes for model in (transformer, sparse, image)]
     assert holes[0] == 0

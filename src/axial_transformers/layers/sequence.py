@@ -1,7 +1,7 @@
 """Masked attentions over a sequence that see a part of what comes before: the layers of the peers.
 
-Each is an `AxisAttention` over the last axis of [B, L, D]: one-step decoding over a cache included. `seen(i)` says which
-places the query at place i attends to, a list for each head; it is all that a subclass's step and its tests need.
+Each is an `AxisAttention` over the last axis of [B, L, D]: one-step decoding over a cache included. `seen(i)` says
+which places the query at place i attends to; it is all that a step needs, and what tests hold `attend` against.
 """
 
 from functools import cached_property
@@ -102,8 +102,8 @@ class StridedAttention(SequenceAttention):
 
 
 class BlockAttention(SequenceAttention):
-    """Attention within blocks of a grid that lies in raster order in the sequence: Block Transformer (Weissenborn et al.
-    2019, "Scaling autoregressive video models", section 3.1, block-local self-attention).
+    """Attention within blocks of a grid that lies in raster order in the sequence: block-local self-attention of
+    "Scaling autoregressive video models" (Weissenborn et al. 2019, section 3.1).
 
     Args:
         dim, heads: width D and number of heads.
@@ -128,7 +128,8 @@ class BlockAttention(SequenceAttention):
         return {i: places for places in blocks for i in places.tolist()}
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._join(attend(*(self._split(x) for x in (q, k, v)), causal=True), len(q))
+        blocks = attend(self._split(q), self._split(k), self._split(v), causal=True)
+        return self._join(blocks, len(q))
 
     def _split(self, x: Tensor) -> Tensor:
         """[B, N, L, K] -> [B * blocks, N, sites of a block, K]; raster order within a block is that of the sequence."""

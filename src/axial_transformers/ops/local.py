@@ -16,10 +16,10 @@ def local_attention(
     memory: int,
     window: int | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Every place sees itself and what comes before it in its block of queries and the `memory` places before the block.
+    """Every place sees itself, what comes before it in its block of queries, and the `memory` places before the block.
 
-    Image Transformer (Parmar et al. 2018, section 3.3, "1D local attention"): queries share one memory a block, so that all
-    is dense matrix products.
+    "1D local attention" of the Image Transformer (Parmar et al. 2018, section 3.3): the queries of a block share one
+    memory, so that all is dense matrix products.
 
     Args:
         q, k, v: [lines, heads, L, width].

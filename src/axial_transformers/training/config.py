@@ -37,7 +37,7 @@ class TrainConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
     compile: bool = False
-    """Compile the transformer blocks: some seconds at the start, faster steps after; on a CPU it needs a C++ compiler."""
+    """Compile the transformer blocks: seconds at the start, faster steps after; on a CPU it needs a C++ compiler."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
     label_dropout: float = 0.0

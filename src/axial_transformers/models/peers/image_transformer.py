@@ -1,4 +1,4 @@
-"""Image Transformer (Parmar et al. 2018): a sequence whose blocks of queries see a memory of local keys (section 3.3)."""
+"""Image Transformer (Parmar et al. 2018, section 3.3): blocks of queries see a memory of local keys."""
 
 from dataclasses import dataclass
 

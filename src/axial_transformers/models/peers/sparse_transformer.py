@@ -1,4 +1,4 @@
-"""Strided Sparse Transformer (Child, Gray, Radford, Sutskever 2019): rows and strided columns, a head each (section 4.2)."""
+"""Strided Sparse Transformer (Child et al. 2019, section 4.2): rows in half of the heads, columns in the others."""
 
 from dataclasses import dataclass
 
