@@ -73,7 +73,7 @@ def _training(story: Story) -> str:
         "How it learned",
         "150 more images, the validation part, say which weights are kept.",
         html.figure(
-            html.curves(_curve(metrics, "bits_per_dim"), _curve(metrics, "validation_bits_per_dim"), low=1.5, high=3.5),
+            html.curves(_curve(metrics, "bits_per_dim"), _curve(metrics, "validation_bits_per_dim"), low=1.0, high=3.0),
             "Bits per pixel by training step. Gray: the training batches, with dropout. Orange: validation, averaged "
             f"weights, best at step {story.result.best_step:,}.",
         ),
