@@ -10,9 +10,7 @@ def fashion_mnist() -> Recipe:
     return Recipe(
         title="Fashion-MNIST, 28x28, an hour on two CPU cores",
         reaches=NOT_YET_MEASURED,
-        model=AxialTransformerConfig(
-            shape=(28, 28), dim=128, heads=4, mlp_ratio=1.0, outer_layers=4, inner_layers=4
-        ),
+        model=AxialTransformerConfig(shape=(28, 28), dim=128, heads=4, mlp_ratio=1.0, outer_layers=4, inner_layers=4),
         training=TrainConfig(
             steps=9_500,
             batch_size=16,
