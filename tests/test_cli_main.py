@@ -1,6 +1,8 @@
 """The command itself: help, errors, interrupts."""
 
 import ast
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -82,3 +84,12 @@ def test_an_interrupt_is_status_130(axial: Axial, monkeypatch):
 
     monkeypatch.setattr(sample, "main", interrupt)
     assert axial("sample").status == 130
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    script = "import sys; from axial_transformers.cli import main; sys.exit(main(['--help']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (0, b"")

@@ -37,6 +37,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     Ctrl-C is status 130.
     """
     verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    warnings.showwarning = _show_warning
+    try:
+        status = _run(verb, rest)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # as in `axial score RUN | head`; nothing more is to be flushed there
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError) as error:
+        if os.environ.get("AXIAL_TRACEBACK"):
+            raise
+        return _fail(f"axial {verb}", _one_line(error))
+
+
+def _run(verb: str, argv: Sequence[str]) -> int:
     if verb in ("-h", "--help"):
         print(_help())
         return 0
@@ -47,16 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if verb not in VERBS:
         return _fail("axial", f"no verb {verb!r}{did_you_mean(verb, VERBS)}")
-    warnings.showwarning = _show_warning
-    try:
-        return import_module(f"{__name__}.{verb.replace('-', '_')}").main(rest) or 0
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return INTERRUPTED
-    except (ValueError, OSError) as error:
-        if os.environ.get("AXIAL_TRACEBACK"):
-            raise
-        return _fail(f"axial {verb}", _one_line(error))
+    return import_module(f"{__name__}.{verb.replace('-', '_')}").main(argv) or 0
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
