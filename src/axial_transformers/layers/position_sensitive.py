@@ -129,18 +129,26 @@ class Scale(nn.Module):
         return of_content + of_position
 
 
+class ChannelsLastBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation of [.., C], the statistics of a channel over everything else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[.., C] -> [.., C]."""
+        return super().forward(x.flatten(0, -2)).view(x.shape)
+
+
 class BatchNormalise(nn.Module):
     """Batch normalisation of queries, keys and values, of each term of scores by head, and of both sums by channel."""
 
     def __init__(self, qkv_dim: int, heads: int, value_dim: int):
         super().__init__()
-        self.of_qkv = nn.BatchNorm1d(qkv_dim)
+        self.of_qkv = ChannelsLastBatchNorm(qkv_dim)
         self.of_terms = nn.ModuleList(nn.BatchNorm1d(heads) for _ in range(3))
-        self.of_content, self.of_position = nn.BatchNorm1d(value_dim), nn.BatchNorm1d(value_dim)
+        self.of_content, self.of_position = ChannelsLastBatchNorm(value_dim), ChannelsLastBatchNorm(value_dim)
 
     def qkv(self, x: Tensor) -> Tensor:
-        """Queries, keys and values side by side [.., C], normalised per channel over all sites."""
-        return self.of_qkv(x.flatten(0, -2)).view(x.shape)
+        """Queries, keys and values side by side [.., C], normalised by channel over all sites."""
+        return self.of_qkv(x)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
         """The three terms [M, N, L, W] -> scores [M, N, L, W]: statistics over the pairs that are seen, per head."""
@@ -154,8 +162,7 @@ class BatchNormalise(nn.Module):
 
     def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
         """The two sums [M, N, L, W] -> the sum of both, each normalised per channel."""
-        sums = []
-        for norm, part in ((self.of_content, of_content), (self.of_position, of_position)):
-            channels = part.transpose(1, 2).flatten(2)
-            sums.append(norm(channels.flatten(0, 1)).view(channels.shape))
-        return (sums[0] + sums[1]).unflatten(-1, (of_content.shape[1], -1)).transpose(1, 2)
+        heads = of_content.shape[1]
+        of_content, of_position = (part.transpose(1, 2).flatten(2) for part in (of_content, of_position))
+        total = self.of_content(of_content) + self.of_position(of_position)
+        return total.unflatten(-1, (heads, -1)).transpose(1, 2)

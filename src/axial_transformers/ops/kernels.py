@@ -95,8 +95,7 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | No
 class _Blocked(torch.autograd.Function):
     """q [M, L, K], k [M, S, K], v [M, S, W] and an additive bias [M or 1, L or 1, S], or None, to [M, L, W].
 
-    The softmax is taken in float32 whatever the dtype: on CPU, rows of bfloat16 whose length is no multiple of 32 take
-    five times as long. The weights are kept for the backward pass where they take no more room than keys and values
+    The weights are kept for the backward pass where they take no more room than keys and values
     do, and are computed again elsewhere, so that memory stays linear in the length.
     """
 
@@ -167,7 +166,8 @@ def _zero_unseeing(out: Tensor, seen: Tensor) -> Tensor:
 
 
 def _wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype.itemsize == 2 else x
+    # On CPU, a softmax of half precision takes up to ten times as long over rows that do not fill whole registers.
+    return x.float() if x.dtype.itemsize == 2 and x.shape[-1] % 32 else x
 
 
 def _softmax(scores: Tensor) -> Tensor:

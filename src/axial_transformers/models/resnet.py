@@ -1,0 +1,159 @@
+"""Axial-attention residual network for images: Wang et al. 2020 (Axial-DeepLab), section 3.3.
+
+stem        7x7 convolution of stride 2, 3x3 max pooling of stride 2           stride 4
+stage 1..4  bottlenecks: 1x1, height attention, width attention, 1x1           strides 4, 8, 16, 32
+head        mean over sites, linear map
+
+A ResNet whose 3x3 convolutions are position-sensitive attention along the height, then along the width. Between stages
+the width attention's output is pooled 2x2. Tensors are channels-last.
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from axial_transformers.layers.position_sensitive import ChannelsLastBatchNorm, PositionSensitiveAxialAttention
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxialResNetConfig:
+    """An axial residual network. `axial26s`, `axial50s`, `axial50m` and `axial50l` are the published ones."""
+
+    shape: tuple[int, int] = (224, 224)
+    """Largest height and width of an image, trained with all their offsets."""
+    channels: int = 3
+    num_classes: int = 1000
+    blocks: tuple[int, int, int, int] = (3, 4, 6, 3)
+    """Bottlenecks in each stage."""
+    width: int = 64
+    """Channels behind the stem; stages attend in 2, 4, 8, 16 times as many, and give twice that."""
+    heads: int = 8
+    span: int | None = None
+    """Odd number of places that a site sees along an axis (any image size then works); all of them if not given."""
+    stem_stride: int = 4
+    """4 as published; 2, for small images, is a 3x3 convolution of stride 2 without pooling, and stages follow."""
+
+    def __post_init__(self) -> None:
+        if self.stem_stride not in (2, 4):
+            raise ValueError(f"stem_stride must be 2 or 4, not {self.stem_stride}")
+        if self.width < 1 or (2 * self.width) % (2 * self.heads):
+            raise ValueError(f"width must be a positive multiple of {self.heads} heads, not {self.width}")
+        if min(self.blocks) < 1 or len(self.blocks) != 4:
+            raise ValueError(f"blocks must be four numbers from 1 on, not {self.blocks}")
+
+
+class AxialResNet(nn.Module):
+    """Images [B, H, W, C], floating point, to class logits [B, num_classes], or to features at four strides."""
+
+    def __init__(self, config: AxialResNetConfig):
+        super().__init__()
+        self.config = config
+        published = config.stem_stride == 4
+        kernel = 7 if published else 3
+        self.stem = nn.Sequential(
+            nn.Conv2d(config.channels, config.width, kernel, stride=2, padding=kernel // 2, bias=False),
+            nn.BatchNorm2d(config.width),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1) if published else nn.Identity(),
+        )
+        height, width = (-(-size // config.stem_stride) for size in config.shape)
+        fan_in, stages = config.width, []
+        for level, blocks in enumerate(config.blocks):
+            inner, stride = config.width * 2 ** (level + 1), 1 if level == 0 else 2
+            stage = [AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span, stride)]
+            height, width, fan_in = -(-height // stride), -(-width // stride), 2 * inner
+            stage += [
+                AxialBottleneck(fan_in, inner, config.heads, (height, width), config.span) for _ in range(blocks - 1)
+            ]
+            stages.append(nn.Sequential(*stage))
+        self.stages = nn.ModuleList(stages)
+        self.head = nn.Linear(fan_in, config.num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def features(self, x: Float[Tensor, "b h w c"]) -> list[Float[Tensor, "b h2 w2 d"]]:
+        """Images [B, H, W, C] -> the output of each stage: [B, H/s, W/s, D], rounded up, at strides s = 4, 8, 16, 32."""
+        x = self.stem(x.movedim(-1, 1)).movedim(1, -1)
+        outs = []
+        for stage in self.stages:
+            x = stage(x)
+            outs.append(x)
+        return outs
+
+    def forward(self, x: Float[Tensor, "b h w c"]) -> Float[Tensor, "b n"]:
+        """Images [B, H, W, C] -> logits [B, num_classes].
+
+        Raises:
+            ValueError: an image is larger than the configured shape, and there is no span.
+        """
+        return self.head(self.features(x)[-1].mean((1, 2)))
+
+
+class AxialBottleneck(nn.Module):
+    """x + (1x1, height attention, width attention, pooling by `stride`, 1x1)(x): [B, H, W, C] -> [B, H', W', 2 inner].
+
+    Args:
+        fan_in: channels C of the input.
+        inner: channels in which attention works.
+        heads: heads of each attention.
+        sizes: largest height and width of the input.
+        span: places that a site sees along an axis, odd, or None for all.
+        stride: 1 or 2; the shortcut is then a 1x1 convolution of that stride.
+    """
+
+    def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int = 1):
+        super().__init__()
+
+        def attention(axis: int) -> PositionSensitiveAxialAttention:
+            size = sizes[axis - 1] if span is None else None
+            return PositionSensitiveAxialAttention(inner, heads, axis, size, span, normalisation="batch")
+
+        self.stride = stride
+        self.down, self.down_norm = _pointwise(fan_in, inner), ChannelsLastBatchNorm(inner)
+        self.height, self.width = attention(1), attention(2)
+        self.up, self.up_norm = _pointwise(inner, 2 * inner), ChannelsLastBatchNorm(2 * inner)
+        nn.init.zeros_(self.up_norm.weight)  # every block begins as its shortcut
+        self.shortcut = (
+            nn.Identity()
+            if stride == 1 and fan_in == 2 * inner
+            else nn.Sequential(_pointwise(fan_in, 2 * inner), ChannelsLastBatchNorm(2 * inner))
+        )
+
+    def forward(self, x: Float[Tensor, "b h w c"]) -> Float[Tensor, "b h2 w2 d"]:
+        """[B, H, W, C] -> [B, H / stride, W / stride, 2 inner], sizes rounded up."""
+        y = F.relu(self.down_norm(self.down(x)))
+        y = self.width(self.height(y))
+        if self.stride > 1:
+            y = F.avg_pool2d(y.movedim(-1, 1), self.stride, ceil_mode=True).movedim(1, -1)
+        y = self.up_norm(self.up(F.relu(y)))
+        return F.relu(y + self.shortcut(x[:, :: self.stride, :: self.stride]))
+
+
+def _pointwise(fan_in: int, fan_out: int) -> nn.Linear:
+    """A 1x1 convolution, channels last."""
+    layer = nn.Linear(fan_in, fan_out, bias=False)
+    nn.init.normal_(layer.weight, std=(2 / fan_out) ** 0.5)
+    return layer
+
+
+def axial26s(num_classes: int = 1000) -> AxialResNet:
+    """The 26-layer network of half width."""
+    return AxialResNet(AxialResNetConfig(blocks=(1, 2, 4, 1), width=32, num_classes=num_classes))
+
+
+def axial50s(num_classes: int = 1000) -> AxialResNet:
+    """Axial-ResNet-S: 50 layers, half width."""
+    return AxialResNet(AxialResNetConfig(width=32, num_classes=num_classes))
+
+
+def axial50m(num_classes: int = 1000) -> AxialResNet:
+    """Axial-ResNet-M: 50 layers, three quarters of the width."""
+    return AxialResNet(AxialResNetConfig(width=48, num_classes=num_classes))
+
+
+def axial50l(num_classes: int = 1000) -> AxialResNet:
+    """Axial-ResNet-L: 50 layers, full width."""
+    return AxialResNet(AxialResNetConfig(width=64, num_classes=num_classes))
