@@ -1,7 +1,6 @@
 """Outputs appear whole or not at all: written aside, synchronised to disk, renamed into place."""
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,14 +45,12 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already: give another path, or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as place:
+        aside = Path(place) / path.name  # unlike `place`, of the mode that new folders have
+        aside.mkdir()
         yield aside
-        aside.chmod(0o755)
         for file in aside.rglob("*"):
             _synchronise(file)
         _synchronise(aside)
         aside.replace(path)
         _synchronise(path.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,94 @@
+"""Outputs appear whole or not at all."""
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from axial_transformers.files import folder_written_whole, written_whole
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def write_half_of(output: AbstractContextManager[Path]) -> None:
+    with output as aside:
+        (aside / "file" if aside.is_dir() else aside).write_text("half")
+        raise OSError("disk full")
+
+
+def test_a_file_appears_when_the_block_ends(tmp_path):
+    path = tmp_path / "new" / "picture.png"
+    with written_whole(path) as aside:
+        assert aside.suffix == ".png"
+        aside.write_text("new")
+        assert not path.exists()
+    assert path.read_text() == "new"
+    assert names(path.parent) == ["picture.png"]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(OSError, match="disk full"):
+        write_half_of(written_whole(path))
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_file_takes_the_place_of_the_old_one(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with written_whole(path) as aside:
+        aside.write_text("new")
+    assert path.read_text() == "new"
+
+
+def test_a_folder_appears_when_the_block_ends(tmp_path):
+    path = tmp_path / "new" / "folder"
+    with folder_written_whole(path) as aside:
+        (aside / "inside").mkdir()
+        (aside / "inside" / "file").write_text("new")
+        assert not path.exists()
+    assert (path / "inside" / "file").read_text() == "new"
+    assert names(path.parent) == ["folder"]
+
+
+def test_a_failed_folder_leaves_nothing(tmp_path):
+    with pytest.raises(OSError, match="disk full"):
+        write_half_of(folder_written_whole(tmp_path / "folder"))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_exists_is_not_overwritten(tmp_path, kind):
+    path = tmp_path / "there"
+    if kind == "file":
+        path.write_text("old")
+    else:
+        path.mkdir()
+        (path / "file").write_text("old")
+    with pytest.raises(FileExistsError, match="there exists already"), folder_written_whole(path):
+        raise AssertionError("not reached")
+    assert names(tmp_path) == ["there"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_a_folder_has_the_mode_that_new_folders_have(tmp_path):
+    (tmp_path / "ordinary").mkdir()
+    with folder_written_whole(tmp_path / "folder"):
+        pass
+    assert (tmp_path / "folder").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+@pytest.mark.skipif(os.name != "posix", reason="umasks of POSIX")
+def test_the_umask_is_respected(tmp_path):
+    before = os.umask(0o077)
+    try:
+        with folder_written_whole(tmp_path / "folder"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
