@@ -1,0 +1,28 @@
+"""The public surface: every name is there, and none is paid for before it is used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import axial_transformers
+
+
+@pytest.mark.parametrize("name", axial_transformers.__all__)
+def test_every_public_name_can_be_used(name):
+    assert callable(getattr(axial_transformers, name))
+
+
+def test_names_and_homes_are_the_same_ones():
+    assert set(axial_transformers.__all__) == set(axial_transformers._HOMES)
+    assert dir(axial_transformers) == sorted(axial_transformers.__all__)
+
+
+def test_the_package_and_the_help_do_not_import_torch():
+    code = "import sys, axial_transformers.cli as cli; cli.main(['--help']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="axial_atention"):
+        axial_transformers.axial_atention
