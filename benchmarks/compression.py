@@ -33,13 +33,11 @@ from axial_transformers.models import AxialTransformer
 
 Positional = tyro.conf.Positional
 DECODERS: list[tuple[int, int, dict[str, str]]] = [
-    (128, 1, {}),
     (64, 1, {}),
-    (64, 2, {}),
-    (7, 2, {}),
-    (1, 1, {}),
-    (64, 2, {"ONEDNN": "off"}),
     (64, 2, {"ATEN_CPU_CAPABILITY": "default"}),
+    (7, 2, {"ONEDNN": "off"}),
+    (64, 2, {}),
+    (1, 1, {}),
 ]
 """Micro-batch, threads, environment of each process that decodes."""
 

@@ -74,9 +74,11 @@ def main(argv: Sequence[str]) -> None:
         figures = {"archive": str(options.archive), "images": len(images), "bytes": written.size, "bits_per_dim": rates}
         print(json.dumps(figures))
         return
-    table = Table(title=f"{options.archive}: {len(images):,} images, {written.size:,} bytes", box=None)
+    console = Console()
+    console.print(f"{options.archive}: {len(images):,} images, {written.size:,} bytes", highlight=False, soft_wrap=True)
+    table = Table(box=None)
     table.add_column("", justify="left")
     table.add_column("bits/dim", justify="right")
     for name, value in rates.items():
         table.add_row(name, "-" if value is None else f"{value:.4f}")
-    Console().print(table)
+    console.print(table)

@@ -62,11 +62,11 @@ def compress(
     _check_model(model)
     if not LEAST_IMAGES <= chunk_images <= container.MOST_IMAGES // 2:
         raise ValueError(f"chunk_images must be in {LEAST_IMAGES}..{container.MOST_IMAGES // 2}, not {chunk_images}")
-    images, given, exact = model.check(images), Given(label, cond), in_float64(model)
+    given, exact = Given(label, cond), in_float64(model)
     ranges = _even_ranges(len(images), chunk_images)
     entries, contents = [], []
     for i in progress(range(len(ranges))):
-        some = images[ranges[i]]
+        some = model.check(images[ranges[i]])
         chunk = encode_chunk(exact, some, given.of(ranges[i], images.device), micro_batch, plain_codec)
         contents.append(chunk.pack())
         entries.append(container.entry(len(some), symbols(exact, len(some), chunk), contents[-1]))
@@ -77,7 +77,7 @@ def compress(
     )  # fmt: skip
     archive = container.write(header, [*contents, *files])
     if verify:
-        again = decompress(model, archive, label, cond, micro_batch=chunk_images, progress=progress)
+        again = decompress(model, archive, label, cond, progress=progress)
         if not torch.equal(again, images.to("cpu", torch.uint8)):
             raise DamagedError("the archive does not decode to the images it was made of: do not use this model")
     return archive
