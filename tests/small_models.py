@@ -64,6 +64,7 @@ VARIANTS = {
     "axis": small_config((2, 3), 3, "axis"),
     "axis 1d": small_config((4,), 2, "axis", inner="lstm"),
     "frames": small_config((3, 2, 2), 2, "frames"),
+    "raster": small_config((2, 3), 2, "raster"),
     "known channels": small_config((3, 2), 3, known_channels=1),
     "known frames": small_config((3, 2, 2), 2, "frames", known_channels=2),
     "classes": small_config((2, 3), 2, num_classes=3),

@@ -30,7 +30,7 @@ def sites(shape, channels, layout):
     axes = [range(size) for size in shape]
     if layout in ("channels", "rows"):
         return [(*site, c) for c, *site in product(range(channels), *axes)]
-    if layout in ("columns", "axis"):
+    if layout in ("columns", "axis", "raster"):
         return list(product(*axes, range(channels)))
     return [(t, *site, c) for t, c, *site in product(axes[0], range(channels), *axes[1:])]
 
