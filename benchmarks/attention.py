@@ -10,7 +10,6 @@ The last line is JSON.
 
 import json
 import multiprocessing
-import resource
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -22,7 +21,7 @@ import tyro
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxialAttention, FullAttention
-from timing import interleaved
+from timing import interleaved, peak_memory
 
 SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
 HEADS = 4
@@ -81,21 +80,19 @@ def times(names: list[str], shape: tuple[int, ...], dtype: torch.dtype, rounds: 
     return found
 
 
-def peak_memory(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
+def peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     """Bytes that a forward + backward adds to the peak of a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak_memory, (name, shape, dtype))
+        return pool.apply(_peak, (name, shape, dtype))
 
 
-def _peak_memory(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
+def _peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     torch.set_num_threads(1)
     small = (1, *(4 for _ in shape[1:-1]), shape[-1])
     layer = BUILD[name](shape).to(dtype)
     run(layer, torch.randn(small, dtype=dtype, requires_grad=True), backward=True)  # libraries load what they need
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    run(layer, x, backward=True)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    return peak_memory(partial(run, layer, x, backward=True))
 
 
 def main(rounds: int = 15, threads: int = 1, full: bool = True, memory: bool = True) -> None:
@@ -111,8 +108,8 @@ def main(rounds: int = 15, threads: int = 1, full: bool = True, memory: bool = T
                 row[key]["axial over maps"] = round(seconds["axial"] / seconds["maps"], 2)
                 row[key]["ms"] = round(seconds["axial"] * 1e3, 1)
             if memory and shape == (1, 128, 128, 128):
-                peaks = {name: peak_memory(name, shape, dtype) for name in names if name != "full"}
-                row["peak MB"] = {name: round(peak / 1e6) for name, peak in peaks.items()}
+                peaks = {name: peak(name, shape, dtype) for name in names if name != "full"}
+                row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
             print(json.dumps(row), flush=True)
             rows.append(row)
     summary: dict[str, Any] = {"torch": torch.__version__, "threads": threads, "rows": rows}

@@ -1,7 +1,8 @@
-"""Times of things beside each other in one process, on machines that others use too."""
+"""Times of things beside each other in one process, on machines that others use too, and peak memory."""
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
 
 Run = Callable[[], object]
@@ -20,3 +21,16 @@ def interleaved(runs: Mapping[str, Run], rounds: int, warm_up: int = 2) -> dict[
             if i >= warm_up:
                 seconds[name].append(time.process_time() - start)
     return {name: median(times) for name, times in seconds.items()}
+
+
+def peak_memory(run: Run) -> int:
+    """Bytes that `run` adds to the resident memory of this process at its peak (Linux). Best in a fresh process."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = _resident("VmRSS")
+    run()
+    return _resident("VmHWM") - before
+
+
+def _resident(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))

@@ -75,7 +75,7 @@ class AxialResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def features(self, x: Float[Tensor, "b h w c"]) -> list[Float[Tensor, "b h2 w2 d"]]:
-        """Images [B, H, W, C] -> the output of each stage: [B, H/s, W/s, D], rounded up, at strides s = 4, 8, 16, 32."""
+        """Images [B, H, W, C] -> the output of each stage: [B, H/s, W/s, D], rounded up, for strides s 4, 8, 16, 32."""
         x = self.stem(x.movedim(-1, 1)).movedim(1, -1)
         outs = []
         for stage in self.stages:

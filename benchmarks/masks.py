@@ -1,0 +1,82 @@
+"""Measures who sees whom, and draws it: the picture of docs/masks.md.
+
+    pip install axial-transformers[plots]
+    python benchmarks/masks.py docs/images/masks.png
+
+A site counts as seen by the marked one if changing it changes the output there. The last line is JSON: how many sites
+each layer sees.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import matplotlib.pyplot as plt
+import torch
+import tyro
+from torch import Tensor, nn
+
+from axial_transformers.layers.attention import AxialAttention
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+
+SIDE, SITE = 7, (3, 3)
+
+
+def seen_by_layer(layer: nn.Module) -> Tensor:
+    """[SIDE, SIDE]: which inputs change the output at SITE."""
+    randomise(layer)
+    layer.double()
+    x = torch.randn(1, SIDE, SIDE, 8, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x)[0, *SITE], x)
+    return jacobian[:, 0].abs().amax((0, -1)) > 1e-12
+
+
+@torch.no_grad()
+def seen_by_model(outer_layers: int) -> Tensor:
+    """[SIDE, SIDE]: which values change the logits at SITE."""
+    config = AxialTransformerConfig(
+        shape=(SIDE, SIDE), num_values=16, dim=8, heads=2, encoder_layers=0, outer_layers=outer_layers, inner_layers=1
+    )
+    model = AxialTransformer(config)
+    randomise(model)
+    model.double()
+    x = torch.randint(16, (1, SIDE, SIDE, 1)).expand(SIDE * SIDE, -1, -1, -1).clone()
+    logits = model(x[:1])[0, *SITE]
+    x.view(SIDE * SIDE, -1).diagonal().add_(8).remainder_(16)
+    return (model(x)[:, *SITE] - logits).abs().amax((1, 2)).view(SIDE, SIDE) > 1e-12
+
+
+PATTERNS: dict[str, Callable[[], Tensor]] = {
+    "row": lambda: seen_by_layer(AxialAttention(8, 2, axes=2)),
+    "column": lambda: seen_by_layer(AxialAttention(8, 2, axes=1)),
+    "masked row": lambda: seen_by_layer(AxialAttention(8, 2, axes=2, causal=(2,))),
+    "masked column": lambda: seen_by_layer(AxialAttention(8, 2, axes=1, causal=(1,))),
+    "row, then column": lambda: seen_by_layer(AxialAttention(8, 2, axes=(2, 1))),
+    "masked row, then\nmasked column": lambda: seen_by_layer(AxialAttention(8, 2, axes=(2, 1), causal=(1, 2))),
+    "inner decoder alone": lambda: seen_by_model(outer_layers=0),
+    "outer and inner decoder": lambda: seen_by_model(outer_layers=2),
+}
+
+
+def main(out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="picture to write")]) -> None:
+    """Draws all patterns."""
+    torch.manual_seed(0)
+    patterns = {name: measure() for name, measure in PATTERNS.items()}
+    figure, axes = plt.subplots(2, 4, figsize=(9, 5.2))
+    for panel, (name, seen) in zip(axes.flat, patterns.items()):
+        panel.imshow(seen.numpy(), cmap="Blues", vmin=0, vmax=1.6)
+        panel.set_title(name, fontsize=10)
+        panel.set_xticks([i - 0.5 for i in range(SIDE)], labels=[])
+        panel.set_yticks([i - 0.5 for i in range(SIDE)], labels=[])
+        panel.grid(color="grey", linewidth=0.4)
+        panel.tick_params(length=0)
+        panel.add_patch(plt.Rectangle((SITE[1] - 0.5, SITE[0] - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=2))
+    figure.tight_layout()
+    figure.savefig(out, dpi=90)
+    print(json.dumps({name.replace("\n", " "): int(seen.sum()) for name, seen in patterns.items()}))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
