@@ -42,8 +42,13 @@ def weights(q: Tensor, k: Tensor, causal: bool = False, key_mask: Tensor | None 
     scores = (q / sqrt(q.shape[-1])) @ k.mT
     seen = _seen(q, k, causal, key_mask)
     if seen is None:
-        return _softmax(scores).to(q.dtype)
-    return (_softmax(scores + _bias(seen, q.dtype)) * seen).to(q.dtype)
+        return softmax(scores).to(q.dtype)
+    return (softmax(scores + _bias(seen, q.dtype)) * seen).to(q.dtype)
+
+
+def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """The softmax over the last dimension; of half precision possibly in float32, where that is faster."""
+    return torch.softmax(_wide(scores), dim=-1)
 
 
 def choose(device: str, dtype: torch.dtype, keys: int) -> Kernel:
@@ -137,7 +142,7 @@ def _block_weights(q: Tensor, k: Tensor, bias: Tensor | None, block: slice) -> T
         start, beta = q.new_zeros(1), 0
     else:
         start, beta = bias if len(bias) == 1 else bias[block], 1
-    return _softmax(torch.baddbmm(start, q[block], k[block].mT, beta=beta, alpha=1 / sqrt(q.shape[-1])))
+    return softmax(torch.baddbmm(start, q[block], k[block].mT, beta=beta, alpha=1 / sqrt(q.shape[-1])))
 
 
 def _blocks(lines: int, scores: int) -> Iterator[slice]:
@@ -168,7 +173,3 @@ def _zero_unseeing(out: Tensor, seen: Tensor) -> Tensor:
 def _wide(x: Tensor) -> Tensor:
     # On CPU, a softmax of half precision takes up to ten times as long over rows that do not fill whole registers.
     return x.float() if x.dtype.itemsize == 2 and x.shape[-1] % 32 else x
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    return torch.softmax(_wide(scores), dim=-1)

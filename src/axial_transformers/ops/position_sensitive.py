@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops.attention import data_axis, from_lines, to_lines
+from axial_transformers.ops.kernels import softmax
 
 
 def position_sensitive_attention(
@@ -110,7 +111,9 @@ def similarities(
 
 def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tensor, "m n l w"]:
     """The softmax over the pairs that are seen; zero elsewhere. Every site sees itself."""
-    return torch.softmax(scores.masked_fill(~window.seen, -torch.inf), dim=-1)
+    if not window.complete:
+        scores = scores.masked_fill(~window.seen, -torch.inf)
+    return softmax(scores).to(scores.dtype)
 
 
 def weighted_values(
