@@ -1,5 +1,6 @@
 """axial train: a recipe, or a model of one's own data."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,7 @@ usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or o
   axial train photos32 my_photos/ --out runs/photos
   axial train scans.npz --training.time-limit 60
   axial train digits --help                       every setting with its default
+  torchrun --nproc-per-node 2 -m axial_transformers.cli train photos32 my_photos/    on every GPU or core
 
 SOURCE is a folder of images or arrays, an .npz or .npy file, or the word digits. Recipes, and what they reach:
 """
@@ -39,7 +41,8 @@ def main(argv: Sequence[str]) -> int:
     if result.ending == "interrupted":
         print(f"stopped at step {result.step}; go on with: axial train {preset.settings.out}")
         return INTERRUPTED
-    report(preset.settings.out, result)
+    if int(os.environ.get("RANK", 0)) == 0:  # of the processes that torchrun started, one speaks
+        report(preset.settings.out, result)
     return 0
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Generic, TypeVar, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.initialisation import Dense
@@ -93,6 +95,13 @@ def compile_blocks(module: nn.Module) -> None:
     for block in module.modules():
         if isinstance(block, TransformerBlock):
             block.compile(dynamic=False)
+
+
+def checkpoint_blocks(module: nn.Module) -> None:
+    """Has each transformer block of `module` keep its input alone, and compute the rest again for its gradient."""
+    for block in module.modules():
+        if isinstance(block, TransformerBlock):
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.order import Stream, example_indices, uniforms
+from axial_transformers.training.processes import Processes
 
 
 class Examples(Protocol):
@@ -47,6 +48,15 @@ def check_fit(model: Any, examples: Examples, config: TrainConfig) -> None:
         raise ValueError(f"the model has {classes} classes, but the data has no labels")
     elif not 0 <= labels.min() <= labels.max() < classes:
         raise ValueError(f"the model has {classes} classes, but the data has labels {labels.min()}..{labels.max()}")
+
+
+def check_share(config: TrainConfig, processes: Processes) -> None:
+    """Raises ValueError where a batch does not divide among the processes."""
+    if config.batch_size % (processes.count * config.accumulate):
+        raise ValueError(
+            f"a batch of {config.batch_size} does not divide into {config.accumulate} parts on each of "
+            f"{processes.count} processes"
+        )
 
 
 class Batch(NamedTuple):

@@ -54,6 +54,11 @@ class TrainConfig:
     """Steps between sample grids."""
     save_every: int = 1_000
     """Steps between checkpoints; one is written before each evaluation too."""
+    shard: bool = False
+    """Of many processes, let each hold only a share of the weights and of Adam's moments (FSDP2), for models too large
+    for one device; otherwise each holds all of them (DDP)."""
+    checkpoint_blocks: bool = False
+    """Compute the inside of each transformer block again for its gradient, in place of keeping it: saves memory."""
     time_limit: float | None = None
     """Minutes of wall clock, resumes included, after which training ends as if `steps` were reached."""
     tensorboard: bool = False

@@ -14,15 +14,17 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from axial_transformers.files import written_whole
-from axial_transformers.layers.blocks import compile_blocks
+from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood import random_slice_loss
-from axial_transformers.training.batches import Examples, check_fit, draw_batch
+from axial_transformers.training.batches import Examples, check_fit, check_share, draw_batch
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.interrupts import Interrupts
 from axial_transformers.training.metrics import Meter, MetricsLog, NonFiniteLoss, check_tensorboard
 from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
 from axial_transformers.training.order import Stream, random_bits, step_positions
+from axial_transformers.training.processes import Processes
 from axial_transformers.training.progress import ProgressDisplay
+from axial_transformers.training.spread import Objective, gathered, shard_blocks, spread, whole
 from axial_transformers.training.state import SETTINGS, Checkpoints, State, export, open_run
 
 Loss = Callable[..., Tensor]
@@ -84,9 +86,14 @@ def train(
         FileExistsError: the folder holds something already.
         OSError: something could not be read or written there.
     """
-    run = Run(model, examples, config, Path(folder), loss, resume, about)
+    with Processes(config.torch_device()) as processes:
+        run = Run(model, examples, config, Path(folder), loss, resume, about, processes)
+        return _train(run, config, evaluate, sample)
+
+
+def _train(run: "Run", config: TrainConfig, evaluate: Callback | None, sample: Callback | None) -> TrainResult:
     counters = run.state.counters
-    with Interrupts() as interrupts, run.log, ProgressDisplay(config, counters) as progress:
+    with Interrupts() as interrupts, run.log, ProgressDisplay(config, counters, run.processes.first) as progress:
         if counters.step:
             progress.say(f"resumed at step {counters.step}")
         while (ending := run.ending(interrupts)) is None:
@@ -124,31 +131,43 @@ class Run:
         loss: Loss,
         resume: bool,
         about: Mapping[str, Any] | None,
+        processes: Processes,
     ) -> None:
         check_fit(model, examples, config)
+        check_share(config, processes)
         if config.tensorboard:
             check_tensorboard()
-        self.examples, self.config, self.folder, self.loss = examples, config, folder, loss
-        self.device = config.torch_device()
-        open_run(folder, resume)
+        self.examples, self.config, self.folder, self.processes = examples, config, folder, processes
+        self.device = processes.device
+        if processes.first:
+            open_run(folder, resume)
+        processes.wait()
 
         model.to(self.device).train()
+        processes.copy_from_first(model)
         average = copy.deepcopy(model).eval().requires_grad_(False)
+        self.skeleton = copy.deepcopy(average).to("meta")
+        self.objective = spread(Objective(model, loss), processes, config.shard)
+        if config.shard and processes.count > 1:
+            shard_blocks(average)
         self.state = State(model, average, adam(model, config))
         identity = {
             "data": {"fingerprint": examples.fingerprint},
             "training": {"seed": config.seed, "batch_size": config.batch_size},
             "model": dataclasses.asdict(model.config),
         }
-        self.checkpoints = Checkpoints(folder / "checkpoints", identity)
+        self.checkpoints = Checkpoints(folder / "checkpoints", identity, processes)
         self.checkpoints.restore(self.state)
+        if config.checkpoint_blocks:
+            checkpoint_blocks(model)
         if config.compile:
             compile_blocks(model)
 
-        with written_whole(folder / SETTINGS) as aside:
-            settings = {**identity, "training": dataclasses.asdict(config), "about": about}
-            aside.write_text(json.dumps(settings, indent=2) + "\n")
-        self.log = MetricsLog(folder, self.state.counters.step, config.tensorboard)
+        if processes.first:
+            with written_whole(folder / SETTINGS) as aside:
+                settings = {**identity, "training": dataclasses.asdict(config), "about": about}
+                aside.write_text(json.dumps(settings, indent=2) + "\n")
+        self.log = MetricsLog(folder if processes.first else None, self.state.counters.step, config.tensorboard)
         self.meter = Meter(config.batch_size, every=1 if self.device.type == "cpu" else STEPS_BETWEEN_READS)
         self.started = time.monotonic() - self.state.counters.seconds
 
@@ -157,18 +176,19 @@ class Run:
         counters, limit = self.state.counters, self.config.time_limit
         if counters.step >= self.config.steps:
             return "finished"
-        if limit is not None and counters.seconds >= 60 * limit:
+        if limit is not None and self.processes.any(counters.seconds >= 60 * limit):
             return "time limit"
-        return "interrupted" if interrupts.asked else None
+        return "interrupted" if self.processes.any(interrupts.asked) else None
 
     def update(self) -> None:
         """One step."""
         state, config, step = self.state, self.config, self.state.counters.step
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
-        torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, step)[0]))
+        draw = step * self.processes.count + self.processes.rank
+        torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
         state.optimiser.zero_grad()
         nats = self._accumulate_gradients(step)
-        norm = clip_grad_norm_(state.model.parameters(), config.clip_norm)
+        norm = whole(clip_grad_norm_(state.model.parameters(), config.clip_norm))
         self._measure(step + 1, nats, norm)
         for group in state.optimiser.param_groups:
             group["lr"] = learning_rate(step, config)
@@ -191,38 +211,50 @@ class Run:
         with self.meter.paused():  # which reads the losses first: nothing that is not finite is ever saved
             self.checkpoints.save(self.state)
             if self.state.counters.best_step is None:
-                export(self.state.average, self.folder)
+                self._export()
 
     def evaluate(self, callback: Callback) -> None:
         """Save, for a kill may come while it lasts; evaluate the averaged weights; export them if they are the best."""
         self.save()
         counters = self.state.counters
         figures = self.show(callback, "validation_")
-        counters.evaluated_step, bits_per_dim = counters.step, figures["bits_per_dim"]
+        bits_per_dim = self.processes.from_first(figures["bits_per_dim"] if self.processes.first else 0.0)
+        counters.evaluated_step = counters.step
         if counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
             counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
-            export(self.state.average, self.folder)
+            self._export()
         self.checkpoints.save(self.state)
 
     def show(self, callback: Callback, prefix: str = "") -> Mapping[str, float]:
-        """Call back with the averaged weights, and log the figures that come of it."""
+        """Call back with the averaged weights, in the first process alone, and log the figures that come of it."""
+        average = self._average()
         with self.meter.paused(), torch.no_grad():
-            figures = callback(self.state.average, self.state.counters.step) or {}
+            figures = (callback(average, self.state.counters.step) or {}) if self.processes.first else {}
         if figures:
             self.log.write(self.state.counters.step, {prefix + name: value for name, value in figures.items()})
         return figures
 
     def _accumulate_gradients(self, step: int) -> Tensor:
-        config, model = self.config, self.state.model
+        config, model, processes = self.config, self.state.model, self.processes
         total = torch.zeros((), device=self.device)
-        for positions in step_positions(step, config.batch_size).reshape(config.accumulate, -1):
+        mine = step_positions(step, config.batch_size, processes.rank, processes.count)
+        for positions in mine.reshape(config.accumulate, -1):
             batch = draw_batch(self.examples, model.slices, model.config.num_classes, config, positions)
             values, label, channel = batch.to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-                nats = self.loss(model, values, label=label, channel=channel) / config.accumulate
+                nats = self.objective(values, label, channel) / config.accumulate
             nats.backward()
             total += nats.detach()
-        return total
+        return processes.mean(total)
+
+    def _average(self) -> Any:
+        """The averaged weights as a model that any process can use alone."""
+        return gathered(self.skeleton, self.state.average) if self.config.shard else self.state.average
+
+    def _export(self) -> None:
+        average = self._average()
+        if self.processes.first:
+            export(average, self.folder)
 
     def _measure(self, step: int, nats: Tensor, norm: Tensor) -> None:
         try:

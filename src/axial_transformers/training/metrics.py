@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -95,18 +96,19 @@ class Meter:
 class MetricsLog:
     """RUN/metrics.jsonl (one object a line, each with its step), and TensorBoard's files in RUN/tensorboard if asked.
 
-    Lines after `step`, written by a process that did not live to its next checkpoint, are removed.
+    A log without a folder goes nowhere: only one of several processes speaks. Lines after `step`, written by a process
+    that did not live to its next checkpoint, are removed.
     """
 
-    def __init__(self, folder: Path, step: int, tensorboard: bool) -> None:
-        path = folder / "metrics.jsonl"
-        if path.exists():
+    def __init__(self, folder: Path | None, step: int, tensorboard: bool) -> None:
+        path = Path(os.devnull) if folder is None else folder / "metrics.jsonl"
+        if path.is_file():
             lines = [line for line in path.read_text().splitlines(keepends=True) if _step(line) <= step]
             with written_whole(path) as aside:
                 aside.write_text("".join(lines))
         self._file = path.open("a")
         self._board = None
-        if tensorboard:
+        if tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

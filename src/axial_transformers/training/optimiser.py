@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.spread import local, share, whole
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
@@ -33,7 +34,7 @@ def adam(model: nn.Module, config: TrainConfig) -> Optimizer:
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     """average <- decay * average + (1 - decay) * model, for parameters; buffers are copied."""
-    torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)
+    torch._foreach_lerp_([*map(local, average.parameters())], [*map(local, model.parameters())], 1 - decay)
     for old, new in zip(average.buffers(), model.buffers(), strict=True):
         old.copy_(new)
 
@@ -41,7 +42,7 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 def moments(model: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
     """The optimiser's state as tensors named after the parameters: "head.weight.exp_avg", ..."""
     return {
-        f"{name}.{kind}": tensor
+        f"{name}.{kind}": whole(tensor)
         for name, parameter in model.named_parameters()
         for kind, tensor in optimiser.state[parameter].items()
     }
@@ -49,9 +50,10 @@ def moments(model: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
 
 def set_moments(model: nn.Module, optimiser: Optimizer, tensors: dict[str, Tensor]) -> None:
     """The inverse of `moments`."""
-    index = {name: i for i, (name, _) in enumerate(model.named_parameters())}
+    index = {name: (i, parameter) for i, (name, parameter) in enumerate(model.named_parameters())}
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, kind = key.rpartition(".")
-        state.setdefault(index[name], {})[kind] = tensor
+        place, parameter = index[name]
+        state.setdefault(place, {})[kind] = share(tensor, parameter) if tensor.ndim else tensor
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

@@ -18,21 +18,23 @@ SECONDS_BETWEEN_LINES = 30.0
 class ProgressDisplay:
     """A bar on a terminal; elsewhere a plain line every half minute."""
 
-    def __init__(self, config: TrainConfig, counters: Counters) -> None:
-        self._config = config
+    def __init__(self, config: TrainConfig, counters: Counters, speaks: bool) -> None:
+        self._config, self._speaks = config, speaks
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("step {task.completed}/{task.total}"),
             BarColumn(),
             TextColumn("{task.description}"),
             console=console,
-            disable=not console.is_terminal,
+            disable=not (speaks and console.is_terminal),
         )
         self._task = self._bar.add_task("", total=config.steps, completed=counters.step)
         self._last_line = time.monotonic()
 
     def update(self, counters: Counters, meter: Meter) -> None:
         """Show the figures of now."""
+        if not self._speaks:
+            return
         if not self._bar.disable:
             self._bar.update(self._task, completed=counters.step, description=self._figures(counters, meter))
         elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:

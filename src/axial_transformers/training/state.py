@@ -24,6 +24,8 @@ from torch.optim import Optimizer
 
 from axial_transformers.files import folder_written_whole, written_whole
 from axial_transformers.training.optimiser import moments, set_moments
+from axial_transformers.training.processes import Processes
+from axial_transformers.training.spread import fill, whole
 
 WEIGHTS, AVERAGE, OPTIMISER, RECORD = "model.safetensors", "ema.safetensors", "optimiser.safetensors", "state.json"
 SETTINGS = "train.json"
@@ -58,15 +60,15 @@ class State:
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of each file of a checkpoint."""
         return {
-            WEIGHTS: self.model.state_dict(),
-            AVERAGE: self.average.state_dict(),
+            WEIGHTS: {name: whole(tensor) for name, tensor in self.model.state_dict().items()},
+            AVERAGE: {name: whole(tensor) for name, tensor in self.average.state_dict().items()},
             OPTIMISER: moments(self.model, self.optimiser),
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], counters: Counters) -> None:
         """The inverse of `tensors`."""
-        self.model.load_state_dict(tensors[WEIGHTS])
-        self.average.load_state_dict(tensors[AVERAGE])
+        fill(self.model, tensors[WEIGHTS])
+        fill(self.average, tensors[AVERAGE])
         set_moments(self.model, self.optimiser, tensors[OPTIMISER])
         self.counters = counters
 
@@ -77,23 +79,28 @@ class Checkpoints:
     `identity` says what must not change over a run's life: the data's fingerprint, the seed, the batch size, the model.
     """
 
-    def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, identity: dict[str, Any], processes: Processes) -> None:
+        self.folder, self.processes = folder, processes
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
 
     def save(self, state: State) -> None:
-        """Write the state, whole or not at all, then remove what is neither new nor best.
+        """Write the state, whole or not at all, then remove what is neither new nor best. All processes take part.
 
         Raises:
             OSError: it could not be written; the checkpoints before are untouched.
         """
-        path = self._path(state.counters.step)
+        files = state.tensors()
+        if self.processes.first:
+            self._write(self._path(state.counters.step), state, files)
+        self.processes.wait()
+
+    def _write(self, path: Path, state: State, files: dict[str, dict[str, Tensor]]) -> None:
         if path.exists():  # the same tensors; but an evaluation may have happened since
             self._write_record(path, state, json.loads((path / RECORD).read_text())["files"])
         else:
             with folder_written_whole(path) as aside:
                 digests = {}
-                for name, tensors in state.tensors().items():
+                for name, tensors in files.items():
                     _write_tensors(aside / name, tensors)
                     digests[name] = _sha256(aside / name)
                 self._write_record(aside, state, digests)
@@ -115,12 +122,14 @@ class Checkpoints:
             try:
                 record, tensors = _read(path)
             except (OSError, ValueError) as error:
-                print(f"{path} is damaged ({error}): trying the checkpoint before it", file=sys.stderr)
+                if self.processes.first:
+                    print(f"{path} is damaged ({error}): trying the checkpoint before it", file=sys.stderr)
                 damaged.append(path)
                 continue
             self._check_identity(record["identity"])
             state.restore(tensors, Counters(**record["counters"]))
-            for each in damaged:
+            self.processes.wait()
+            for each in damaged if self.processes.first else ():
                 shutil.rmtree(each)
             return
         if damaged:

@@ -1,0 +1,79 @@
+"""One process or many, as torchrun starts them: which one this is, and what they agree on."""
+
+import os
+from datetime import timedelta
+from types import TracebackType
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+PATIENCE = timedelta(hours=4)
+"""How long the others wait for the first process, which alone evaluates and samples."""
+
+
+class Processes:
+    """The processes of a run; entered, they can speak to each other (NCCL on CUDA, gloo on CPU).
+
+    Args:
+        device: what a lone process would train on; of many, each takes the CUDA device of its local rank.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.rank, self.count = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        many_gpus = device.type == "cuda" and self.count > 1
+        self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if many_gpus else device
+        self._ours = False
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that speaks and writes."""
+        return self.rank == 0
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process."""
+        if self.count == 1:
+            return flag
+        flags = torch.tensor(float(flag), device=self.device)
+        dist.all_reduce(flags, dist.ReduceOp.MAX)
+        return bool(flags)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of a tensor over processes."""
+        if self.count > 1:
+            dist.all_reduce(x)
+            x /= self.count
+        return x
+
+    def from_first(self, number: float) -> float:
+        """The number that the first process has."""
+        numbers = torch.tensor(number, dtype=torch.float64, device=self.device)
+        if self.count > 1:
+            dist.broadcast(numbers, 0)
+        return float(numbers)
+
+    def copy_from_first(self, module: nn.Module) -> None:
+        """Gives all the parameters that the first process has."""
+        for parameter in module.parameters() if self.count > 1 else ():
+            dist.broadcast(parameter.detach(), 0)
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.count > 1:
+            dist.barrier()
+
+    def __enter__(self) -> "Processes":
+        if self.count > 1 and not dist.is_initialized():
+            if self.device.type == "cuda":
+                torch.cuda.set_device(self.device)
+            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo", timeout=PATIENCE)
+            self._ours = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ours:
+            dist.destroy_process_group()
+            self._ours = False
