@@ -38,8 +38,9 @@ def loss(model, x, label=None, channel=None):
 def score(model, step):
     return {"bits_per_dim": float(bits_per_dim(model, torch.from_numpy(values)).mean())}
 
-config = TrainConfig(**{**dict(steps=100, batch_size=8, learning_rate=1e-3, warmup_steps=20, ema_decay=0.9, device="cpu",
-                     log_every=1, save_every=30, evaluate_every=50), **options})
+usual = dict(steps=100, batch_size=8, learning_rate=1e-3, warmup_steps=20, ema_decay=0.9, device="cpu", log_every=1,
+             save_every=30, evaluate_every=50)
+config = TrainConfig(**{**usual, **options})
 result = train(model, Examples(values, [str(i) for i in range(40)], num_values=4), config, folder, loss=loss,
                evaluate=score, resume=True)
 (folder / f"seen-{os.environ.get('RANK', 0)}.json").write_text(json.dumps(seen))

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-
 PATIENCE = timedelta(hours=4)
 """How long the others wait for the first process, which alone evaluates and samples."""
 
