@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 LEVELS = {
     "files": 1,
+    "formats": 1,
     "checkpoint": 1,
     "ops": 1,
     "layers": 2,
@@ -29,7 +30,7 @@ LEVELS = {
 }
 APART = {"training", "evaluation", "sampling", "scoring", "compression"}
 """Rooms that do not know each other: what needs two of them is put together in cli."""
-DATA_MAY_USE = {"data", "files"}
+DATA_MAY_USE = {"data", "files", "formats"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

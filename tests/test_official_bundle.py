@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from axial_transformers.official import crc32c as checksums
+from axial_transformers.formats import crc32c as checksums
+from axial_transformers.formats.wire import FormatError
 from axial_transformers.official.bundle import TensorBundle, find_prefix
-from axial_transformers.official.wire import BundleError
 from tensor_bundle_writer import entry, header, nested, number, write_bundle, write_index
 
 VALUES: dict[str, np.ndarray] = {
@@ -86,7 +86,7 @@ def test_every_flipped_byte_of_an_index_is_an_error(prefix: Path) -> None:
             bad = bytearray(good)
             bad[position] ^= flip
             index_of(prefix).write_bytes(bad)
-            with pytest.raises(BundleError, match=r"model\.ckpt\.index"):
+            with pytest.raises(FormatError, match=r"model\.ckpt\.index"):
                 TensorBundle(prefix)
 
 
@@ -94,7 +94,7 @@ def test_every_cut_of_an_index_is_an_error(prefix: Path) -> None:
     good = index_of(prefix).read_bytes()
     for length in range(len(good)):
         index_of(prefix).write_bytes(good[:length])
-        with pytest.raises(BundleError, match=r"model\.ckpt\.index"):
+        with pytest.raises(FormatError, match=r"model\.ckpt\.index"):
             TensorBundle(prefix)
 
 
@@ -107,7 +107,7 @@ def test_every_flipped_byte_of_the_data_is_found_by_verifying(prefix: Path) -> N
         data_of(prefix).write_bytes(bad)
         bundle = TensorBundle(prefix)
         bundle.read(owner)
-        with pytest.raises(BundleError, match=f"'{owner}'"):
+        with pytest.raises(FormatError, match=f"'{owner}'"):
             bundle.read(owner, verify=True)
 
 
@@ -120,7 +120,7 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
 
 def test_a_shard_cut_short_names_the_variable_that_suffers(prefix: Path) -> None:
     data_of(prefix).write_bytes(data_of(prefix).read_bytes()[:-1])
-    with pytest.raises(BundleError, match="'global_step' reaches beyond the end of data shard 0"):
+    with pytest.raises(FormatError, match="'global_step' reaches beyond the end of data shard 0"):
         TensorBundle(prefix)
 
 
@@ -151,20 +151,20 @@ GOOD = entry(1, (15,), 0, 60, 0)
 )
 def test_what_is_not_known_is_refused_by_name(prefix: Path, table: dict[bytes, bytes], message: str) -> None:
     write_index(prefix, table)
-    with pytest.raises(BundleError, match=message):
+    with pytest.raises(FormatError, match=message):
         TensorBundle(prefix)
 
 
 def test_compressed_blocks_are_refused(prefix: Path) -> None:
     write_index(prefix, {b"": header(1)}, compression=1)
-    with pytest.raises(BundleError, match=r"is compressed \(type 1\)"):
+    with pytest.raises(FormatError, match=r"is compressed \(type 1\)"):
         TensorBundle(prefix)
 
 
 def test_an_endless_index_is_not_read(prefix: Path) -> None:
     with index_of(prefix).open("r+b") as file:
         file.truncate(1 << 40)
-    with pytest.raises(BundleError, match="larger than"):
+    with pytest.raises(FormatError, match="larger than"):
         TensorBundle(prefix)
 
 
@@ -185,7 +185,7 @@ def test_whatever_a_correctly_signed_index_says_nothing_but_its_own_errors_come_
             for name, what in bundle.entries.items():
                 assert bundle.read(name).nbytes == what.size <= 256
             read += 1
-        except (BundleError, FileNotFoundError):
+        except (FormatError, FileNotFoundError):
             refused += 1
     assert read > 100
     assert refused > 100

@@ -11,7 +11,7 @@ import torch
 from axial_transformers.cli import evaluate, import_official, sample
 from axial_transformers.likelihood import bits_per_dim
 from axial_transformers.models import AxialTransformer
-from axial_transformers.official import BundleError
+from axial_transformers.official import FormatError
 
 C = Path(__file__).parent / "data" / "official_c"
 E = Path(__file__).parents[2] / "shared" / "oracle" / "e_sliced_channel_model"
@@ -56,6 +56,6 @@ def test_a_damaged_checkpoint_leaves_nothing(tmp_path: Path) -> None:
         octets = bytearray(file.read_bytes())
         octets[1000] ^= 1
         (tmp_path / file.name).write_bytes(octets)
-    with pytest.raises(BundleError, match=r"model\.ckpt\.index"):
+    with pytest.raises(FormatError, match=r"model\.ckpt\.index"):
         import_official.main([str(tmp_path), "-o", str(tmp_path / "model"), "--raw"])
     assert not (tmp_path / "model").exists()

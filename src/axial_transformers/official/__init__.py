@@ -11,6 +11,7 @@ import torch
 
 from axial_transformers import checkpoint
 from axial_transformers.files import folder_written_whole
+from axial_transformers.formats.wire import FormatError
 from axial_transformers.models import AxialTransformer
 from axial_transformers.official.bundle import TensorBundle, find_prefix
 from axial_transformers.official.card import model_card
@@ -22,9 +23,8 @@ from axial_transformers.official.variables import (
     infer_config,
     variables,
 )
-from axial_transformers.official.wire import BundleError
 
-__all__ = ["PUBLISHED_HEADS", "BundleError", "VariablesError", "import_official", "import_official_to"]
+__all__ = ["PUBLISHED_HEADS", "FormatError", "VariablesError", "import_official", "import_official_to"]
 
 PUBLISHED_HEADS = 16
 """Of both published models; a checkpoint does not record its number of heads."""
@@ -54,7 +54,7 @@ def import_official(
         The model on the CPU, in evaluation mode.
 
     Raises:
-        BundleError: damaged files, or what is not supported, naming the file and the variable.
+        FormatError: damaged files, or what is not supported, naming the file and the variable.
         VariablesError: variables missing, unknown or of another shape, listing them.
         FileNotFoundError: no checkpoint in `folder`, or a shard is missing.
         ValueError: `heads` or `channels` do not fit.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from axial_transformers.official.crc32c import crc32c, masked
+from axial_transformers.formats.crc32c import crc32c, masked
+from axial_transformers.formats.wire import ChecksumError, FormatError, parse
 from axial_transformers.official.table import read_table
-from axial_transformers.official.wire import BundleError, parse
 
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 19: "<f2"}
 _MOST_SHARDS = 10_000
@@ -40,7 +40,7 @@ class TensorBundle:
     Opening reads and checks the index and the sizes of the shards; `read` then seeks to one variable.
 
     Raises:
-        BundleError: the index is damaged, disagrees with itself or with the shards' sizes, or holds what this reader
+        FormatError: the index is damaged, disagrees with itself or with the shards' sizes, or holds what this reader
             does not know: compressed blocks, partitioned variables, types other than float16/32/64 and int32/64.
         FileNotFoundError: the index or a shard is missing.
     """
@@ -53,7 +53,7 @@ class TensorBundle:
         self.path = prefix.with_name(f"{prefix.name}.index")
         table = read_table(self.path)
         if b"" not in table:
-            raise BundleError(f"{self.path} has no header: it is a LevelDB table, but not a checkpoint's")
+            raise FormatError(f"{self.path} has no header: it is a LevelDB table, but not a checkpoint's")
         count = _shards(table.pop(b""), f"{self.path}: header")
         self.shards = [prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{count:05d}") for i in range(count)]
         sizes = [shard.stat().st_size for shard in self.shards]
@@ -63,13 +63,13 @@ class TensorBundle:
             self.entries[name] = _entry(value, f"{self.path}: variable {name!r}", sizes)
         # So that a small file cannot ask for a large model.
         if (claimed := sum(entry.size for entry in self.entries.values())) > sum(sizes):
-            raise BundleError(f"{self.path}: the variables have {claimed} bytes, the data shards only {sum(sizes)}")
+            raise FormatError(f"{self.path}: the variables have {claimed} bytes, the data shards only {sum(sizes)}")
 
     def read(self, name: str, *, verify: bool = False) -> np.ndarray:
         """The values of the variable `name`; with `verify`, its checksum is compared first (about a second a gigabyte).
 
         Raises:
-            BundleError: the checksum disagrees.
+            FormatError: the checksum disagrees.
             KeyError: there is no such variable.
         """
         entry = self.entries[name]
@@ -82,10 +82,10 @@ class TensorBundle:
             while done < entry.size:
                 step = file.readinto(octets[done:])
                 if not step:
-                    raise BundleError(f"{shard} ends inside the variable {name!r}")
+                    raise FormatError(f"{shard} ends inside the variable {name!r}")
                 done += step
         if verify and masked(crc32c(octets)) != entry.checksum:
-            raise BundleError(f"{shard}: the checksum of the variable {name!r} disagrees; the file is damaged")
+            raise ChecksumError(f"{shard}: the checksum of the variable {name!r} disagrees; the file is damaged")
         return values
 
 
@@ -114,10 +114,10 @@ def find_prefix(folder: str | Path) -> Path:
 def _shards(header: bytes, where: str) -> int:
     integers, _ = parse(header, where)
     if integers.get(2, 0) != 0:
-        raise BundleError(f"{where} says that the tensors are big-endian, which is not supported")
+        raise FormatError(f"{where} says that the tensors are big-endian, which is not supported")
     count = integers.get(1, 0)
     if not 1 <= count <= _MOST_SHARDS:
-        raise BundleError(f"{where} claims {count} data shards")
+        raise FormatError(f"{where} claims {count} data shards")
     return count
 
 
@@ -125,18 +125,18 @@ def _entry(message: bytes, where: str, shard_sizes: list[int]) -> Entry:
     integers, nested = parse(message, where)
     kind, shard, offset, size, checksum = (integers.get(number, 0) for number in (1, 3, 4, 5, 6))
     if 7 in nested:
-        raise BundleError(f"{where} is partitioned into slices, which is not supported")
+        raise FormatError(f"{where} is partitioned into slices, which is not supported")
     if kind not in _DTYPES:
-        raise BundleError(f"{where} has the data type {kind} (of TensorFlow's types.proto), which is not supported")
+        raise FormatError(f"{where} has the data type {kind} (of TensorFlow's types.proto), which is not supported")
     dtype = np.dtype(_DTYPES[kind])
     _, axes = parse(b"".join(nested.get(2, [])), where)
     shape = tuple(parse(axis, where)[0].get(1, 0) for axis in axes.get(2, []))
     if len(shape) > _MOST_AXES:
-        raise BundleError(f"{where} has {len(shape)} axes")
+        raise FormatError(f"{where} has {len(shape)} axes")
     if math.prod(shape) * dtype.itemsize != size:
-        raise BundleError(f"{where} has {size} bytes, but its shape {list(shape)} of {dtype} needs another number")
+        raise FormatError(f"{where} has {size} bytes, but its shape {list(shape)} of {dtype} needs another number")
     if shard >= len(shard_sizes):
-        raise BundleError(f"{where} lies in shard {shard} of {len(shard_sizes)}")
+        raise FormatError(f"{where} lies in shard {shard} of {len(shard_sizes)}")
     if offset + size > shard_sizes[shard]:
-        raise BundleError(f"{where} reaches beyond the end of data shard {shard}; the shard is cut short")
+        raise FormatError(f"{where} reaches beyond the end of data shard {shard}; the shard is cut short")
     return Entry(dtype, shape, shard, offset, size, checksum)

@@ -9,8 +9,8 @@ names the compression and the masked CRC-32C of block and byte. The index block 
 from collections.abc import Iterator
 from pathlib import Path
 
-from axial_transformers.official.crc32c import crc32c, masked
-from axial_transformers.official.wire import BundleError, Cursor
+from axial_transformers.formats.crc32c import crc32c, masked
+from axial_transformers.formats.wire import ChecksumError, Cursor, FormatError
 
 _FOOTER = 48
 _TRAILER = 5
@@ -22,24 +22,24 @@ def read_table(path: Path) -> dict[bytes, bytes]:
     """Every (key, value) of the table at `path`.
 
     Raises:
-        BundleError: a checksum disagrees, a block is compressed or malformed, or the file is no table.
+        FormatError: a checksum disagrees, a block is compressed or malformed, or the file is no table.
         FileNotFoundError: there is no such file.
     """
     if path.stat().st_size > _LARGEST:
-        raise BundleError(f"{path} is larger than {_LARGEST >> 20} MiB, which no index of a checkpoint is")
+        raise FormatError(f"{path} is larger than {_LARGEST >> 20} MiB, which no index of a checkpoint is")
     octets = path.read_bytes()
     if len(octets) < _FOOTER or int.from_bytes(octets[-8:], "little") != _MAGIC:
-        raise BundleError(f"{path} is not the index of a TensorFlow V2 checkpoint (no LevelDB table ends there)")
+        raise FormatError(f"{path} is not the index of a TensorFlow V2 checkpoint (no LevelDB table ends there)")
     footer = Cursor(octets[-_FOOTER:], f"{path}: footer")
     metaindex, index = _handle(footer), _handle(footer)
     if any(footer.octets[footer.position : -8]) or any(_entries(octets, *metaindex, path)):
-        raise BundleError(f"{path} has a footer or a metaindex that no checkpoint's index has; the file is damaged")
+        raise FormatError(f"{path} has a footer or a metaindex that no checkpoint's index has; the file is damaged")
     table: dict[bytes, bytes] = {}
     last: bytes | None = None
     for _, place in _entries(octets, *index, path):
         for key, value in _entries(octets, *_handle(Cursor(place, f"{path}: index block")), path):
             if last is not None and key <= last:
-                raise BundleError(f"{path}: the key {key!r} is out of order")
+                raise FormatError(f"{path}: the key {key!r} is out of order")
             table[key] = value
             last = key
     return table
@@ -53,19 +53,19 @@ def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple
     where = f"{path}: block at byte {start}"
     end = start + size
     if end + _TRAILER > len(octets) - _FOOTER:
-        raise BundleError(f"{where} reaches beyond the file")
+        raise FormatError(f"{where} reaches beyond the file")
     if masked(crc32c(octets[start : end + 1])) != int.from_bytes(octets[end + 1 : end + _TRAILER], "little"):
-        raise BundleError(f"{where}: the checksum disagrees; the file is damaged")
+        raise ChecksumError(f"{where}: the checksum disagrees; the file is damaged")
     if octets[end] != 0:
-        raise BundleError(f"{where} is compressed (type {octets[end]}), which is not supported")
+        raise FormatError(f"{where} is compressed (type {octets[end]}), which is not supported")
     restarts = 4 + 4 * int.from_bytes(octets[end - 4 : end], "little")
     if restarts > size:
-        raise BundleError(f"{where} claims more restart points than it can hold")
+        raise FormatError(f"{where} claims more restart points than it can hold")
     cursor = Cursor(octets[start : end - restarts], where)
     key = b""
     while not cursor.done:
         shared, own, length = cursor.varint(), cursor.varint(), cursor.varint()
         if shared > len(key):
-            raise BundleError(f"{where}: a key shares {shared} bytes with one of {len(key)}")
+            raise FormatError(f"{where}: a key shares {shared} bytes with one of {len(key)}")
         key = key[:shared] + cursor.take(own)
         yield key, cursor.take(length)

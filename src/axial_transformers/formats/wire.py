@@ -1,8 +1,16 @@
 """What TensorFlow's files are made of: variable-length integers and protocol buffer fields, bounds checked."""
 
 
-class BundleError(ValueError):
-    """A checkpoint's bytes are damaged, or say what this reader does not know; the message names file and variable."""
+class FormatError(ValueError):
+    """A file's bytes are damaged, or say what this reader does not know; the message names the file and the place."""
+
+
+class TruncatedError(FormatError):
+    """The bytes end before what they hold does."""
+
+
+class ChecksumError(FormatError):
+    """The bytes are not those of which the checksum was taken."""
 
 
 class Cursor:
@@ -22,10 +30,10 @@ class Cursor:
         """The next `count` bytes.
 
         Raises:
-            BundleError: fewer are left.
+            TruncatedError: fewer are left.
         """
         if count > len(self.octets) - self.position:
-            raise BundleError(f"{self.where} ends early: {count} bytes wanted at byte {self.position}")
+            raise TruncatedError(f"{self.where} ends early: {count} bytes wanted at byte {self.position}")
         self.position += count
         return self.octets[self.position - count : self.position]
 
@@ -33,7 +41,7 @@ class Cursor:
         """The next unsigned integer of at most 64 bits, seven bits a byte, lowest first.
 
         Raises:
-            BundleError: it is not encoded in the shortest way, or needs more than ten bytes.
+            FormatError: it is not encoded in the shortest way, or needs more than ten bytes.
         """
         value = 0
         for shift in range(0, 70, 7):
@@ -43,7 +51,7 @@ class Cursor:
                 break
             if octet < 0x80:
                 return value
-        raise BundleError(f"{self.where} has a malformed integer before byte {self.position}")
+        raise FormatError(f"{self.where} has a malformed integer before byte {self.position}")
 
 
 def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[bytes]]]:
@@ -53,7 +61,7 @@ def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[by
         Its integers, the last of each number; and its strings and nested messages, all of each number.
 
     Raises:
-        BundleError: the message ends early, or holds a wire type that is not in use any more.
+        FormatError: the message ends early, or holds a wire type that is not in use any more.
     """
     integers: dict[int, int] = {}
     nested: dict[int, list[bytes]] = {}
@@ -71,5 +79,5 @@ def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[by
             case 5:
                 integers[number] = int.from_bytes(cursor.take(4), "little")
             case unknown:
-                raise BundleError(f"{where} has a field of the unknown wire type {unknown}")
+                raise FormatError(f"{where} has a field of the unknown wire type {unknown}")
     return integers, nested
