@@ -4,10 +4,12 @@ from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.imagenet import imagenet_version
 from axial_transformers.data.loading import load
+from axial_transformers.data.movies import MOVIES, save_clips, save_movie
 from axial_transformers.data.pictures import for_display, image_grid, save_arrays, save_grid, save_images
 from axial_transformers.data.uint16 import join_uint16, split_uint16
 
 __all__ = [
+    "MOVIES",
     "DataConfig",
     "Examples",
     "Split",
@@ -17,7 +19,9 @@ __all__ = [
     "join_uint16",
     "load",
     "save_arrays",
+    "save_clips",
     "save_grid",
     "save_images",
+    "save_movie",
     "split_uint16",
 ]

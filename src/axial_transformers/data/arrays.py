@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from axial_transformers.data.clips import clips
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, Stack
 from axial_transformers.data.imagenet import is_batch, read_batch
@@ -66,9 +68,36 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
         with_channels = _has_channels(path, shape, options)
         _check_type(path, dtype)
         values, kind = _as_bytes(path, read_array(path, name), with_channels, options)
-    _check_image(path, values, options, kind.uint16)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
+    if _asks_for_clips(path, values.shape, options):
+        count = len(values)
+        values = _clips(path, values, options)
+        labels = None if labels is None else labels.repeat(len(values) // count)
+    _check_image(path, values, options, kind.uint16)
     return values, labels, kind
+
+
+def _asks_for_clips(path: Path, shape: tuple[int, ...], options: DataConfig) -> bool:
+    """Whether videos have to be cut or resized."""
+    if len(shape) != 5:
+        if options.frames is not None or options.stride > 1:
+            raise ValueError(f"{path} holds no videos [N, T, H, W, C] but {list(shape)}: leave out frames and stride")
+        return False
+    resized = options.fit != "exact" and shape[2:4] != (options.size, options.size)
+    return resized or options.stride > 1 or options.frames not in (None, shape[1])
+
+
+def _clips(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
+    """Videos [N, T, H, W, C] as clips of the length and size that are wanted, those of one video side by side."""
+    channels = videos.shape[-1]
+    if channels not in (1, 3):
+        raise ValueError(f"{path} has {channels} channels: only gray and RGB videos of 8 bits are cut and resized")
+    stack = Stack()
+    for video in videos:
+        frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
+        for part, _ in clips(path, frames, options):
+            stack.add(part)
+    return stack.values()
 
 
 def _name(path: Path, names: list[str], options: DataConfig) -> str:
@@ -124,7 +153,7 @@ def _as_bytes(
 def _check_image(path: Path, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:
     *axes, channels = values.shape[1:]
     if options.size is not None and axes[-2:] != [options.size, options.size]:
-        raise ValueError(f"{path} holds {axes} sites, not size={options.size}: only folders of images are resized")
+        raise ValueError(f"{path} holds {axes} sites, not size={options.size}: only folders and videos are resized")
     wanted = {"auto": channels, "rgb": 3, "gray": 1 + uint16}[options.mode]
     if channels != wanted:
         raise ValueError(

@@ -15,26 +15,34 @@ class DataConfig:
     """
 
     size: int | None = None
-    """Side in pixels of the square images that a folder is fitted to; arrays are only checked against it."""
+    """Side in pixels of the square images and frames that a folder is fitted to, and arrays of videos; other arrays are
+    only checked against it."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
-    """How an image of a folder gets its size. exact: it must have it already. crop: the shorter side is resized, the
-    centre cut out. stretch: both sides are resized. tiles: the image is cut without overlap into size x size examples,
-    remainders dropped."""
+    """How an image or a frame gets its size. exact: it must have it already. crop: the shorter side is resized, the
+    centre cut out. stretch: both sides are resized. tiles: it is cut without overlap into size x size examples,
+    remainders dropped. Images are resized by a Lanczos filter, frames of videos by averaging over boxes."""
+
+    frames: int | None = None
+    """Frames of a clip. Videos are cut along time into clips without overlap; what does not fill a clip is dropped.
+    None: videos in arrays and TFRecord files are one clip each; folders are taken as images, not as videos."""
+
+    stride: int = 1
+    """Only every stride-th frame of a video is taken, from the first."""
 
     mode: Literal["auto", "rgb", "gray"] = "auto"
-    """Channels of a folder's images; auto: gray if every image of the folder is; arrays are only checked against it."""
+    """Channels of a folder's images and videos; auto: gray if each of them is; arrays are only checked against it."""
 
     validation_fraction: float = 0.1
     """Share of the examples that validates where the source has no validation part: the end of arrays; of a folder of
-    images, those that a hash of seed and file name picks."""
+    images or videos, those that a hash of seed and file name picks."""
 
     test_fraction: float | None = None
     """Share that tests where the source has no test part, chosen like validation_fraction. None: 0.1 for a folder of
-    images without splits of its own, otherwise 0 (the test part of an array is usually a file of its own)."""
+    images or videos without splits of its own, otherwise 0 (the test part of an array is usually a file of its own)."""
 
     seed: int = 0
-    """Which of the possible splits of a folder of images; nothing else depends on it."""
+    """Which of the possible splits of a folder of images or videos; nothing else depends on it."""
 
     num_values: int | None = None
     """Number of values that arrays can take, 2 to 256. None: 2 for bool, 17 for digits, otherwise 256."""
@@ -49,6 +57,10 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
+        if self.frames is not None and self.frames < 1:
+            raise ValueError(f"frames must be at least 1, not {self.frames}")
+        if self.stride < 1:
+            raise ValueError(f"stride must be at least 1, not {self.stride}")
         if self.fit != "exact" and self.size is None:
             raise ValueError(f"fit={self.fit} needs a size, for example size=32")
         if self.num_values is not None and not 2 <= self.num_values <= 256:

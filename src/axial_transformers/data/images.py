@@ -10,11 +10,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from rich.console import Console
-from rich.progress import track
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, Stack
+from axial_transformers.data.examples import Examples
+from axial_transformers.data.gathering import gather
 from axial_transformers.data.uint16 import split_uint16
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
@@ -41,24 +40,12 @@ def load_images(
     Raises:
         ValueError: a file that is damaged, of another size, transparent, animated, floating-point or 16-bit in colour.
     """
-    stack, names, repeats = Stack(), list[str](), list[int]()
-    console = Console(stderr=True)
-    for file in track(files, "Reading images", console=console, transient=True, disable=not console.is_terminal):
-        examples, places = _fitted(file, _decoded(file, kind), options)
-        if stack.shape is not None and stack.shape != examples.shape[1:]:
-            (height, width), (first_height, first_width) = examples.shape[1:3], stack.shape[:2]
-            raise ValueError(
-                f"{file} is {width}x{height} pixels where {files[0]} is {first_width}x{first_height}: remove it,"
-                " or give a size and fit=crop, fit=stretch or fit=tiles"
-            )
-        stack.add(examples)
-        names += [file.relative_to(root).as_posix() + place for place in places]
-        repeats.append(len(places))
-    return Examples(
-        values=stack.values(),
-        names=names,
-        labels=None if labels is None else np.repeat(np.asarray(labels, np.int64), repeats),
-        class_names=class_names,
+    return gather(
+        root,
+        files,
+        lambda file: [fitted(file, decoded(file, kind), options)],
+        labels,
+        class_names,
         uint16=kind == "gray16",
     )
 
@@ -100,7 +87,7 @@ def _opened(file: Path) -> Iterator[Image.Image]:
         if image.mode == "F" or (image.mode.startswith("I") and not _is_gray16(image)):
             raise ValueError(f"{file} has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first")
         if getattr(image, "is_animated", False) and image.format != "MPO":
-            raise ValueError(f"{file} holds several images: save them as one file each, or as an array of videos")
+            raise ValueError(f"{file} holds several images: save them as one file each, or set frames to read videos")
         yield image
 
 
@@ -118,8 +105,12 @@ def _kind(file: Path) -> Kind:
         return "gray16" if _is_gray16(image) else "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
 
-def _decoded(file: Path, kind: Kind) -> Image.Image:
-    """The upright image in mode I (16-bit), L or RGB."""
+def decoded(file: Path, kind: Kind) -> Image.Image:
+    """The upright image in mode I (16-bit), L or RGB.
+
+    Raises:
+        ValueError: as `load_images`.
+    """
     with _opened(file) as image:
         deep = kind == "gray16"
         if _is_gray16(image) != deep:
@@ -135,8 +126,17 @@ def _decoded(file: Path, kind: Kind) -> Image.Image:
         return image if image.mode == mode else image.convert(mode)
 
 
-def _fitted(file: Path, image: Image.Image, options: DataConfig) -> tuple[NDArray[np.uint8], list[str]]:
-    """Examples [n, H, W, C] cut from one image, and where each lies, as a suffix of its name."""
+def fitted(
+    file: Path,
+    image: Image.Image,
+    options: DataConfig,
+    resampling: Image.Resampling = Image.Resampling.LANCZOS,
+) -> tuple[NDArray[np.uint8], list[str]]:
+    """Examples [n, H, W, C] cut from one image, and where each lies, as a suffix of its name.
+
+    Raises:
+        ValueError: another size than `options` allow.
+    """
     size = options.size
     if size is not None and options.fit == "exact" and image.size != (size, size):
         raise ValueError(
@@ -144,9 +144,9 @@ def _fitted(file: Path, image: Image.Image, options: DataConfig) -> tuple[NDArra
             " fit=crop, fit=stretch or fit=tiles"
         )
     if size is not None and options.fit == "crop":
-        image = ImageOps.fit(image, (size, size), Image.Resampling.LANCZOS)
+        image = ImageOps.fit(image, (size, size), resampling)
     if size is not None and options.fit == "stretch":
-        image = image.resize((size, size), Image.Resampling.LANCZOS)
+        image = image.resize((size, size), resampling)
     pixels = np.atleast_3d(np.asarray(image))
     if image.mode == "I":
         pixels = split_uint16(pixels.clip(0, 65535).astype(np.uint16))

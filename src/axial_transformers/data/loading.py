@@ -1,15 +1,15 @@
 """From the name of a source to the examples of a split."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from axial_transformers.data import images, npy
+from axial_transformers.data import images, npy, tfrecord, video
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.digits import load_digits
 from axial_transformers.data.examples import Examples
+from axial_transformers.data.order import natural
 from axial_transformers.data.splits import Part, hashed_part, part_of_file, part_of_folder, tail_part
 
 
@@ -26,6 +26,10 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
         A folder of images. Sub-folders train, validation or val, and test (also train_32x32, valid_32x32) are the
             splits; otherwise, and where validation is missing, a hash of `config.seed` and of each file's path
             decides. Sub-folders inside of these are classes, if every image lies in one.
+        A folder of videos, where `config.frames` says how long a clip is: video files, and folders that hold the images
+            of one video's frames. Splits and classes as for images, by each video's path, so that all clips of a video
+            are in one split. TFRecord files of BAIR robot pushing need no `frames`.
+        One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
 
     Raises:
         FileNotFoundError: no such source.
@@ -41,9 +45,14 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
         raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
     if path.is_dir():
         return _load_folder(path, config, split)
-    if path.suffix.lower() not in npy.SUFFIXES:
-        raise ValueError(f"{path} is neither a folder nor an .npz or .npy file: give one of these, or digits")
-    examples = load_arrays([path], config)
+    if path.suffix.lower() in npy.SUFFIXES:
+        examples = load_arrays([path], config)
+    elif path.suffix.lower() in tfrecord.SUFFIXES or (path.suffix.lower() in video.SUFFIXES and config.frames):
+        examples = _load_video(path, config)
+    elif path.suffix.lower() in video.SUFFIXES:
+        raise _without_frames(path)
+    else:
+        raise ValueError(f"{path} is neither a folder nor an .npz, .npy, video or TFRecord file: give one, or digits")
     if part_of_file(path.stem) == split != "train":
         return examples
     return _tail(path, examples, config, split, {"train": [path]})
@@ -54,24 +63,44 @@ def _load_folder(folder: Path, config: DataConfig, split: Split) -> Examples:
         (file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(folder))),
         key=lambda file: file.relative_to(folder).as_posix(),
     )
+    videos = _videos(files, config)
+    if videos == [folder]:
+        return _tail(folder, _load_video(folder, config), config, split, {"train": videos})
+    if videos:
+        return _load_each(folder, videos, config, split)
     pictures = [file for file in files if file.suffix.lower() in images.SUFFIXES]
-    if pictures:
-        return _load_images(folder, pictures, config, split)
+    if pictures and config.frames is None:
+        return _load_each(folder, pictures, config, split)
     arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
     if arrays:
-        return _load_array_folder(folder, sorted(arrays, key=_natural), config, split)
+        return _load_array_folder(folder, sorted(arrays, key=natural), config, split)
+    if any(file.suffix.lower() in video.SUFFIXES for file in files):
+        raise _without_frames(folder)
     raise ValueError(
-        f"{folder} holds no images ({', '.join(images.SUFFIXES)}) and no arrays (.npz, .npy): give another folder"
+        f"{folder} holds no images ({', '.join(images.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
+        " no TFRecord files and no arrays (.npz, .npy): give another folder"
     )
+
+
+def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
+    """Files and folders that are one video each."""
+    records = [file for file in files if file.suffix.lower() in tfrecord.SUFFIXES]
+    if config.frames is None:
+        return records
+    of_frames = {file.parent for file in files if video.is_frame(file)}
+    return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
+
+
+def _load_video(path: Path, config: DataConfig) -> Examples:
+    return video.load_videos(path.parent, [path], None, None, config, video.kind_of_videos([path], config))
+
+
+def _without_frames(path: Path) -> ValueError:
+    return ValueError(f"{path} holds videos: set how many frames a clip has, for example frames=16")
 
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
-
-
-def _natural(file: Path) -> list[str | int]:
-    """Sorts batch_10 after batch_9."""
-    return [int(word) if i % 2 else word for i, word in enumerate(re.split(r"(\d+)", file.name))]
 
 
 def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
@@ -117,7 +146,8 @@ def _empty(source: Path, split: Split, parts: Mapping[Part, object]) -> ValueErr
     return ValueError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
 
 
-def _load_images(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+def _load_each(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+    """Images or videos, each of which is in one split and one class."""
     places = {file: file.relative_to(folder) for file in files}  # within the folder of their split, where there is one
     stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
     parts: dict[Part, list[Path]] = {}
@@ -147,4 +177,6 @@ def _load_images(folder: Path, files: Sequence[Path], config: DataConfig, split:
     class_names = tuple(sorted({place.parts[0] for place in places.values()})) if in_classes else None
     number = {name: i for i, name in enumerate(class_names or ())}
     labels = [number[places[file].parts[0]] for file in chosen] if in_classes else None
-    return images.load_images(folder, chosen, labels, class_names, config, images.kind_of_images(files, config))
+    if files[0].suffix.lower() in images.SUFFIXES and config.frames is None:
+        return images.load_images(folder, chosen, labels, class_names, config, images.kind_of_images(files, config))
+    return video.load_videos(folder, chosen, labels, class_names, config, video.kind_of_videos(files, config))

@@ -1,0 +1,44 @@
+"""Videos cut into clips."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.images import fitted
+
+
+def clips(
+    video: Path, frames: Iterable[Image.Image], options: DataConfig
+) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+    """The clips of one video: parts [n, T, H, W, C], and where each of the n clips lies, as a suffix of its name.
+
+    Each frame is resized before the next one is asked for, so that no more than a clip is in memory. Clips follow each
+    other without overlap; frames after the last whole one are read, to know that they are whole, and dropped. Of tiles
+    (`fit`) there are n > 1.
+
+    Raises:
+        ValueError: a frame that does not fit, or fewer frames than one clip.
+    """
+    clip: list[NDArray[np.uint8]] = []
+    count = length = number = 0
+    tiles: list[str] = []
+    for length, frame in enumerate(frames, start=1):
+        if (length - 1) % options.stride:
+            continue
+        pixels, tiles = fitted(video, frame, options, Image.Resampling.BOX)
+        if clip and clip[0].shape != pixels.shape:
+            raise ValueError(f"{video} changes its frames' size at frame {length}: give a size and fit=crop or stretch")
+        clip.append(pixels)
+        count += 1
+        if count == options.frames:
+            yield np.stack(clip, axis=1), [f"#{number:04d}{tile}" for tile in tiles]
+            clip, count, number = [], 0, number + 1
+    if options.frames is None and clip:
+        yield np.stack(clip, axis=1), tiles
+    elif not number:
+        wanted = 1 + ((options.frames or 1) - 1) * options.stride
+        raise ValueError(f"{video} has {length} frames, too few for a clip of {wanted}: remove it, or lower frames")

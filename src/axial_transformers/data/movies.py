@@ -1,0 +1,81 @@
+"""Clips written as movies."""
+
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.data.pictures import for_display, image_grid
+from axial_transformers.files import written_whole
+
+MOVIES = (".mp4", ".gif", ".mkv")
+"""What the names of movies end in."""
+
+
+def save_clips(
+    path: str | Path,
+    values: NDArray[np.integer],
+    columns: int | None = None,
+    scale: int = 1,
+    num_values: int = 256,
+    uint16: bool = False,
+    fps: int = 8,
+) -> None:
+    """Writes clips [N, T, H, W, C] as a movie: .mp4 or .gif play all at once, in a grid as of `image_grid`.
+
+    .mkv is lossless: the clips follow each other, neither enlarged nor arranged, and `load` with frames=T reads them
+    back (one and three channels of 8 bits; others as `for_display` shows them).
+
+    Raises:
+        ValueError: not clips, or none; another suffix; a fps below 1.
+    """
+    if values.ndim != 5 or not len(values):
+        raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
+    frames = values.swapaxes(0, 1)
+    if Path(path).suffix == ".mkv":
+        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, uint16)
+    else:
+        movie = np.stack([np.asarray(image_grid(frame, columns, scale, num_values, uint16)) for frame in frames])
+    save_movie(path, movie, fps)
+
+
+def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
+    """Writes frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264, for any player), .gif (256 colours) or .mkv (lossless).
+
+    H.264 as players know it has sides of even length: odd ones get one more, white, line.
+
+    Raises:
+        ValueError: another suffix; a fps outside of 1..100.
+    """
+    path = Path(path)
+    if path.suffix not in MOVIES:
+        raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
+    if not 1 <= fps <= 100:
+        raise ValueError(f"fps must be within 1..100, not {fps}")
+    with written_whole(path) as aside:
+        if path.suffix == ".gif":
+            first, *others = map(Image.fromarray, frames)
+            first.save(aside, format="GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
+        elif path.suffix == ".mkv":
+            _encode(aside, frames, fps, "ffv1", "gray" if frames.ndim == 3 else "bgr0", {})
+        else:
+            height, width = frames.shape[1:3]
+            padding = [(0, 0), (0, height % 2), (0, width % 2)] + [(0, 0)] * (frames.ndim - 3)
+            even = np.pad(frames, padding, constant_values=255)
+            _encode(aside, even, fps, "libx264", "yuv420p", {"crf": "12"})
+
+
+def _encode(path: Path, frames: NDArray[np.uint8], fps: int, codec: str, pixels: str, options: dict[str, str]) -> None:
+    with av.open(path, "w") as container:
+        stream = container.add_stream(codec, rate=fps, options=options)
+        assert isinstance(stream, av.VideoStream)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = pixels
+        for frame in frames:
+            picture = av.VideoFrame.from_ndarray(
+                np.ascontiguousarray(frame), format="gray" if frame.ndim == 2 else "rgb24"
+            )
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())

@@ -1,0 +1,171 @@
+"""Clips from videos: files, folders of frames, and TFRecord files."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.data import images, tfrecord
+from axial_transformers.data.clips import clips
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.examples import Examples
+from axial_transformers.data.gathering import gather
+from axial_transformers.data.order import natural
+
+_CONTAINERS = {
+    ".mp4": "mov",
+    ".m4v": "mov",
+    ".mov": "mov",
+    ".mkv": "matroska",
+    ".webm": "matroska",
+    ".avi": "avi",
+    ".gif": "gif",
+}
+"""Whatever a file claims to be, no other parser sees it: some follow links to other files and hosts."""
+
+SUFFIXES = tuple(_CONTAINERS)
+
+_MOST_PIXELS = 1 << 25  # of a frame; 8K has just fewer
+_GIF_ENDS = b"\x3b"
+
+
+def load_videos(
+    root: Path,
+    videos: Sequence[Path],
+    labels: Sequence[int] | None,
+    class_names: tuple[str, ...] | None,
+    options: DataConfig,
+    kind: images.Kind,
+) -> Examples:
+    """Clips [N, T, H, W, C] of videos, each of them a file or a folder of frames.
+
+    Names are paths below `root`, followed by #record within a TFRecord file, #clip, and #row,column for tiles.
+    Colour of more than 8 bits is rounded; a rotation that the file asks for is applied.
+
+    Raises:
+        ValueError: a file that is damaged, cut off, without a video, too short for a clip or of another size.
+    """
+
+    def read(video: Path) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+        if video.suffix.lower() not in tfrecord.SUFFIXES:
+            yield from clips(video, _frames(video, kind), options)
+            return
+        for number, frames in enumerate(tfrecord.read_videos(video)):
+            for examples, places in clips(video, (_in_kind(frame, kind) for frame in frames), options):
+                yield examples, [f"#{number:04d}{place}" for place in places]
+
+    return gather(root, videos, read, labels, class_names, uint16=kind == "gray16")
+
+
+def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> images.Kind:
+    """What all videos are read as: in colour if any is, unless told; folders of 16-bit frames alone as such.
+
+    Raises:
+        ValueError: a file that is no video.
+    """
+    folders = [frame for video in videos if video.is_dir() for frame in frames_in(video)]
+    files = [video for video in videos if not video.is_dir()]
+    if folders and not files:
+        return images.kind_of_images(folders, options)
+    if options.mode != "auto":
+        return options.mode
+    gray = all(map(_is_gray, files)) and (not folders or images.kind_of_images(folders, options) == "gray")
+    return "gray" if gray else "rgb"
+
+
+def frames_in(folder: Path) -> list[Path]:
+    """The images of a folder as a video's frames, frame 10 after frame 9."""
+    return sorted((file for file in folder.iterdir() if is_frame(file)), key=natural)
+
+
+def is_frame(file: Path) -> bool:
+    """Whether a file can be one frame of a video."""
+    suffix = file.suffix.lower()
+    return suffix in images.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
+
+
+def _frames(video: Path, kind: images.Kind) -> Iterator[Image.Image]:
+    if video.is_dir():
+        return (images.decoded(frame, kind) for frame in frames_in(video))
+    return (_in_kind(frame, kind) for frame in _decoded(video))
+
+
+def _in_kind(frame: Image.Image, kind: images.Kind) -> Image.Image:
+    return frame.convert("RGB" if kind == "rgb" else "L")
+
+
+def _is_gray(video: Path) -> bool:
+    if video.suffix.lower() in tfrecord.SUFFIXES:
+        return False
+    first = next(_decoded(video), None)
+    return first is not None and first.mode == "L"
+
+
+def _decoded(video: Path) -> Iterator[Image.Image]:
+    """The frames of a file in mode L or RGB, in the order in which they are shown."""
+    try:
+        with video.open("rb") as stream, av.open(stream, "r", _format(video)) as container:
+            if not container.streams.video:
+                raise _VideoError(f"{video} holds no video: remove it")
+            track = container.streams.video[0]
+            track.codec_context.options = {"max_pixels": str(_MOST_PIXELS)}
+            track.codec_context.thread_count = 1
+            end = begin = 0.0
+            for number, frame in enumerate(container.decode(track)):
+                if frame.is_corrupt:
+                    raise _VideoError(f"{video} is damaged at frame {number}: replace or remove it")
+                if frame.time is not None:
+                    begin = begin if number else frame.time
+                    end = frame.time + float((frame.duration or 0) * (frame.time_base or 0))
+                yield _picture(video, frame)
+            _check_end(video, container, track, end - begin)
+    except (_VideoError, FileNotFoundError):
+        raise
+    except Exception as error:  # decoders of damaged files raise errors of every kind
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"{video} is not a whole video ({reason}): replace or remove it") from error
+
+
+class _VideoError(ValueError):
+    """Already says which file and what to do."""
+
+
+def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
+    if frame.format.name.startswith("gray"):
+        pixels = frame.to_ndarray(format="gray")
+    elif any(component.is_alpha for component in frame.format.components):
+        pixels = frame.to_ndarray(format="rgba")
+        if pixels[..., 3].min() < 255:
+            raise _VideoError(f"{video} is transparent in places: flatten it onto a background first")
+        pixels = pixels[..., :3]
+    else:
+        pixels = frame.to_ndarray(format="rgb24")
+    return Image.fromarray(np.ascontiguousarray(np.rot90(pixels, round(frame.rotation / 90))))
+
+
+def _check_end(video: Path, container: "av.container.InputContainer", track: "av.VideoStream", seconds: float) -> None:
+    """Raises _VideoError where less is shown than the file states: parsers take a file that is cut off for its end."""
+    whole = True
+    if _format(video) == "gif":
+        with video.open("rb") as stream:
+            stream.seek(-1, os.SEEK_END)
+            whole = stream.read() == _GIF_ENDS
+    elif track.duration is not None and track.time_base is not None:
+        whole = seconds > float(track.duration * track.time_base) - _slack(track)
+    elif container.duration is not None and len(container.streams) == 1:
+        whole = seconds > container.duration / av.time_base - _slack(track)
+    if not whole:
+        raise _VideoError(f"{video} is cut off: replace or remove it")
+
+
+def _slack(track: "av.VideoStream") -> float:
+    """Seconds by which stated durations are commonly wrong: a few frames."""
+    return 0.1 + float(3 / (track.average_rate or 10))
+
+
+def _format(video: Path) -> str:
+    return _CONTAINERS[video.suffix.lower()]

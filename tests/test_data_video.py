@@ -1,0 +1,231 @@
+"""Clips from video files, folders of frames and arrays; clips written as movies."""
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from axial_transformers import data
+from axial_transformers.data import MOVIES, DataConfig
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+def moving(frames: int = 7, height: int = 8, width: int = 8, channels: int = 3, seed: int = 0) -> np.ndarray:
+    shape = (frames, height, width, channels) if channels > 1 else (frames, height, width)
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8)
+
+
+def write(path: Path, frames: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data.save_movie(path, frames)
+    return path
+
+
+def encode(path: Path, frames: np.ndarray, codec: str = "libx264rgb", pixels: str = "rgb24", **options: str) -> Path:
+    with av.open(path, "w", options={"movflags": "faststart"} if path.suffix == ".mp4" else {}) as container:
+        stream = container.add_stream(codec, rate=8, options={"qp": "0"} | options)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = pixels
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+def line(path: Path, config: DataConfig | None = None) -> str:
+    with pytest.raises(ValueError) as caught:
+        data.load(path, config or DataConfig(frames=2), "all")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "mov"])
+def test_lossless_videos_are_read_exactly_as_clips_in_order(tmp_path, suffix):
+    encode(tmp_path / f"a.{suffix}", moving())
+    examples = data.load(tmp_path, DataConfig(frames=3), "all")
+    assert np.array_equal(examples.values, moving()[:6].reshape(2, 3, 8, 8, 3))
+    assert examples.names == [f"a.{suffix}#0000", f"a.{suffix}#0001"]
+
+
+def test_webm_and_gif_are_read(tmp_path):
+    ramp = np.broadcast_to(np.arange(0, 112, 16, dtype=np.uint8)[:, None, None, None], (7, 16, 16, 3))
+    encode(tmp_path / "webm.webm", np.ascontiguousarray(ramp), "libvpx-vp9", "yuv444p", lossless="1")
+    write(tmp_path / "gif.gif", np.ascontiguousarray(ramp))
+    examples = data.load(tmp_path, DataConfig(frames=7), "all")
+    assert examples.names == ["gif.gif#0000", "webm.webm#0000"]
+    assert np.abs(examples.values.astype(int) - ramp).max() <= 3
+
+
+def test_stride_takes_every_third_frame(tmp_path):
+    write(tmp_path / "a.mkv", moving(13))
+    examples = data.load(tmp_path, DataConfig(frames=2, stride=3), "all")
+    assert np.array_equal(examples.values, moving(13)[:12:3].reshape(2, 2, 8, 8, 3))
+
+
+def test_frames_are_resized_by_averaging(tmp_path):
+    write(tmp_path / "a.mkv", moving(2, 8, 12))
+    crop = data.load(tmp_path, DataConfig(frames=2, size=4, fit="crop"), "all").values[0]
+    boxes = moving(2, 8, 12)[:, :, 2:10].reshape(2, 4, 2, 4, 2, 3).mean(axis=(2, 4))
+    assert np.abs(crop - boxes).max() <= 1
+    assert data.load(tmp_path, DataConfig(frames=1, size=4, fit="stretch"), "all").values.shape == (2, 1, 4, 4, 3)
+
+
+def test_tiles_are_cut_from_every_frame_alike(tmp_path):
+    write(tmp_path / "a.mkv", moving(4, 8, 13))
+    examples = data.load(tmp_path, DataConfig(frames=2, size=4, fit="tiles"), "all")
+    assert examples.names[:7] == [f"a.mkv#0000#{r},{c}" for r in (0, 1) for c in (0, 1, 2)] + ["a.mkv#0001#0,0"]
+    assert np.array_equal(examples.values[4], moving(4, 8, 13)[:2, 4:8, 4:8])
+
+
+def test_gray_videos_have_one_channel_unless_one_is_in_colour(tmp_path):
+    write(tmp_path / "gray.mkv", moving(channels=1))
+    assert np.array_equal(data.load(tmp_path, DataConfig(frames=7), "all").values[0, ..., 0], moving(channels=1))
+    write(tmp_path / "rgb.mkv", moving())
+    examples = data.load(tmp_path, DataConfig(frames=7), "all")
+    assert np.array_equal(examples.values, np.stack([moving(channels=1)[..., None].repeat(3, -1), moving()]))
+    assert data.load(tmp_path, DataConfig(frames=7, mode="gray"), "all").channels == 1
+
+
+def test_folders_of_frames_are_videos(tmp_path):
+    for clip, seed in (("b", 1), ("a", 0)):
+        (tmp_path / clip).mkdir()
+        for i, frame in enumerate(moving(12, seed=seed)):
+            Image.fromarray(frame).save(tmp_path / clip / f"frame{i}.png")
+    examples = data.load(tmp_path, DataConfig(frames=12), "all")
+    assert np.array_equal(examples.values, np.stack([moving(12), moving(12, seed=1)]))
+    assert examples.names == ["a#0000", "b#0000"]
+    assert examples.labels is None
+    assert np.array_equal(data.load(tmp_path / "b", DataConfig(frames=6)).values[0], moving(12, seed=1)[:6])
+
+
+def test_all_clips_of_a_video_are_in_one_split(tmp_path):
+    for i in range(20):
+        write(tmp_path / f"{i}.mkv", moving(4, 2, 2, seed=i))
+    config = DataConfig(frames=1, validation_fraction=0.3, test_fraction=0.3)
+    parts = {split: data.load(tmp_path, config, split).names for split in ("train", "validation", "test")}
+    films = {split: {name.split("#")[0] for name in names} for split, names in parts.items()}
+    assert sum(map(len, parts.values())) == 80
+    assert sum(map(len, films.values())) == 20 == len(set.union(*films.values()))
+
+
+def test_folders_name_splits_and_classes(tmp_path):
+    for place in ("train/run", "train/walk", "test/run"):
+        write(tmp_path / place / "a.mkv", moving(4, 2, 2))
+    examples = data.load(tmp_path, DataConfig(frames=2, validation_fraction=0.0))
+    assert examples.class_names == ("run", "walk")
+    assert examples.labels is not None
+    assert examples.labels.tolist() == [0, 0, 1, 1]
+    assert len(data.load(tmp_path, DataConfig(frames=2), "test")) == 2
+
+
+def test_one_video_is_split_along_time(tmp_path):
+    path = write(tmp_path / "a.mkv", moving(10, 2, 2))
+    assert np.array_equal(data.load(path, DataConfig(frames=1), "train").values[:, 0], moving(10, 2, 2)[:9])
+    assert np.array_equal(data.load(path, DataConfig(frames=1), "validation").values[:, 0], moving(10, 2, 2)[9:])
+
+
+def test_arrays_of_videos_are_cut_and_resized(tmp_path):
+    videos = moving(14).reshape(2, 7, 8, 8, 3)
+    path = tmp_path / "videos.npz"
+    np.savez(path, videos=videos, labels=[0, 1])
+    assert np.array_equal(data.load(path, split="all").values, videos)
+    examples = data.load(path, DataConfig(frames=3, size=4, fit="stretch"), "all")
+    boxes = videos[:, :6].reshape(4, 3, 4, 2, 4, 2, 3).mean(axis=(3, 5))
+    assert np.abs(examples.values - boxes).max() <= 1
+    assert examples.labels is not None
+    assert examples.labels.tolist() == [0, 0, 1, 1]
+    assert "not size=4" in line(path, DataConfig(size=4))
+    np.savez(path, images=moving())
+    assert "holds no videos" in line(path)
+
+
+def test_clips_are_stored_losslessly(tmp_path):
+    write(tmp_path / "films" / "a.mkv", moving(4))
+    examples = data.load(tmp_path / "films", DataConfig(frames=2, size=4, fit="stretch"), "all")
+    data.save_arrays(tmp_path / "clips.npz", examples.values)
+    assert np.array_equal(data.load(tmp_path / "clips.npz", split="all").values, examples.values)
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no shared data")
+def test_the_shared_clips_are_read_at_both_sizes():
+    path = SHARED / "clips64_test.npz"
+    assert data.load(path, split="all").values.shape == (15, 16, 64, 64, 3)
+    assert data.load(path, DataConfig(size=32, fit="stretch"), "all").values.shape == (15, 16, 32, 32, 3)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "webm", "avi", "mov", "gif"])
+def test_text_is_no_video(tmp_path, suffix):
+    (tmp_path / f"a.{suffix}").write_text("#EXTM3U\n#EXTINF:1,\n/etc/hostname\n")
+    assert f"a.{suffix} is not a whole video" in line(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.5, 0.8])
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "mov", "gif"])
+def test_a_video_that_is_cut_off_is_named(tmp_path, suffix, kept):
+    path, frames = tmp_path / f"torn.{suffix}", moving(40)
+    whole = (write if suffix == "gif" else encode)(path, frames).read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    assert f"torn.{suffix} is" in line(tmp_path)
+
+
+def test_videos_that_give_no_clip_are_named(tmp_path):
+    write(tmp_path / "short.mkv", moving(5))
+    assert "short.mkv has 5 frames, too few for a clip of 7" in line(tmp_path, DataConfig(frames=3, stride=3))
+    assert "short.mkv is 8x8 pixels, not 4x4" in line(tmp_path, DataConfig(frames=1, size=4))
+    assert "holds videos: set how many frames" in line(tmp_path, DataConfig())
+    write(tmp_path / "wide.mkv", moving(5, 8, 10))
+    assert "wide.mkv is 10x8 pixels where" in line(tmp_path)
+    with pytest.raises(ValueError, match="stride must be at least 1"):
+        DataConfig(stride=0)
+    with pytest.raises(ValueError, match="frames must be at least 1"):
+        DataConfig(frames=0)
+
+
+def test_sound_alone_is_no_video(tmp_path):
+    with av.open(tmp_path / "a.mkv", "w") as container:
+        stream = container.add_stream("pcm_s16le", rate=8000)
+        sound = av.AudioFrame.from_ndarray(np.zeros((1, 8000), np.int16), format="s16", layout="mono")
+        sound.rate = 8000
+        container.mux(stream.encode(sound))
+    assert "a.mkv holds no video" in line(tmp_path)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_lossless_movie_is_decoded_frame_exact(tmp_path, channels):
+    clips = moving(6, 5, 7, channels).reshape(2, 3, 5, 7, channels)
+    data.save_clips(tmp_path / "clips.mkv", clips)
+    assert np.array_equal(data.load(tmp_path, DataConfig(frames=3), "all").values, clips)
+
+
+def test_mp4_plays_in_a_grid_of_even_sides(tmp_path):
+    ramp = np.broadcast_to(np.linspace(0, 255, 5, dtype=np.uint8)[None, :, None, None, None], (3, 5, 8, 8, 3))
+    data.save_clips(tmp_path / "clips.mp4", ramp, columns=3, scale=2)
+    with av.open(tmp_path / "clips.mp4") as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        assert (container.streams.video[0].codec.name, container.streams.video[0].pix_fmt) == ("h264", "yuv420p")
+    assert len(frames) == 5
+    assert frames[0].shape == (18, 52, 3)
+    for t, frame in enumerate(frames):
+        assert np.abs(frame[4:14, 4:14].astype(int) - ramp[0, t, 0, 0, 0]).max() <= 8
+
+
+def test_gifs_have_every_frame(tmp_path):
+    gray = np.linspace(0, 255, 5, dtype=np.uint8).reshape(1, 5, 1, 1, 1).repeat(8, 2).repeat(8, 3)
+    data.save_clips(tmp_path / "clips.gif", gray)
+    with Image.open(tmp_path / "clips.gif") as picture:
+        assert picture.n_frames == 5
+        assert picture.info["duration"] == 120  # GIF counts in hundredths of a second
+
+
+@pytest.mark.parametrize("suffix", MOVIES)
+def test_no_movie_is_left_half_written(tmp_path, suffix, monkeypatch):
+    def fails(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("axial_transformers.files._synchronise", fails)
+    with pytest.raises(OSError, match="disk full"):
+        data.save_movie(tmp_path / f"a{suffix}", moving())
+    assert not list(tmp_path.iterdir())
