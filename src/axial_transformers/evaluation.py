@@ -35,19 +35,31 @@ def evaluate(
     label: Integer[Tensor, " n"] | None = None,
     *,
     batch_size: int = 64,
+    given_frames: int = 0,
     autocast: torch.dtype | None = None,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Evaluation:
     """Exact bits/dim of x [N, *A, C] under the model, over every image; the last batch may be smaller.
 
     Args:
+        given_frames: of clips, only sites of the frames after the first so many are counted; 0 counts all generated.
         autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own.
         progress: wraps the loop over batches, for a progress bar.
 
     Raises:
         ValueError: no images, images that are not the model's, or another number of labels.
     """
-    return summarise(bits_of_each(model, x, label, batch_size=batch_size, autocast=autocast, progress=progress))
+    return summarise(
+        bits_of_each(
+            model,
+            x,
+            label,
+            batch_size=batch_size,
+            given_frames=given_frames,
+            autocast=autocast,
+            progress=progress,
+        )
+    )
 
 
 def bits_of_each(
@@ -56,6 +68,7 @@ def bits_of_each(
     label: Integer[Tensor, " n"] | None = None,
     *,
     batch_size: int = 64,
+    given_frames: int = 0,
     autocast: torch.dtype | None = None,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Tensor:
@@ -72,7 +85,7 @@ def bits_of_each(
         batch = slice(start, start + batch_size)
         labels = None if label is None else label[batch].to(device)
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            each.append(bits_per_dim(model, x[batch].to(device), labels).cpu())
+            each.append(bits_per_dim(model, x[batch].to(device), labels, given_frames=given_frames).cpu())
     return torch.cat(each)
 
 

@@ -67,7 +67,18 @@ def bits_per_dim(
     x: Integer[Tensor, "b *a c"],
     label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
+    given_frames: int = 0,
 ) -> Float[Tensor, " b"]:
-    """-log2 p(x) / number of generated sites, exact (every slice), dropout off: [B] float64."""
-    sites = len(model.slices) * torch.Size(model.layout.shape).numel()
-    return bits_map(model, x, label, cond).double().flatten(1).sum(1) / sites
+    """-log2 p(x) / number of generated sites, exact (every slice), dropout off: [B] float64.
+
+    Args:
+        given_frames: only sites beyond the first so many places of the first axis (a clip's first frames) are counted.
+
+    Raises:
+        ValueError: none are left.
+    """
+    frames = model.config.shape[0]
+    if not 0 <= given_frames < frames:
+        raise ValueError(f"given_frames must be in 0..{frames - 1}, not {given_frames}")
+    sites = int((model.order[:, 0] >= given_frames).sum())
+    return bits_map(model, x, label, cond)[:, given_frames:].double().flatten(1).sum(1) / sites

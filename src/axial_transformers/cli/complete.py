@@ -14,7 +14,7 @@ from axial_transformers.cli.colours import sheet, unseen
 from axial_transformers.cli.console import ERRORS
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
-from axial_transformers.data import Examples, Split, for_display, save_arrays
+from axial_transformers.data import MOVIES, Examples, Split, for_display, save_arrays, save_clips, save_movie
 from axial_transformers.data.npy import read_array
 from axial_transformers.files import written_whole
 from axial_transformers.sampling import complete, known_mask
@@ -31,6 +31,7 @@ class Complete:
     axial complete runs/digits --rows 4
     axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
     axial complete runs/digits --mask mask.npy --approximate
+    axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
     Exact where the known sites come first in the model's order; otherwise an error names the layouts for which it is.
     """
@@ -38,7 +39,7 @@ class Complete:
     model: Positional[str]
     """Folder of a run or an exported model, or a hub id."""
     source: Positional[str | None] = None
-    """Folder, .npz or .npy file, or digits. None: the data that the run was trained on."""
+    """Folder, array, video or TFRecord file, or digits. None: the data that the run was trained on."""
     split: Split | None = None
     """Which part of the data; as for axial evaluate."""
     rows: int | None = None
@@ -56,9 +57,13 @@ class Complete:
     count: int = 4
     """Completions of each."""
     output: Path = Path("completions.png")
-    """NAME.png: what is known, its completions, and the whole, side by side. NAME.npz: the completions."""
+    """NAME.png: what is known, its completions, and the whole, side by side; of clips one strip of frames a row.
+    NAME.npz: the completions. Of clips also NAME.mp4 and NAME.gif: the same side by side, playing; NAME.mkv: the
+    completions, lossless, one after the other."""
     scale: int = 4
     """Enlargement of the picture."""
+    fps: int = 8
+    """Frames a second of a movie."""
     seed: int = 0
     """Equal seeds draw equal completions."""
     temperature: float = 1.0
@@ -72,11 +77,13 @@ class Complete:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Complete, argv, "complete")
-    if options.output.suffix not in (".png", ".npz"):
-        raise ValueError(f"--output {options.output} is neither NAME.png nor NAME.npz")
+    if options.output.suffix not in (".png", ".npz", *MOVIES):
+        raise ValueError(f"--output {options.output} is neither NAME.png, NAME.npz, NAME.mp4, NAME.gif nor NAME.mkv")
     if options.examples < 1 or options.count < 1:
         raise ValueError("--examples and --count must be at least 1")
     trained = open_model(options.model, options.weights, options.device)
+    if options.output.suffix in MOVIES and len(trained.model.config.shape) != 3:
+        raise ValueError(f"--output {options.output}: this model is not of clips (frames, height, width)")
     examples = trained.examples(options.source, options.split)[0][: options.examples]
     mask = known_mask(
         trained.model,
@@ -95,14 +102,33 @@ def main(argv: Sequence[str]) -> None:
             temperature=options.temperature,
             generator=torch.Generator().manual_seed(options.seed),
         )
-    array = filled.cpu().numpy()
-    if options.output.suffix == ".npz":
-        save_arrays(options.output, array, uint16=trained.uint16)
-    else:
-        picture = _side_by_side(trained, examples, mask.numpy(), array, options)
-        with written_whole(options.output) as aside:
-            picture.save(aside, format="PNG")
+    _save(filled.cpu().numpy(), trained, examples, mask.numpy(), options)
     print(options.output)
+
+
+def _save(
+    filled: NDArray[np.integer],
+    trained: TrainedModel,
+    examples: Examples,
+    mask: NDArray[np.bool_],
+    options: Complete,
+) -> None:
+    values = examples.values
+    if options.output.suffix == ".npz":
+        save_arrays(options.output, filled, uint16=trained.uint16)
+    elif options.output.suffix == ".mkv":
+        num_values = trained.model.config.num_values
+        save_clips(options.output, filled, num_values=num_values, uint16=trained.uint16, fps=options.fps)
+    elif options.output.suffix in MOVIES:
+        pages = [
+            _page(trained, values[:, t], mask[t], filled[:, t], options.count + 2, options) for t in range(len(mask))
+        ]
+        save_movie(options.output, np.stack([np.asarray(page) for page in pages]), options.fps)
+    else:
+        columns = 1 if values.ndim == 5 else options.count + 2
+        page = _page(trained, values, mask, filled, columns, options)
+        with written_whole(options.output) as aside:
+            page.save(aside, format="PNG")
 
 
 def _read_mask(path: Path) -> torch.Tensor:
@@ -114,18 +140,23 @@ def _read_mask(path: Path) -> torch.Tensor:
     return torch.from_numpy(mask)
 
 
-def _side_by_side(
-    trained: TrainedModel, examples: Examples, mask: NDArray[np.bool_], filled: NDArray[np.integer], options: Complete
+def _page(
+    trained: TrainedModel,
+    known: NDArray[np.uint8],
+    mask: NDArray[np.bool_],
+    filled: NDArray[np.integer],
+    columns: int,
+    options: Complete,
 ) -> Image.Image:
-    """A row for each example: what is known, its completions, the whole. With a caption if they are approximate."""
+    """Of each example what is known, its completions, the whole. With a caption if they are approximate."""
     values = trained.model.config.num_values
     hidden = for_display(mask[None].astype(np.uint8), num_values=2)[0] < 255
     if hidden.ndim == 3:
         hidden = hidden.all(axis=-1)  # a pixel of which some channels are known is shown as it is
-    whole = _opaque(for_display(examples.values, values, trained.uint16))
-    drawn = _opaque(for_display(filled, values, trained.uint16)).reshape(len(examples), options.count, *whole.shape[1:])
+    whole = _opaque(for_display(known, values, trained.uint16))
+    drawn = _opaque(for_display(filled, values, trained.uint16)).reshape(len(known), options.count, *whole.shape[1:])
     tiles = np.concatenate([unseen(whole, hidden)[:, None], drawn, whole[:, None]], axis=1)
-    grid = sheet(tiles.reshape(-1, *whole.shape[1:]), columns=options.count + 2, scale=options.scale, gap=options.scale)
+    grid = sheet(tiles.reshape(-1, *whole.shape[1:]), columns=columns, scale=options.scale, gap=options.scale)
     lines = textwrap.wrap(APPROXIMATE, max(10, grid.width // LETTER[0])) if options.approximate else []
     page = Image.new("RGB", (grid.width, grid.height + LETTER[1] * len(lines)), "white")
     page.paste(grid, mask=grid)

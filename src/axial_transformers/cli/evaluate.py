@@ -14,6 +14,7 @@ from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import Weights, open_model
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.evaluation import evaluate
+from axial_transformers.models import AxialTransformerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +23,13 @@ class Evaluate:
 
     axial evaluate runs/digits
     axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
+    axial evaluate runs/clips clips_test.npz --given-frames 1
     """
 
     model: Positional[str]
     """Folder of a run or an exported model, or a hub id."""
     source: Positional[str | None] = None
-    """Folder, .npz or .npy file, or digits. None: the data that the run was trained on."""
+    """Folder, array, video or TFRecord file, or digits. None: the data that the run was trained on."""
     split: Split | None = None
     """Which part of the data. None: all of a source that is given; of the run's own data the test part, or the
     validation part where there is no test part."""
@@ -35,6 +37,9 @@ class Evaluate:
     """The running average of the weights, or the raw ones of the newest checkpoint."""
     labels: bool = False
     """Tell a class-conditional model the labels."""
+    given_frames: int = 0
+    """Of clips, count the bits of the frames after the first so many only. Models whose first frames are known count no
+    others anyway."""
     batch_size: int = 64
     """Examples at a time; the result does not depend on it."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -52,11 +57,13 @@ def main(argv: Sequence[str]) -> None:
     examples, described = trained.examples(options.source, options.split)
     if options.labels and examples.labels is None:
         raise ValueError(f"{described} has no labels")
+    given_frames = _given_frames(trained.model.config, options.given_frames)
     result = evaluate(
         trained.model,
         torch.from_numpy(examples.values),
         torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
         batch_size=options.batch_size,
+        given_frames=given_frames,
         autocast=torch.bfloat16 if options.precision == "bfloat16" else None,
         progress=progress("bits/dim"),
     )
@@ -68,6 +75,8 @@ def main(argv: Sequence[str]) -> None:
         "labels": options.labels,
         "precision": options.precision,
     }
+    if given_frames:
+        figures["given_frames"] = given_frames
     if version := _imagenet_version(examples):
         figures["version"] = version
     if options.json:
@@ -78,6 +87,9 @@ def main(argv: Sequence[str]) -> None:
         "bits/dim", f"[bold]{result.bits_per_dim:.4f}[/bold] ± {result.standard_error:.4f} (standard error over images)"
     )
     table.add_row("images", f"{result.images:,}, every one counted")
+    if given_frames:
+        frames = examples.shape[0]
+        table.add_row("frames", f"{given_frames + 1} to {frames} of {frames}, given those before")
     table.add_row("data", described)
     table.add_row("fingerprint", str(examples.fingerprint))
     table.add_row("weights", trained.weights)
@@ -85,6 +97,14 @@ def main(argv: Sequence[str]) -> None:
     if version:
         table.add_row("version", version)
     Console().print(table)
+
+
+def _given_frames(config: AxialTransformerConfig, wanted: int) -> int:
+    """How many of a clip's first frames are given: those that the model always knows, or more."""
+    if wanted and len(config.shape) != 3:
+        raise ValueError(f"--given-frames {wanted}: this model is not of clips (frames, height, width)")
+    known = config.known_channels // config.channels if config.layout == "frames" else 0
+    return max(wanted, known)
 
 
 def _imagenet_version(examples: Examples) -> str | None:

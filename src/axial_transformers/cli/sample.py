@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from axial_transformers.cli.console import ERRORS
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
-from axial_transformers.data import save_arrays, save_grid, save_images
+from axial_transformers.data import MOVIES, save_arrays, save_clips, save_grid, save_images
 from axial_transformers.sampling import sample
 
 
@@ -20,12 +22,14 @@ class Sample:
     axial sample runs/digits
     axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
     axial sample runs/photos --count 500 --output samples.npz
+    axial sample runs/clips --known clips_test.npz --output clips.mp4
     """
 
     model: Positional[str]
     """Folder of a run or an exported model, or a hub id."""
     output: Path = Path("samples.png")
-    """NAME.png: one grid. NAME.npz: an array. A folder: one PNG file a sample."""
+    """NAME.png: one grid, of clips one strip of frames a row. NAME.npz: an array. A folder: one PNG file a sample. Of
+    clips also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other."""
     count: int = 16
     """How many."""
     seed: int = 0
@@ -42,6 +46,8 @@ class Sample:
     """Source of the given channels, such as a clip's first frames, for models that need them."""
     scale: int = 2
     """Enlargement of a grid."""
+    fps: int = 8
+    """Frames a second of a movie."""
     weights: Weights = "ema"
     """The running average of the weights, or the raw ones of the newest checkpoint."""
     device: str = "auto"
@@ -54,6 +60,7 @@ def main(argv: Sequence[str]) -> None:
     if options.count < 1:
         raise ValueError(f"--count must be at least 1, not {options.count}")
     trained = open_model(options.model, options.weights, options.device)
+    _check_output(trained, options.output)
     known = _known(trained, options)
     with ERRORS.status(f"drawing {options.count} samples"):
         values = sample(
@@ -66,17 +73,28 @@ def main(argv: Sequence[str]) -> None:
             label=None if options.label is None else torch.full((options.count,), options.label),
             known=known,
         )
-    config = trained.model.config
-    array = values.cpu().numpy()
-    if options.output.suffix == ".npz":
-        save_arrays(options.output, array, uint16=trained.uint16)
-    elif options.output.suffix == ".png":
-        save_grid(options.output, array, scale=options.scale, num_values=config.num_values, uint16=trained.uint16)
-    elif not options.output.suffix:
-        save_images(options.output, array, num_values=config.num_values, uint16=trained.uint16)
-    else:
-        raise ValueError(f"--output {options.output} is neither NAME.png, NAME.npz nor a folder")
+    _save(values.cpu().numpy(), trained, options)
     print(options.output)
+
+
+def _check_output(trained: TrainedModel, output: Path) -> None:
+    """Before anything is drawn."""
+    if output.suffix in MOVIES and len(trained.model.config.shape) != 3:
+        raise ValueError(f"--output {output}: this model is not of clips (frames, height, width)")
+    if output.suffix not in ("", ".png", ".npz", *MOVIES):
+        raise ValueError(f"--output {output} is neither NAME.png, NAME.npz, NAME.mp4, NAME.gif, NAME.mkv nor a folder")
+
+
+def _save(values: NDArray[np.integer], trained: TrainedModel, options: Sample) -> None:
+    num_values, uint16, output = trained.model.config.num_values, trained.uint16, options.output
+    if output.suffix == ".npz":
+        save_arrays(output, values, uint16=uint16)
+    elif output.suffix == ".png":
+        save_grid(output, values, None, options.scale, num_values, uint16)
+    elif output.suffix in MOVIES:
+        save_clips(output, values, None, options.scale, num_values, uint16, options.fps)
+    else:
+        save_images(output, values, num_values=num_values, uint16=uint16)
 
 
 def _known(trained: TrainedModel, options: Sample) -> torch.Tensor | None:

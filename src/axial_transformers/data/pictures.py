@@ -40,7 +40,9 @@ def for_display(values: NDArray[np.integer], num_values: int = 256, uint16: bool
 def image_grid(
     values: NDArray[np.integer], columns: int | None = None, scale: int = 1, num_values: int = 256, uint16: bool = False
 ) -> Image.Image:
-    """One picture of integers [N, *A, C], `columns` a row (None: about square), each `scale` times enlarged.
+    """One picture of integers [N, *A, C], `columns` a row, each `scale` times enlarged.
+
+    None: about square; of clips one a row.
 
     Raises:
         ValueError: no examples, or a shape that `for_display` does not show.
@@ -49,7 +51,9 @@ def image_grid(
     count, height, width = pictures.shape[:3]
     if not count:
         raise ValueError("there are no examples to show")
-    columns = min(count, columns or max(1, round(math.sqrt(count * height / width))))
+    if columns is None:
+        columns = 1 if values.ndim == 5 else max(1, round(math.sqrt(count * height / width)))
+    columns = min(count, columns)
     rows = -(-count // columns)
     gap = max(1, scale // 2)
     grid = Image.new(
