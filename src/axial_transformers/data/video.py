@@ -30,6 +30,7 @@ _CONTAINERS = {
 SUFFIXES = tuple(_CONTAINERS)
 
 _MOST_PIXELS = 1 << 25  # of a frame; 8K has just fewer
+_LIMITS = {"max_pixels": str(_MOST_PIXELS)}
 _GIF_ENDS = b"\x3b"
 
 
@@ -108,11 +109,13 @@ def _is_gray(video: Path) -> bool:
 def _decoded(video: Path) -> Iterator[Image.Image]:
     """The frames of a file in mode L or RGB, in the order in which they are shown."""
     try:
-        with video.open("rb") as stream, av.open(stream, "r", _format(video)) as container:
+        with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
             if not container.streams.video:
                 raise _VideoError(f"{video} holds no video: remove it")
             track = container.streams.video[0]
-            track.codec_context.options = {"max_pixels": str(_MOST_PIXELS)}
+            if track.width * track.height > _MOST_PIXELS:
+                raise _VideoError(f"{video} is {track.width}x{track.height} pixels, above {_MOST_PIXELS:,}: shrink it")
+            track.codec_context.options = _LIMITS
             track.codec_context.thread_count = 1
             end = begin = 0.0
             for number, frame in enumerate(container.decode(track)):
