@@ -1,5 +1,6 @@
 """BAIR robot pushing (Ebert et al. 2017): clips of 16 frames of 64x64, the first of which is given."""
 
+from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
 from axial_transformers.training import TrainConfig
@@ -10,6 +11,7 @@ def bair() -> Recipe:
     return Recipe(
         title="BAIR robot pushing, 16 frames of 64x64, the first one given",
         reaches=f"{NOT_YET_MEASURED} (the paper: 1.29 bits/dim)",
+        data=DataConfig(frames=16),
         model=AxialTransformerConfig(
             shape=(16, 64, 64),
             channels=3,
