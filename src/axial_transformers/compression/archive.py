@@ -12,7 +12,7 @@ from axial_transformers.compression import container
 from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.codec import decode_chunk, encode_chunk, symbols
 from axial_transformers.compression.container import Header
-from axial_transformers.compression.errors import DamagedError, WrongModelError
+from axial_transformers.compression.errors import DamagedError, WrongConditionsError, WrongModelError
 from axial_transformers.compression.exact import Given, in_float64, in_micro_batches
 from axial_transformers.compression.fingerprint import fingerprint
 from axial_transformers.compression.frequencies import PRECISION
@@ -102,8 +102,9 @@ def decompress(
 
     Raises:
         WrongModelError: it was written with another model.
+        WrongConditionsError: label or cond are missing, too many, or more than was given then.
         OtherVersionError, TruncatedError, DamagedError: see `errors`; the line names the chunk.
-        ValueError: label or cond missing or too many, or no such chunk.
+        ValueError: no such chunk.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes) else archive
     reader = ArchiveReader(model, file, label, cond, micro_batch)
@@ -121,8 +122,7 @@ class ArchiveReader:
     """An archive that is open for reading, chunk by chunk, with the model that it was written with.
 
     Raises:
-        WrongModelError, OtherVersionError, TruncatedError, DamagedError: see `errors`.
-        ValueError: label or cond missing or too many.
+        ArchiveError: see `errors`.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ def _check_given(header: Header, given: Given) -> None:
         stored = bool(header.conditions >> bit & 1)
         if stored != (value is not None) or (value is not None and len(value) != header.images):
             was = f"with {name} of its {header.images} images" if stored else f"without {name}"
-            raise ValueError(f"the archive was written {was}: give the same again")
+            raise WrongConditionsError(f"the archive was written {was}: give the same again")
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:

@@ -9,6 +9,10 @@ class WrongModelError(ArchiveError):
     """The archive was written with another model: other weights or another configuration."""
 
 
+class WrongConditionsError(ArchiveError):
+    """The archive was written with labels or conditioning that were not given, or without those that were."""
+
+
 class OtherVersionError(ArchiveError):
     """The archive was written in a version of the format that this release does not read."""
 
