@@ -15,6 +15,7 @@ from axial_transformers.compression import (
     DamagedError,
     OtherVersionError,
     TruncatedError,
+    WrongConditionsError,
     WrongModelError,
     compress,
     container,
@@ -123,12 +124,12 @@ def test_labels_and_conditioning_are_needed_again():
     cond = torch.randn(70, 3, 5, 16)
     archive = compress(model, images, label, cond)
     assert torch.equal(decompress(model, archive, label, cond), images)
-    with pytest.raises(ValueError, match="with label of its 70 images"):
+    with pytest.raises(WrongConditionsError, match="with label of its 70 images"):
         decompress(model, archive, None, cond)
     with pytest.raises(DamagedError):
         decompress(model, archive, (label + 1) % 3, cond)
     unlabelled = compress(model, images)
-    with pytest.raises(ValueError, match="without label"):
+    with pytest.raises(WrongConditionsError, match="without label"):
         decompress(model, unlabelled, label)
 
 
@@ -287,6 +288,11 @@ def test_forged_fields_with_right_checksums_are_refused(changes):
     assert forged(archive) == archive
     with pytest.raises(DamagedError):
         decompress(model, forged(archive, **changes))
+
+
+def test_forged_conditions_are_refused(gray):
+    with pytest.raises(WrongConditionsError):
+        decompress(gray, forged(compress(gray, draw(gray, 4), verify=False), conditions=1))
 
 
 def test_models_that_cannot_compress_say_so(gray):

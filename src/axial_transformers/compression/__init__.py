@@ -6,6 +6,7 @@ from axial_transformers.compression.errors import (
     DamagedError,
     OtherVersionError,
     TruncatedError,
+    WrongConditionsError,
     WrongModelError,
 )
 from axial_transformers.compression.files import Written, compress_files, decompress_files
@@ -18,6 +19,7 @@ __all__ = [
     "OtherVersionError",
     "TruncatedError",
     "Written",
+    "WrongConditionsError",
     "WrongModelError",
     "compress",
     "compress_files",
