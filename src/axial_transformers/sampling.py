@@ -1,70 +1,12 @@
 """Samples and completions: what the one decoding loop is told to choose."""
 
-from dataclasses import dataclass
-from math import inf
-
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from axial_transformers.decoding import Choose, decode
+from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, gumbel
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.models.layouts import LAYOUTS
-
-
-@dataclass(frozen=True, kw_only=True)
-class GumbelChoice:
-    """argmax(logits + temperature * noise): with standard Gumbel noise, a draw from softmax(logits / temperature)."""
-
-    noise: Float[Tensor, "b *a c v"]
-    """[B, *A, C, V]."""
-    temperature: float = 1.0
-    top_k: int | None = None
-    """Only the k most likely values can be drawn."""
-    top_p: float | None = None
-    """Only the most likely values that together reach probability p can be drawn."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < inf:
-            raise ValueError(f"temperature must be at least 0 and finite, not {self.temperature}")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
-
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] -> values [B]."""
-        noisy = logits + self.temperature * _at(self.noise, site)
-        return noisy.masked_fill(self._excluded(logits), -torch.inf).argmax(dim=-1)
-
-    def _excluded(self, logits: Tensor) -> Tensor:
-        excluded = torch.zeros_like(logits, dtype=torch.bool)
-        if self.top_k is not None and self.top_k < logits.shape[-1]:
-            excluded |= logits < logits.topk(self.top_k).values[:, -1:]
-        if self.top_p is not None and self.top_p < 1 and self.temperature > 0:
-            ordered, index = (logits / self.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
-            reached = ordered.cumsum(dim=-1) - ordered >= self.top_p
-            excluded |= torch.zeros_like(excluded).scatter(-1, index, reached)
-        return excluded
-
-
-@dataclass(frozen=True)
-class KnownFirst:
-    """Values where they are known, and another choice elsewhere."""
-
-    known: Integer[Tensor, "b *a c"]
-    mask: Bool[Tensor, "*a c"]
-    otherwise: Choose
-
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] -> values [B]."""
-        return _at(self.known, site).long() if self.mask[site] else self.otherwise(logits, site)
-
-
-def gumbel(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
-    """Standard Gumbel noise, float32, drawn on the CPU so that a seed means the same on every device."""
-    uniform = torch.rand(shape, generator=generator, dtype=torch.float64).clamp_(min=torch.finfo(torch.float64).tiny)
-    return uniform.log_().neg_().log_().neg_().float()
 
 
 def sample(
@@ -79,6 +21,7 @@ def sample(
     label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     known: Integer[Tensor, "b *a c"] | None = None,
+    compile: bool | None = None,
 ) -> Integer[Tensor, "b *a c"]:
     """Draws from the model.
 
@@ -90,6 +33,7 @@ def sample(
         noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's; see `GumbelChoice`.
         label: [B] classes. cond: [B, *A, D].
         known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
+        compile: whether decoding runs compiled; None: where that pays. The samples are the same.
 
     Returns:
         [B, *A, C] uint8 if V <= 256, else int64, on the model's device.
@@ -112,7 +56,7 @@ def sample(
             raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
         known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
     choose = _gumbel_choice(model, batch, noise, generator, temperature, top_k, top_p)
-    return _compact(decode(model, choose, known.to(choose.noise.device), label, cond), config.num_values)
+    return _compact(decode(model, choose, known.to(choose.noise.device), label, cond, compile), config.num_values)
 
 
 def complete(
@@ -132,6 +76,7 @@ def complete(
     noise: Float[Tensor, "n *a c v"] | None = None,
     label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
+    compile: bool | None = None,
 ) -> Integer[Tensor, "n *a c"]:
     """Draws what is missing of data that is known in part.
 
@@ -169,7 +114,7 @@ def complete(
     draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)
     known = known.to(draw.noise.device)
     choose = KnownFirst(known.long(), known_sites, draw)
-    return _compact(decode(model, choose, known, label, cond), model.config.num_values)
+    return _compact(decode(model, choose, known, label, cond, compile), model.config.num_values)
 
 
 def known_mask(
@@ -233,12 +178,6 @@ def _gumbel_choice(
         raise ValueError(f"noise must be {list(shape)}, not {list(noise.shape)}")
     device = model.embed_value.table.device
     return GumbelChoice(noise=noise.to(device), temperature=temperature, top_k=top_k, top_p=top_p)
-
-
-def _at(tensor: Tensor, site: tuple[int, ...]) -> Tensor:
-    """What a tensor [B, *A, C, ..] holds at a site of every example."""
-    index: tuple[slice | int, ...] = (slice(None), *site)
-    return tensor[index]
 
 
 def _compact(x: Tensor, num_values: int) -> Tensor:

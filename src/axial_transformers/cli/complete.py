@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from axial_transformers.cli.colours import sheet, unseen
-from axial_transformers.cli.console import ERRORS
-from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli.console import ERRORS, show_log
+from axial_transformers.cli.parsing import Flag, Positional, either, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
 from axial_transformers.data import MOVIES, Examples, Split, for_display, save_arrays, save_clips, save_movie
 from axial_transformers.data.npy import read_array
@@ -72,6 +72,10 @@ class Complete:
     """The running average of the weights, or the raw ones of the newest checkpoint."""
     device: str = "auto"
     """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    compile: Flag = False
+    """Compile the decoding, however little there is to do."""
+    no_compile: Flag = False
+    """Do not compile it, however much there is. With neither flag: where it pays."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -81,6 +85,7 @@ def main(argv: Sequence[str]) -> None:
         raise ValueError(f"--output {options.output} is neither NAME.png, NAME.npz, NAME.mp4, NAME.gif nor NAME.mkv")
     if options.examples < 1 or options.count < 1:
         raise ValueError("--examples and --count must be at least 1")
+    compiled = either(options.compile, options.no_compile, "compile")
     trained = open_model(options.model, options.weights, options.device)
     if options.output.suffix in MOVIES and len(trained.model.config.shape) != 3:
         raise ValueError(f"--output {options.output}: this model is not of clips (frames, height, width)")
@@ -92,6 +97,7 @@ def main(argv: Sequence[str]) -> None:
         channels=options.channels,
         frames=options.frames,
     )
+    show_log()
     with ERRORS.status(f"drawing {options.count} completions of {len(examples)} examples"):
         filled = complete(
             trained.model,
@@ -101,6 +107,7 @@ def main(argv: Sequence[str]) -> None:
             approximate=options.approximate,
             temperature=options.temperature,
             generator=torch.Generator().manual_seed(options.seed),
+            compile=compiled,
         )
     _save(filled.cpu().numpy(), trained, examples, mask.numpy(), options)
     print(options.output)

@@ -1,5 +1,6 @@
 """What the verbs say while they work: on stderr, so that stdout stays clean."""
 
+import logging
 from collections.abc import Callable, Iterable
 
 from rich.console import Console
@@ -15,3 +16,16 @@ def progress(description: str) -> Callable[[Iterable[int]], Iterable[int]]:
         return track(steps, description, console=ERRORS, transient=True, disable=not ERRORS.is_terminal)
 
     return wrap
+
+
+def show_log() -> None:
+    """From now on, what the package says about its work appears here."""
+    logger = logging.getLogger("axial_transformers")
+    if not any(isinstance(handler, _OnConsole) for handler in logger.handlers):
+        logger.addHandler(_OnConsole())
+        logger.setLevel(logging.INFO)
+
+
+class _OnConsole(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        ERRORS.print(record.getMessage(), style="dim", highlight=False)

@@ -9,6 +9,8 @@ Options = TypeVar("Options")
 Text = TypeVar("Text")
 
 Positional = Annotated[Text, tyro.conf.Positional]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+"""--name alone, without --no-name."""
 
 
 def parse(options: type[Options], argv: Sequence[str], verb: str, default: Options | None = None) -> Options:
@@ -20,3 +22,14 @@ def parse(options: type[Options], argv: Sequence[str], verb: str, default: Optio
         default=tyro.MISSING_NONPROP if default is None else default,
         config=(tyro.conf.PositionalMetavarFromFieldName,),
     )
+
+
+def either(yes: bool, no: bool, name: str) -> bool | None:
+    """What a pair of flags --name and --no-name says; None if neither is there.
+
+    Raises:
+        ValueError: both are.
+    """
+    if yes and no:
+        raise ValueError(f"--{name} and --no-{name} contradict each other: give at most one")
+    return yes if yes or no else None

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli.console import ERRORS
-from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli.console import ERRORS, show_log
+from axial_transformers.cli.parsing import Flag, Positional, either, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
 from axial_transformers.data import MOVIES, save_arrays, save_clips, save_grid, save_images
 from axial_transformers.sampling import sample
@@ -52,6 +52,10 @@ class Sample:
     """The running average of the weights, or the raw ones of the newest checkpoint."""
     device: str = "auto"
     """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    compile: Flag = False
+    """Compile the decoding, however little there is to do."""
+    no_compile: Flag = False
+    """Do not compile it, however much there is. With neither flag: where it pays."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -59,9 +63,11 @@ def main(argv: Sequence[str]) -> None:
     options = parse(Sample, argv, "sample")
     if options.count < 1:
         raise ValueError(f"--count must be at least 1, not {options.count}")
+    compiled = either(options.compile, options.no_compile, "compile")
     trained = open_model(options.model, options.weights, options.device)
     _check_output(trained, options.output)
     known = _known(trained, options)
+    show_log()
     with ERRORS.status(f"drawing {options.count} samples"):
         values = sample(
             trained.model,
@@ -72,6 +78,7 @@ def main(argv: Sequence[str]) -> None:
             generator=torch.Generator().manual_seed(options.seed),
             label=None if options.label is None else torch.full((options.count,), options.label),
             known=known,
+            compile=compiled,
         )
     _save(values.cpu().numpy(), trained, options)
     print(options.output)

@@ -1,0 +1,216 @@
+"""Seconds that decoding takes: compiled, eager, the paper's semi-parallel sampling, and a forward pass for every site.
+
+    python benchmarks/decode.py                             32x32x3, width 128, 2+2+2 layers, batches 1, 4, 16, 64
+    python benchmarks/decode.py --width 512 --layers 8 8 4 --batches 4
+    python benchmarks/decode.py --quick                     a smaller image, batches 1 and 4
+
+All draw with the same noise, in turns, in one process, and must agree: where an example differs, the two values first
+chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and a few
+sites, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with one thread,
+so that other jobs on the machine disturb less, and the wall's otherwise. The last line is JSON.
+"""
+
+import json
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from axial_transformers.decoding import GumbelChoice, decode, gumbel
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.shift import shift
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    size: int = 32
+    """Height and width."""
+    channels: int = 3
+    width: int = 128
+    heads: int = 4
+    ratio: float = 1.0
+    """Hidden width of the feedforward blocks over the width."""
+    layers: tuple[int, int, int] = (2, 2, 2)
+    """Of the channel encoder, the outer decoder and the inner decoder."""
+    batches: tuple[int, ...] = (1, 4, 16, 64)
+    repeats: int = 3
+    """The median counts."""
+    rows: tuple[int, ...] = (0, 1)
+    """Rows of the last channel that the paper's scheme is timed on; all rows cost it the same."""
+    sites: int = 3
+    """Sites that the naive scheme is timed on."""
+    threads: int = 1
+    device: str = "cpu"
+    quick: bool = False
+    """8 x 8, batches 1 and 4, one repeat."""
+
+
+class Paper:
+    """Section 3.2 as published: for every row the outer decoder over the whole image, for every site the inner decoder
+    over its row; nothing is kept from one row or site to the next."""
+
+    def __init__(self, model: AxialTransformer, choose: GumbelChoice):
+        self.model, self.choose = model, choose
+        (self.outer,) = model.outer_decoders
+
+    def start_channel(self, x: Tensor, channel: int) -> Tensor:
+        """x [B, H, W, C] -> context [B, H, W, D]."""
+        number = torch.full((len(x),), channel, device=x.device)
+        return self.model.context(x, number, self.model.given(len(x)))
+
+    def fill_row(self, x: Tensor, context: Tensor, row: int, channel: int) -> None:
+        """Decides x[:, row, :, channel]."""
+        model = self.model
+        upper = self.outer(model.embed_value(x[..., channel]) + context)[:, row]
+        for column in range(x.shape[2]):
+            h = model.embed_value(x[:, row, :, channel])
+            out = model.inner_decoder(shift(h, -2) + context[:, row] + upper)
+            x[:, row, column, channel] = self.choose(model.head(out[:, column]), (row, column, channel))
+
+
+def main(options: Options) -> None:
+    if options.quick:
+        options = Options(size=8, batches=(1, 4), repeats=1, sites=1)
+    torch.set_num_threads(options.threads)
+    on_gpu = torch.device(options.device).type == "cuda"
+    clock = time.process_time if options.threads == 1 and not on_gpu else time.perf_counter
+
+    def seconds(work, *arguments, **keywords) -> tuple[object, float]:
+        if on_gpu:
+            torch.cuda.synchronize()
+        start = clock()
+        result = work(*arguments, **keywords)
+        if on_gpu:
+            torch.cuda.synchronize()
+        return result, clock() - start
+
+    encoder, outer, inner = options.layers
+    config = AxialTransformerConfig(
+        shape=(options.size, options.size),
+        channels=options.channels,
+        dim=options.width,
+        heads=options.heads,
+        mlp_ratio=options.ratio,
+        encoder_layers=encoder,
+        outer_layers=outer,
+        inner_layers=inner,
+    )
+    model = AxialTransformer(config)
+    randomise(model, torch.Generator().manual_seed(0))  # fresh weights have equal logits everywhere
+    model.to(options.device).eval()
+    prepared = time.perf_counter()
+    decode_with(model, noise_for(model, 1), compile=True)
+    prepared = time.perf_counter() - prepared
+    results = []
+    for batch in options.batches:
+        results.append(measure(model, batch, options, seconds))
+        print(results[-1], file=sys.stderr, flush=True)
+    show(results)
+    machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}, {options.threads} threads"
+    print(
+        json.dumps(
+            {
+                "model": vars(options) | {"device": str(options.device)},
+                "machine": machine,
+                "clock": clock.__name__,
+                "seconds_to_prepare": round(prepared, 2),
+                "results": results,
+            }
+        )
+    )
+
+
+def noise_for(model: AxialTransformer, batch: int) -> Tensor:
+    config = model.config
+    shape = (batch, *config.shape, config.channels, config.num_values)
+    return gumbel(shape, torch.Generator().manual_seed(1)).to(model.embed_value.table.device)
+
+
+def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor:
+    blank = torch.zeros(noise.shape[:-1], dtype=torch.int64, device=noise.device)
+    return decode(model, GumbelChoice(noise=noise), blank, compile=compile)
+
+
+@torch.no_grad()
+def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> dict:
+    """One batch: seconds by scheme, ratios, and how many examples were tied."""
+    noise, sites = noise_for(model, batch), len(model.order)
+    height, channel = options.size, options.channels - 1
+    paper = Paper(model, GumbelChoice(noise=noise))
+    times: dict[str, list[float]] = {"fast": [], "eager": [], "paper": [], "naive": []}
+    tied = 0
+    for _ in range(options.repeats):
+        fast, taken = seconds(decode_with, model, noise, compile=True)
+        times["fast"].append(taken)
+        eager, taken = seconds(decode_with, model, noise, compile=False)
+        times["eager"].append(taken)
+        tied = max(tied, ties(model, noise, eager, fast))
+
+        x = eager.clone()
+        context, encoding = seconds(paper.start_channel, x, channel)
+        rows = []
+        for row in options.rows:
+            x[:, row:, :, channel] = 0
+            rows.append(seconds(paper.fill_row, x, context, row, channel)[1])
+            whole = eager.clone()
+            whole[:, row, :, channel] = x[:, row, :, channel]
+            tied = max(tied, ties(model, noise, eager, whole))
+            x = eager.clone()
+        times["paper"].append(options.channels * (encoding + height * median(rows)))
+
+        one_channel = torch.full((batch,), channel, device=eager.device)
+        forwards = [seconds(model.slice_logits, eager, one_channel)[1] for _ in range(options.sites)]
+        times["naive"].append(sites * median(forwards))
+    took = {scheme: median(taken) for scheme, taken in times.items()}
+    return {
+        "batch": batch,
+        "seconds": {scheme: round(time, 3) for scheme, time in took.items()},
+        "microseconds_per_site": {scheme: round(time / sites * 1e6, 1) for scheme, time in took.items()},
+        "extrapolated": ["paper", "naive"],
+        "fast_is_faster_than": {
+            scheme: round(took[scheme] / took["fast"], 2) for scheme in ("eager", "paper", "naive")
+        },
+        "examples_with_a_tie": tied,
+    }
+
+
+def ties(model: AxialTransformer, noise: Tensor, wanted: Tensor, got: Tensor) -> int:
+    """How many examples differ, once the first site of each at which they do is known to be a tie within rounding."""
+    order = tuple(model.order.T.to(wanted.device))
+    differ = (wanted != got)[(slice(None), *order)]
+    different = differ.any(dim=1).nonzero().flatten().tolist()
+    for example in different:
+        site = tuple(model.order[differ[example].int().argmax()].tolist())
+        noisy = model(wanted[example : example + 1])[(0, *site)] + noise[(example, *site)]
+        gap = noisy[wanted[(example, *site)]] - noisy[got[(example, *site)]]
+        assert gap.abs() < 1e-4, f"example {example} differs at {site} by {gap.item():.2e}"
+    return len(different)
+
+
+def show(results: list[dict]) -> None:
+    table = Table(
+        "batch", "fast", "eager", "paper*", "naive*", "fast is faster than", "tied", title="microseconds a site"
+    )
+    for result in results:
+        per_site, faster = result["microseconds_per_site"], result["fast_is_faster_than"]
+        ratios = ", ".join(f"{scheme} {ratio:.1f}" for scheme, ratio in faster.items())
+        table.add_row(
+            str(result["batch"]),
+            *(f"{per_site[scheme]:,.0f}" for scheme in ("fast", "eager", "paper", "naive")),
+            ratios,
+            str(result["examples_with_a_tie"]),
+        )
+    Console(width=140).print(table)
+    print("* extrapolated: the paper's scheme from some rows of the last channel, the naive one from some sites")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

@@ -1,0 +1,172 @@
+"""Compiled decoding chooses what eager decoding chooses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers import sampling
+from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, forms, gumbel
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.peers.sparse_transformer import SparseTransformer, SparseTransformerConfig
+from small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+pytest.importorskip("numba", reason="compiled decoding needs numba")
+every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+UNEVEN = (
+    AxialTransformerConfig(  # neither rows, widths, heads nor values are multiples of what the kernels take at once
+        shape=(3, 21), num_values=41, dim=42, heads=3, mlp_ratio=1.7, outer_layers=4, inner_layers=3
+    )
+)
+
+
+def assert_equal_samples(model, batch, **options):
+    x, given = random_values(model, batch), random_given(model, batch)
+    noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
+    choose = GumbelChoice(noise=noise, **options)
+    assert torch.equal(
+        decode(model, choose, x, **given, compile=True), decode(model, choose, x, **given, compile=False)
+    )
+
+
+@every_variant
+@pytest.mark.parametrize("batch", [1, 3, 6])
+def test_samples_equal_the_eager_ones(config, batch):
+    assert_equal_samples(random_model(config, torch.float32), batch)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 21])
+@pytest.mark.parametrize("inner", ["attention", "lstm"])
+def test_samples_equal_the_eager_ones_at_uneven_sizes(batch, inner):
+    config = UNEVEN if inner == "attention" else replace(UNEVEN, inner="lstm", inner_layers=1)
+    assert_equal_samples(random_model(config, torch.float32), batch)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0},
+        {"temperature": 1.7},
+        {"top_k": 1},
+        {"top_k": 3},
+        {"top_k": 100},
+        {"top_p": 0.5},
+        {"top_p": 1e-6},
+        {"top_p": 1.0},
+        {"top_k": 6, "top_p": 0.8, "temperature": 0.6},
+    ],
+    ids=str,
+)
+def test_restricted_draws_equal_the_eager_ones(options):
+    assert_equal_samples(random_model(UNEVEN, torch.float32), 5, **options)
+
+
+@pytest.mark.parametrize("layout", ["columns", "axis"])
+def test_completions_equal_the_eager_ones(layout):
+    model = random_model(small_config((4, 3), 2, layout), torch.float32)
+    known = random_values(model, 2)
+    noise = gumbel((6, *known.shape[1:], model.config.num_values), torch.Generator().manual_seed(1))
+    filled = [sampling.complete(model, known, rows=2, count=3, noise=noise, compile=c) for c in (True, False)]
+    assert torch.equal(*filled)
+    assert torch.equal(filled[0][::3, :2].long(), known[:, :2])
+
+
+def test_examples_split_over_threads_do_not_depend_on_each_other():
+    model = random_model(UNEVEN, torch.float32)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert_equal_samples(model, 13)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_exponential_is_that_of_the_library():
+    from axial_transformers.decoding.kernels import exp
+
+    x = np.linspace(-87, 87, 10_001, dtype=np.float32)
+    ours = np.array([exp(number) for number in x], dtype=np.float64)
+    error = np.abs(ours / np.exp(x.astype(np.float64)) - 1)
+    assert error.max() < 1e-5
+    assert error[np.abs(x) < 10].max() < 1e-6
+    assert exp(np.float32(-1e30)) < 1e-37
+    assert np.isfinite(exp(np.float32(1e30)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "choose", "what"),
+    [
+        (torch.float64, lambda noise: GumbelChoice(noise=noise), "float32"),
+        (torch.float32, lambda noise: lambda logits, site: logits.argmax(-1), "Python function"),
+        (
+            torch.float32,
+            lambda noise: KnownFirst(
+                noise.argmax(-1), torch.ones(3, 2, 1).bool(), lambda logits, site: logits.argmax(-1)
+            ),
+            "Python function",
+        ),
+    ],
+    ids=["dtype", "function", "known and function"],
+)
+def test_what_cannot_be_compiled_is_refused_where_it_is_asked_for_and_eager_elsewhere(dtype, choose, what):
+    model = random_model(small_config((3, 2)), dtype)
+    x = random_values(model, 2)
+    choose = choose(gumbel((*x.shape, model.config.num_values)))
+    with pytest.raises(ValueError, match=what):
+        decode(model, choose, x, compile=True)
+    assert torch.equal(decode(model, choose, x), decode(model, choose, x, compile=False))
+
+
+def test_attention_that_has_no_kernel_is_eager():
+    config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
+    model = SparseTransformer(config).eval()
+    randomise(model, torch.Generator().manual_seed(0))
+    sampling.sample(model, 2)
+    with pytest.raises(ValueError, match="StridedAttention"):
+        sampling.sample(model, 2, compile=True)
+
+
+def test_without_numba_decoding_is_eager(monkeypatch):
+    monkeypatch.setattr(forms.util, "find_spec", lambda name: None)
+    model = random_model(small_config((3, 2)), torch.float32)
+    sampling.sample(model, 2)
+    with pytest.raises(ValueError, match="numba"):
+        sampling.sample(model, 2, compile=True)
+
+
+def test_a_known_value_that_the_model_does_not_have_is_refused():
+    model = random_model(small_config((3, 2)), torch.float32)
+    x = random_values(model, 2)
+    choose = KnownFirst(x + 5, torch.ones(3, 2, 1).bool(), GumbelChoice(noise=gumbel((*x.shape, 5))))
+    with pytest.raises(ValueError, match=r"0\.\.4"):
+        decode(model, choose, x, compile=True)
+
+
+def test_preparation_pays_for_much_work_only(monkeypatch):
+    """Little work stays eager as long as nothing is prepared."""
+    monkeypatch.delitem(forms.sys.modules, "axial_transformers.decoding.compiled", raising=False)
+    little, much = (random_model(small_config(shape), torch.float32) for shape in ((3, 2), (64, 64)))
+    assert not forms._pays(little, 64)
+    assert forms._pays(much, 1)
+
+
+def test_no_samples_need_no_form():
+    model = random_model(small_config((3, 2)), torch.float32)
+    assert sampling.sample(model, 0, compile=True).shape == (0, 3, 2, 1)
+
+
+@pytest.mark.gpu
+@every_variant
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_graphs_replay_what_eager_decoding_computes(config, dtype):
+    device = torch.device("cuda")
+    model = random_model(config, dtype).to(device)
+    x = random_values(model, 3).to(device)
+    given = {name: tensor.to(device) for name, tensor in random_given(model, 3).items()}
+    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)).to(device)
+    choose = GumbelChoice(noise=noise, top_k=4, top_p=0.9)
+    assert torch.equal(
+        decode(model, choose, x, **given, compile=True), decode(model, choose, x, **given, compile=False)
+    )
