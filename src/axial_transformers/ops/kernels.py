@@ -56,11 +56,12 @@ def choose(device: str, dtype: torch.dtype, keys: int) -> Kernel:
 
     | device | dtype             | keys   | kernel    | why                                                |
     |--------|-------------------|--------|-----------|----------------------------------------------------|
-    | cpu    | bfloat16, float16 | <= 512 | `blocked` | torch's fused backward takes 2 to 12 times as long |
-    | cpu    | float32, float64  | < 64   | `blocked` | the fused kernel takes 1.6 to 2 times as long      |
-    | any    | any               | others | `fused`   | the fastest, and never holds a line's scores       |
+    | cpu    | bfloat16, float16 | <= 512 | `blocked` | with gradients, `fused` takes 1.3 to 10 times that |
+    | cpu    | float32, float64  | < 64   | `blocked` | `fused` takes up to twice that                     |
+    | any    | any               | others | `fused`   | the fastest, and holds no line's scores            |
 
-    Masks and the need of gradients change the times, not the order. While a graph is traced (torch.compile,
+    Masks and the need of gradients change the times, hardly the order; `composed` is as fast as `blocked` where all
+    fits into cache, and takes up to three times that where it does not. While a graph is traced (torch.compile,
     torch.export), `composed` stands in for `blocked`: its loop would be unrolled, and the compiler fuses by itself.
     """
     if device != "cpu" or keys > (512 if dtype.itemsize == 2 else 63):
