@@ -21,7 +21,7 @@ from axial_transformers.models.resnet import AxialResNet, AxialResNetConfig
 
 Positional = tyro.conf.Positional
 NETWORK = AxialResNetConfig(
-    shape=(28, 28), channels=1, num_classes=10, blocks=(1, 2, 2, 1), width=16, heads=4, stem_stride=2
+    shape=(28, 28), channels=1, num_classes=10, blocks=(1, 1, 1, 1), width=16, heads=2, stem_stride=2
 )
 
 
@@ -33,12 +33,12 @@ def read(path: Path) -> tuple[Tensor, Tensor]:
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Each image is mirrored half of the time, and moved by up to two sites along each axis."""
+    """Each image is mirrored half of the time, and moved by up to one site along each axis."""
     n, size = len(images), images.shape[1]
     flip = torch.rand(n, generator=generator) < 0.5
     images = torch.where(flip[:, None, None, None], images.flip(2), images)
-    padded = F.pad(images, (0, 0, 2, 2, 2, 2), value=float(images.min()))
-    rows, columns = (torch.arange(size) + torch.randint(5, (n, 1), generator=generator) for _ in range(2))
+    padded = F.pad(images, (0, 0, 1, 1, 1, 1), value=float(images.min()))
+    rows, columns = (torch.arange(size) + torch.randint(3, (n, 1), generator=generator) for _ in range(2))
     return padded[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
@@ -52,7 +52,7 @@ def accuracy(model: AxialResNet, images: Tensor, labels: Tensor) -> float:
 def main(
     train: Positional[Path],
     test: Positional[Path],
-    epochs: int = 12,
+    epochs: int = 5,
     batch: int = 128,
     rate: float = 3e-3,
     seed: int = 0,
