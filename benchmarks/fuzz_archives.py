@@ -119,8 +119,10 @@ def fuzz(count: int, seed: int) -> dict[str, object]:
             examples.append(content.hex())
     wrong = sum(number for name, number in outcomes.items() if name.startswith("WRONG"))
     return {
-        "mutations": count, "seed": seed, "wrong": wrong, "outcomes": dict(outcomes), "slowest_seconds": slowest, "slowest_cpu_seconds": slowest_of_cpu,
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6), "examples": examples,
+        "mutations": count, "seed": seed, "wrong": wrong,
+        "outcomes": dict(outcomes), "slowest_seconds": slowest,
+        "slowest_cpu_seconds": slowest_of_cpu, "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6),
+        "examples": examples,
     }  # fmt: skip
 
 
