@@ -118,12 +118,17 @@ def fuzz(count: int, seed: int) -> dict[str, object]:
         if found.startswith("WRONG") and len(examples) < 5:
             examples.append(content.hex())
     wrong = sum(number for name, number in outcomes.items() if name.startswith("WRONG"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
-        "mutations": count, "seed": seed, "wrong": wrong,
-        "outcomes": dict(outcomes), "slowest_seconds": slowest,
-        "slowest_cpu_seconds": slowest_of_cpu, "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6),
+        "mutations": count,
+        "seed": seed,
+        "wrong": wrong,
+        "outcomes": dict(outcomes),
+        "slowest_seconds": slowest,
+        "slowest_cpu_seconds": slowest_of_cpu,
+        "peak_mb": round(peak / 1e6),
         "examples": examples,
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
