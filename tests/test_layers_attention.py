@@ -1,8 +1,11 @@
 """Attention along axes, over everything, and across tensors: each against its slow twin, and who sees whom."""
 
+from math import log
+
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.layers.attention import (
     AxialAttention,
@@ -184,6 +187,18 @@ def test_an_axial_layer_takes_any_number_of_axes(combine):
         axes = tuple(range(1, len(shape) + 1))
         x = draw(2, *shape, 8, dtype=torch.float32)
         assert AxialAttention(8, 2, axes, combine)(x).shape == x.shape
+
+
+@pytest.mark.parametrize(("build", "exponent"), [(AxialAttention, 1.5), (FullAttention, 2.0)])
+def test_score_and_value_products_grow_as_they_should_with_the_number_of_sites(build, exponent, monkeypatch):
+    monkeypatch.setattr(kernels, "choose", lambda *_: kernels.composed)
+    layer, sides, counts = build(8, 2), (4, 8, 16, 32), []
+    for side in sides:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            layer(torch.randn(1, side, side, 8))
+        counts.append(sum(counter.flop_counts["Global"][op] for op in (torch.ops.aten.bmm, torch.ops.aten.baddbmm)))
+    slope = (log(counts[-1]) - log(counts[0])) / (2 * log(sides[-1] / sides[0]))
+    assert slope == pytest.approx(exponent, abs=0.05)
 
 
 def test_one_axis_reaches_exactly_its_line():
