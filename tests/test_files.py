@@ -92,3 +92,11 @@ def test_the_umask_is_respected(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
+
+
+def test_files_of_a_folder_can_be_read_by_whom_the_umask_lets(tmp_path):
+    with folder_written_whole(tmp_path / "folder") as aside:
+        (aside / "private").touch(mode=0o600)
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert (tmp_path / "folder" / "private").stat().st_mode == plain.stat().st_mode

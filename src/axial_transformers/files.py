@@ -50,6 +50,8 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
         aside.mkdir()
         yield aside
         for file in aside.rglob("*"):
+            if file.is_file():  # some libraries make files that only their owner may read
+                file.chmod(aside.stat().st_mode & 0o666)
             _synchronise(file)
         _synchronise(aside)
         aside.replace(path)
