@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, gumbel
+from axial_transformers.decoding import Choose, GumbelChoice, KnownFirst, decode, gumbel
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.models.layouts import LAYOUTS
 
@@ -56,7 +56,7 @@ def sample(
             raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
         known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
     choose = _gumbel_choice(model, batch, noise, generator, temperature, top_k, top_p)
-    return _compact(decode(model, choose, known.to(choose.noise.device), label, cond, compile), config.num_values)
+    return _decoded(model, choose, known, label, cond, compile)
 
 
 def complete(
@@ -114,7 +114,7 @@ def complete(
     draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)
     known = known.to(draw.noise.device)
     choose = KnownFirst(known.long(), known_sites, draw)
-    return _compact(decode(model, choose, known, label, cond, compile), model.config.num_values)
+    return _decoded(model, choose, known, label, cond, compile)
 
 
 def known_mask(
@@ -180,5 +180,16 @@ def _gumbel_choice(
     return GumbelChoice(noise=noise.to(device), temperature=temperature, top_k=top_k, top_p=top_p)
 
 
-def _compact(x: Tensor, num_values: int) -> Tensor:
-    return x.to(torch.uint8) if num_values <= 256 else x
+def _decoded(
+    model: AxialTransformer,
+    choose: Choose,
+    known: Tensor,
+    label: Tensor | None,
+    cond: Tensor | None,
+    compile: bool | None,
+) -> Tensor:
+    """`decode` on the model's device, in the smallest of uint8 and int64 that holds the values."""
+    device = model.embed_value.table.device
+    label, cond = (None if each is None else each.to(device) for each in (label, cond))
+    values = decode(model, choose, known.to(device), label, cond, compile)
+    return values.to(torch.uint8) if model.config.num_values <= 256 else values
