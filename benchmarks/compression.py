@@ -8,6 +8,7 @@ Folders of pictures are cut into tiles of the model's size. The last line is JSO
 """
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -27,7 +28,7 @@ from axial_transformers.compression import comparison, compress, compress_files,
 from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.exact import Given, in_float64
 from axial_transformers.data import DataConfig, load
-from axial_transformers.decoding import decode
+from axial_transformers.decoding import decode as walk
 from axial_transformers.likelihood import bits_per_dim
 from axial_transformers.models import AxialTransformer
 
@@ -68,14 +69,14 @@ def path_difference(model: AxialTransformer, images: torch.Tensor) -> dict[str, 
         worst = max(worst, (found - logits[here]).abs().max().item())
         return images[here].long()
 
-    decode(exact, choose, images, *Given())
+    walk(exact, choose, images, *Given())
     return {"logits": worst, "guard_allows": 2 * (2**-41 - 2 * model.config.num_values * 2**-53)}
 
 
 def overhead(
-    model: Positional[Path], source: Positional[Path], counts: tuple[int, ...] = (64, 1000)
+    model: Positional[Path], source: Positional[Path], counts: tuple[int, ...] = (64, 1000), decode: bool = True
 ) -> dict[str, object]:
-    """Bits/dim of whole files beside the model's own; seconds, without verification."""
+    """Bits/dim of whole files beside the model's own; throughput, without verification."""
     net = AxialTransformer.from_pretrained(model)
     rows = []
     for count in counts:
@@ -92,7 +93,7 @@ def overhead(
                 header = container.read_header(file)
                 chunks = [Chunk.unpack(container.read_chunk(file, header, i)) for i in range(len(header.chunks))]
                 file.seek(0)
-                back, decoding = timed(lambda file=file: decompress(net, file))
+                back, decoding = timed(lambda file=file: decompress(net, file)) if decode else (images, math.inf)
         assert torch.equal(back, images)
         bits, scoring = timed(lambda images=images: torch.cat([bits_per_dim(net, some) for some in images.split(64)]))
         of_file, of_model = comparison.bits_per_dim(written.size, values), bits.mean().item()
@@ -171,7 +172,7 @@ def main() -> None:
     machine = {
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "cpu": platform.processor() or platform.machine(),
+        "processor": platform.processor() or platform.machine(),
     }
     print(json.dumps({**result, **machine}))
 
