@@ -8,7 +8,6 @@ Folders of pictures are cut into tiles of the model's size. The last line is JSO
 """
 
 import json
-import math
 import os
 import platform
 import subprocess
@@ -93,7 +92,7 @@ def overhead(
                 header = container.read_header(file)
                 chunks = [Chunk.unpack(container.read_chunk(file, header, i)) for i in range(len(header.chunks))]
                 file.seek(0)
-                back, decoding = timed(lambda file=file: decompress(net, file)) if decode else (images, math.inf)
+                back, decoding = timed(lambda file=file: decompress(net, file)) if decode else (images, None)
         assert torch.equal(back, images)
         bits, scoring = timed(lambda images=images: torch.cat([bits_per_dim(net, some) for some in images.split(64)]))
         of_file, of_model = comparison.bits_per_dim(written.size, values), bits.mean().item()
@@ -103,9 +102,9 @@ def overhead(
                 "ratio": of_file / of_model, "chunks": len(chunks),
                 "recorded": sum(len(chunk.recorded) for chunk in chunks),
                 "plain": sum(len(chunk.plain) for chunk in chunks),
-                "encode_images_per_second": count / encoding, "decode_images_per_second": count / decoding,
+                "encode_images_per_second": count / encoding, "decode_images_per_second": decoding and count / decoding,
                 "encode_kb_per_second": values.nbytes / 1000 / encoding,
-                "decode_kb_per_second": values.nbytes / 1000 / decoding, "score_seconds": scoring,
+                "decode_kb_per_second": decoding and values.nbytes / 1000 / decoding, "score_seconds": scoring,
             }
         )  # fmt: skip
         print(rows[-1], flush=True)
