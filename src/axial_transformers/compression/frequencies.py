@@ -15,7 +15,7 @@ GUARD steps of a rounding boundary, and
     e / 2 + 2 V 2^-53 < GUARD = 2^-41,
 
 both ways give the same two integers. Every other value is `doubtful`: the encoder records it beside the stream. For V
-= 256 that holds up to e = 7e-13, a hundred times what float64 shows (docs/compression.md has measurements).
+= 256 that holds up to e = 7e-13, over twenty times what float64 shows (docs/compression.md has measurements).
 """
 
 from typing import NamedTuple
