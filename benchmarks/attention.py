@@ -1,6 +1,6 @@
 """Axial attention beside the `axial_attention` package, full attention, and its own linear maps alone.
 
-    pip install axial_attention==0.6.1    # optional: without it, its columns are left out
+    pip install -e '.[benchmarks]'    # optional: without it, the package's columns are left out
     python benchmarks/attention.py
 
 All run interleaved in one process, in float32 and bfloat16, forward and forward + backward; peak memory is that of a
@@ -88,7 +88,7 @@ def peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
 
 def _peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     torch.set_num_threads(1)
-    small = (1, *(4 for _ in shape[1:-1]), shape[-1])
+    small = (1, *(48 for _ in shape[1:-1]), shape[-1])
     layer = BUILD[name](shape).to(dtype)
     run(layer, torch.randn(small, dtype=dtype, requires_grad=True), backward=True)  # libraries load what they need
     x = torch.randn(shape, dtype=dtype, requires_grad=True)

@@ -1,26 +1,49 @@
-"""The measurement behind the table in `axial_transformers.ops.kernels.choose`: every kernel at every length.
+"""The measurement behind `axial_transformers.ops.lines.suits` and `ops.kernels.choose`: every kernel at every length.
 
     python benchmarks/attention_kernels.py
 
-The number of sites is held fixed while their lines grow. The last line is JSON: a row a case, times relative to the
-fastest kernel, and whether the table's choice is within 1.25 of it.
+Along the columns of queries, keys and values that lie beside each other, as a layer's linear map leaves them; the
+number of sites is held fixed while their lines grow. The last line is JSON: a row a case, times relative to the fastest
+kernel, and whether the one that is chosen is within 1.25 of it.
 """
 
 import json
+from collections.abc import Callable
 from functools import partial
 
 import torch
 import tyro
+from torch import Tensor
 
-from axial_transformers.ops import kernels
+from axial_transformers.ops import kernels, lines
+from axial_transformers.ops.attention import from_lines, to_lines
 from timing import interleaved
 
-KERNELS = {"fused": kernels.fused, "composed": kernels.composed, "blocked": kernels.blocked}
+Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]
 
 
-def once(kernel: kernels.Kernel, qkv: list[torch.Tensor], causal: bool, mask: torch.Tensor | None, grad: bool) -> None:
+def compiled(qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
+    width = qkv.shape[-1] // 3
+    return lines.attend_packed(qkv, heads, (width, width, width), 1, causal, mask)
+
+
+def by_lines(kernel: kernels.Kernel, qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
+    q, k, v = (part.unflatten(-1, (heads, -1)) for part in qkv.chunk(3, dim=-1))
+    mask = None if mask is None else mask.mT.flatten(0, 1)
+    return from_lines(kernel(to_lines(q, 1), to_lines(k, 1), to_lines(v, 1), causal, mask), q, 1)
+
+
+KERNELS: dict[str, Attend] = {
+    "compiled": compiled,
+    "fused": partial(by_lines, kernels.fused),
+    "composed": partial(by_lines, kernels.composed),
+    "blocked": partial(by_lines, kernels.blocked),
+}
+
+
+def once(attend: Attend, qkv: Tensor, heads: int, causal: bool, mask: Tensor | None, grad: bool) -> None:
     with torch.set_grad_enabled(grad):
-        out = kernel(*qkv, causal, mask)
+        out = attend(qkv, heads, causal, mask)
     if grad:
         torch.autograd.grad(out, qkv, torch.ones_like(out))
 
@@ -31,15 +54,19 @@ def main(sites: int = 8192, heads: int = 4, width: int = 32, rounds: int = 7, th
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for length in (8, 16, 28, 32, 48, 64, 128, 256, 512, 1024, 2048):
-            lines = max(1, sites // length)
-            qkv = [torch.randn(lines, heads, length, width, dtype=dtype).requires_grad_() for _ in range(3)]
+            count = max(1, sites // length)
+            qkv = torch.randn(1, length, count, 3 * heads * width, dtype=dtype).requires_grad_()
+            suits = lines.suits(qkv.shape[:-1], heads, 1, dtype, qkv.device)
+            chosen = "compiled" if suits else kernels.choose("cpu", dtype, length).__name__
             for kind in ("whole", "causal", "ragged"):
-                mask = torch.rand(lines, length) > 0.2 if kind == "ragged" else None
+                mask = torch.rand(1, length, count) > 0.2 if kind == "ragged" else None
                 for grad in (False, True):
-                    runs = {name: partial(once, k, qkv, kind == "causal", mask, grad) for name, k in KERNELS.items()}
+                    runs = {
+                        name: partial(once, attend, qkv, heads, kind == "causal", mask, grad)
+                        for name, attend in KERNELS.items()
+                    }
                     times = interleaved(runs, rounds)
                     best = min(times.values())
-                    chosen = kernels.choose("cpu", dtype, length).__name__
                     row = {
                         "dtype": str(dtype).removeprefix("torch."),
                         "length": length,

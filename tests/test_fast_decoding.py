@@ -73,12 +73,14 @@ def test_completions_equal_the_eager_ones(layout):
     assert torch.equal(filled[0][::3, :2].long(), known[:, :2])
 
 
-def test_examples_split_over_threads_do_not_depend_on_each_other():
-    model = random_model(UNEVEN, torch.float32)
+@pytest.mark.parametrize("config", [UNEVEN, replace(UNEVEN, channels=2, num_classes=4, encoder_layers=2)])
+def test_examples_split_over_threads_do_not_depend_on_each_other(config):
+    model = random_model(config, torch.float32)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
         assert_equal_samples(model, 13)
+        assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
 

@@ -7,14 +7,9 @@ import torch
 from torch import nn
 
 from axial_transformers.layers.attention import AxisAttention
-from axial_transformers.layers.blocks import TransformerBlock, swish, without_dropout
+from axial_transformers.layers.blocks import Dropout, TransformerBlock, without_dropout
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense, normal_table, randomise
-
-
-def test_swish_is_the_authors():
-    x = torch.tensor([-1.0, 0.0, 2.0])
-    torch.testing.assert_close(swish(x), x / (1 + torch.exp(-1.702 * x)))
 
 
 def block(axis: int, masked: bool = False, dropout: float = 0.0) -> TransformerBlock:
@@ -47,7 +42,7 @@ def test_dropout_acts_on_the_branches_only():
 
 
 def test_without_dropout_restores_the_mode_even_after_an_error():
-    layer = nn.Dropout(0.5)
+    layer = Dropout(0.5)
 
     def fail() -> None:
         with without_dropout(layer):

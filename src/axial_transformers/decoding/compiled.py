@@ -19,16 +19,19 @@ from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention
 from axial_transformers.models.outer_decoder import OuterDecoder
+from axial_transformers.ops.line_kernels import PANEL, Array
 
 TOGETHER = 16
 """Examples that a row is decoded of at a time: what they carry stays in a core's own cache."""
 ENCODED_TOGETHER = 8
-"""Examples that the channel encoder sees at a time, likewise: it takes half as long as on 64."""
+"""Examples that the channel encoder sees at a time, likewise."""
 WORTH_A_THREAD = 4
 """Examples: fewer take as long, since every thread reads all weights."""
 
 
-Over = Callable[..., Iterable[NDArray[Any]]]
+Given = Tensor | float
+
+Over = Callable[..., Iterable[Any]]
 """`map`, or that of some threads."""
 
 log = logging.getLogger(__name__)
@@ -39,13 +42,14 @@ def compiled(model: AxialTransformer, choose: Choose, batch: int) -> Form:
     threads = max(1, min(torch.get_num_threads(), batch // WORTH_A_THREAD))
     over_threads: Over = ThreadPoolExecutor(threads).map if threads > 1 else map
     return Form(
-        context=lambda y, c, given: _context(model, y, c, given),
+        context=_context(model, parts(batch, min(ENCODED_TOGETHER, ceil(batch / threads))), over_threads),
         outer_decoders=[
             _Outer(outer, parts(batch, ceil(batch / threads)), over_threads) if outer.blocks else outer
             for outer in model.outer_decoders
             if isinstance(outer, OuterDecoder)
         ],
         row=_row(model, choose, parts(batch, min(TOGETHER, ceil(batch / threads))), over_threads),
+        torch_threads=1 if threads > 1 else None,
     )
 
 
@@ -54,14 +58,23 @@ def parts(batch: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, batch, size)]
 
 
-def _context(model: AxialTransformer, y: Tensor, c: int, given: Tensor | float) -> Tensor:
-    def of(part: slice) -> Tensor:
-        some = given[part] if isinstance(given, Tensor) else given
-        return model.context(y[part], torch.full((len(y[part]),), c), some)
+def _context(model: AxialTransformer, parts: list[slice], over: Over) -> Callable[[Tensor, int, Given], Tensor]:
+    encoder = model.encoder
+    blocks = None if encoder is None else _Unmasked(encoder.blocks, model.layout.shape)
 
-    if c == 0 and not isinstance(given, Tensor):
-        return of(slice(1))  # nothing has been seen yet: all examples are alike
-    return torch.cat([of(part) for part in parts(len(y), ENCODED_TOGETHER)])
+    def context(y: Tensor, c: int, given: Given) -> Tensor:
+        @torch.no_grad()  # every thread has its own
+        def of(part: slice) -> Tensor:
+            some = given[part] if isinstance(given, Tensor) else given
+            if encoder is None or blocks is None:
+                return model.position() + some
+            return model.position() + blocks(encoder.convolve(y[part], torch.full((len(y[part]),), c), some))
+
+        if c == 0 and not isinstance(given, Tensor):
+            return of(slice(1))  # nothing has been seen yet: all examples are alike
+        return torch.cat(list(over(of, parts)))
+
+    return context
 
 
 def _row(model: AxialTransformer, choose: Choose, parts: list[slice], over: Over) -> Callable[[Tensor, Tensor], Tensor]:
@@ -90,8 +103,8 @@ def _row(model: AxialTransformer, choose: Choose, parts: list[slice], over: Over
 class _Cache(NamedTuple):
     """Keys [masked layers, B, S, N, K, L] and values [masked layers, B, S, N, L, K] of one part of the batch each."""
 
-    keys: list[kernels.Array]
-    values: list[kernels.Array]
+    keys: list[Array]
+    values: list[Array]
 
 
 class _Outer:
@@ -114,11 +127,25 @@ class _Outer:
     def step(self, u: Tensor, i: int, state: _Cache) -> Tensor:
         slabs = _array(u.flatten(1, -2))
 
-        def step(k: int) -> kernels.Array:
+        def step(k: int) -> Array:
             caches = state.keys[k], state.values[k]
             return kernels.slab(slabs[self.parts[k]], self.blocks, self.heads, self.lines, i, *caches)
 
         return torch.from_numpy(np.concatenate(list(self.over(step, range(len(self.parts)))))).view(u.shape)
+
+
+class _Unmasked:
+    """Blocks over every axis of `shape`, none of them masked."""
+
+    def __init__(self, blocks: nn.ModuleList, shape: tuple[int, ...]):
+        self.blocks, self.heads = _blocks(blocks)
+        self.lines = np.array([_lines(attention, shape) for attention in _attentions(blocks)])
+
+    def __call__(self, h: Tensor) -> Tensor:
+        nothing = np.zeros((0,) * 6, np.float32)
+        return torch.from_numpy(
+            kernels.slab(_array(h.flatten(1, -2)), self.blocks, self.heads, self.lines, 0, nothing, nothing)
+        ).view(h.shape)
 
 
 def _lines(attention: AxisAttention, slab: tuple[int, ...]) -> tuple[int, int]:
@@ -167,14 +194,14 @@ def _norm(modules: Iterable[nn.Module], name: str) -> kernels.Norm:
 def _map(modules: Iterable[nn.Module], weight: str, bias: str) -> kernels.Map:
     matrices = _stack(modules, weight)  # [layers, out, in]
     layers, outputs, inputs = matrices.shape
-    panels = ceil(outputs / kernels.PANEL)
-    padded = np.zeros((layers, panels * kernels.PANEL, inputs), np.float32)
+    panels = ceil(outputs / PANEL)
+    padded = np.zeros((layers, panels * PANEL, inputs), np.float32)
     padded[:, :outputs] = matrices
-    panels_first = padded.reshape(layers, panels, kernels.PANEL, inputs).swapaxes(2, 3)
+    panels_first = padded.reshape(layers, panels, PANEL, inputs).swapaxes(2, 3)
     return kernels.Map(np.ascontiguousarray(panels_first), _stack(modules, bias))
 
 
-def _stack(modules: Iterable[nn.Module], parameter: str) -> kernels.Array:
+def _stack(modules: Iterable[nn.Module], parameter: str) -> Array:
     return np.stack([_array(module.get_parameter(parameter)) for module in modules])
 
 

@@ -5,42 +5,34 @@ costs is not arithmetic but reading the weights and calling kernels. float32 thr
 enough for what they carry to stay in a core's own cache.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, int32, njit, types
+from numba import float32, int32, types
 from numba.core import cgutils
-from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
+from axial_transformers.ops.line_kernels import (
+    C2,
+    C3,
+    C4,
+    C5,
+    C6,
+    LANES,
+    LARGEST,
+    LN_2,
+    LOG2_E,
+    ONE,
+    PANEL,
+    ROWS,
+    Array,
+    compiled,
+    intrinsic,
+)
 
-LANES = 16
-"""Numbers that a vector instruction takes at once (with AVX-512; elsewhere it becomes two or four)."""
-ROWS, PANEL = 4, 2 * LANES
-"""Examples and outputs that a matrix product works on at a time: eight vectors of sums keep a core busy."""
 EPSILON = np.float32(1e-5)
 SWISH = np.float32(1.702)
-ONE = np.float32(1)
-LARGEST, LOG2_E, LN_2 = np.float32(87), np.float32(1.4426950408889634), np.float32(0.6931471805599453)
-C2, C3, C4, C5, C6 = (np.float32(1 / factorial) for factorial in (2, 6, 24, 120, 720))
-
-intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compiled when first called, once on a machine if there is a place to keep it.
-
-    Sums may be taken in any order; infinities and NaN keep their meaning.
-    """
-    compile = partial(njit, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})
-    try:
-        return compile(cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written to
-        return compile()(function)
 
 
 class Norm(NamedTuple):

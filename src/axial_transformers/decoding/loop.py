@@ -45,8 +45,7 @@ def decode(
             upper = outer.step(model.embed_value(values) + context[:, i], i, state)
         return torch.stack(slabs, dim=1)
 
-    with without_dropout(model):
-        form = best_form(model, choose, batch, compile)
+    with without_dropout(model), best_form(model, choose, batch, compile).running() as form:
         for c in model.slices:
             y[..., c] = slab(0, form.context(y, c, given).expand(batch, *shape, -1))
     return model.layout.out(y)

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.ops.attention import (
     attend_step,
-    axial_attention,
     axial_attention_weights,
+    axial_self_attention,
     full_attention,
     full_attention_weights,
 )
+from axial_transformers.ops.lines import unpacked
 
 
 class KeyValueCache(NamedTuple):
@@ -52,8 +53,11 @@ class SelfAttention(nn.Module):
         self.out = Dense(self.value_dim, dim, residual=residual)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
-        parts = self.qkv(x).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
-        return tuple(part.unflatten(-1, (self.heads, -1)) for part in parts)
+        return unpacked((self.qkv(x),), (self.heads, *self._widths))
+
+    @property
+    def _widths(self) -> tuple[int, int, int]:
+        return self.key_dim, self.key_dim, self.value_dim
 
 
 class FullAttention(SelfAttention):
@@ -101,8 +105,8 @@ class AxisAttention(SelfAttention):
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is True where a site is there."""
-        q, k, v = self._project(x)
-        return self.out(axial_attention(q, k, v, self._axis_of_heads, self.masked, key_mask).flatten(-2))
+        out = axial_self_attention(self.qkv(x), self.heads, self._widths, self._axis_of_heads, self.masked, key_mask)
+        return self.out(out.flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.initialisation import Dense
+from axial_transformers.ops.elementwise import dropout, swish
 
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -26,9 +26,20 @@ class Stack(nn.ModuleList, Generic[Part]):
         return cast(Iterator[Part], super().__iter__())
 
 
-def swish(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """x * sigmoid(1.702 x), the authors' nonlinearity."""
-    return x * torch.sigmoid(1.702 * x)
+class Dropout(nn.Module):
+    """Zeroes numbers with probability p while training, see `ops.elementwise.dropout`."""
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """[...] -> [...]."""
+        return dropout(x, self.p) if self.training and self.p else x
+
+    def extra_repr(self) -> str:
+        """The settings shown by print."""
+        return f"p={self.p}"
 
 
 class AttentionBlock(nn.Module):
@@ -38,7 +49,7 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(attention.out.out_features)
         self.attention = attention
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
@@ -57,7 +68,7 @@ class FeedforwardBlock(nn.Module):
         self.norm = nn.LayerNorm(dim)
         self.expand = Dense(dim, hidden)
         self.contract = Dense(hidden, dim, residual=True)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
         """[.., D] -> [.., D]."""

@@ -3,7 +3,10 @@
 from math import sqrt
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from axial_transformers.ops.linear import linear
 
 
 class Dense(nn.Linear):
@@ -16,6 +19,10 @@ class Dense(nn.Linear):
     def __init__(self, fan_in: int, fan_out: int, residual: bool = False):
         self.residual = residual
         super().__init__(fan_in, fan_out)
+
+    def forward(self, x: Float[Tensor, "*s i"]) -> Float[Tensor, "*s o"]:
+        """[.., in] -> [.., out]."""
+        return linear(x, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
         """Draws the weights anew."""

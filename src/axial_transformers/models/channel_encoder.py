@@ -38,6 +38,15 @@ class ChannelEncoder(nn.Module):
         self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
     ) -> Float[Tensor, "b *a d"]:
         """x [B, *A, C], the current channel [B] of each example, what is given [B, *A or 1s, D] -> e [B, *A, D]."""
+        h = self.convolve(x, channel, given)
+        for block in self.blocks:
+            h = block(h)
+        return h
+
+    def convolve(
+        self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+    ) -> Float[Tensor, "b *a d"]:
+        """The input of the blocks [B, *A, D], from that of `forward`."""
         site = (-1,) + (1,) * (x.ndim - 2)
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel.unsqueeze(-1)).view(*site, self.channels)
@@ -48,7 +57,4 @@ class ChannelEncoder(nn.Module):
         dtype = self.convolution.weight.dtype
         seen = torch.where(before, x, 0).to(dtype) / 255
         h = self.convolution(neighbourhood(torch.cat([seen, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
-        h = h + self.position() + given
-        for block in self.blocks:
-            h = block(h)
-        return h
+        return h + self.position() + given

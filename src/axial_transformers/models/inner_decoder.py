@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
-from axial_transformers.layers.blocks import Stack, TransformerBlock
+from axial_transformers.layers.blocks import Dropout, Stack, TransformerBlock
 from axial_transformers.models.config import AxialTransformerConfig
 
 
@@ -44,7 +44,7 @@ class InnerLSTM(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(config.dim)
         self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops import kernels
+from axial_transformers.ops import kernels, lines
 
 
 def axial_attention(
@@ -35,9 +35,34 @@ def axial_attention(
     _check_mask(key_mask, k)
     if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size")
+    if lines.suits(q.shape[:-2], q.shape[-2], axis, q.dtype, q.device):
+        return lines.attend(q, k, v, axis, causal, key_mask)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
     out = kernels.attend(to_lines(q, axis), to_lines(k, axis), to_lines(v, axis), causal, mask)
     return from_lines(out, q, axis)
+
+
+def axial_self_attention(
+    qkv: Float[Tensor, "b *a e"],
+    heads: int,
+    widths: tuple[int, int, int],
+    axis: int,
+    causal: bool = False,
+    key_mask: Bool[Tensor, " b *a"] | None = None,
+) -> Float[Tensor, "b *a n w"]:
+    """`axial_attention` of queries, keys and values that lie beside each other, as one linear map makes them.
+
+    Args:
+        qkv: [B, *A, E], the heads of each side by side.
+        widths: those of queries, keys and values, all heads together; their sum is E.
+        heads, axis, causal, key_mask: as there, with q [B, *A, heads, head_dim].
+    """
+    axis = data_axis(qkv.unsqueeze(-1), axis)
+    _check_mask(key_mask, qkv.unsqueeze(-1))
+    if lines.suits(qkv.shape[:-1], heads, axis, qkv.dtype, qkv.device):
+        return lines.attend_packed(qkv, heads, widths, axis, causal, key_mask)
+    q, k, v = lines.unpacked((qkv,), (heads, *widths))
+    return axial_attention(q, k, v, axis, causal, key_mask)
 
 
 def axial_attention_weights(

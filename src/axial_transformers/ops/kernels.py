@@ -52,19 +52,19 @@ def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def choose(device: str, dtype: torch.dtype, keys: int) -> Kernel:
-    """The kernel for lines with so many keys: the table that benchmarks/attention_kernels.py produced.
+    """The kernel where `lines.suits` does not: the table that benchmarks/attention_kernels.py produced.
 
-    | device | dtype             | keys   | kernel    | why                                                |
-    |--------|-------------------|--------|-----------|----------------------------------------------------|
-    | cpu    | bfloat16, float16 | <= 512 | `blocked` | with gradients, `fused` takes 1.3 to 10 times that |
-    | cpu    | float32, float64  | < 64   | `blocked` | `fused` takes up to twice that                     |
-    | any    | any               | others | `fused`   | the fastest, and holds no line's scores            |
+    | device | dtype             | keys    | kernel    | why                                                |
+    |--------|-------------------|---------|-----------|----------------------------------------------------|
+    | cpu    | bfloat16, float16 | <= 2048 | `blocked` | with gradients, `fused` takes 1.1 to 10 times that |
+    | cpu    | float32, float64  | < 64    | `blocked` | `fused` takes up to twice that                     |
+    | any    | any               | others  | `fused`   | the fastest, and holds no line's scores            |
 
     Masks and the need of gradients change the times, hardly the order; `composed` is as fast as `blocked` where all
     fits into cache, and takes up to three times that where it does not. While a graph is traced (torch.compile,
     torch.export), `composed` stands in for `blocked`: its loop would be unrolled, and the compiler fuses by itself.
     """
-    if device != "cpu" or keys > (512 if dtype.itemsize == 2 else 63):
+    if device != "cpu" or keys > (2048 if dtype.itemsize == 2 else 63):
         return fused
     return composed if torch.compiler.is_compiling() else blocked
 

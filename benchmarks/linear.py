@@ -1,0 +1,52 @@
+"""The linear map of `axial_transformers.ops.linear` beside torch's own, forward and forward + backward.
+
+    python benchmarks/linear.py
+
+Interleaved in one process; the last line is JSON: GFLOP/s of both, and how many times as fast ours is.
+"""
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+import tyro
+from torch import Tensor
+
+from axial_transformers.ops.linear import HAS_ONEDNN, linear
+from timing import interleaved
+
+CASES = [(512, 128, 128), (8192, 128, 384), (8192, 128, 128), (8192, 512, 128), (4096, 512, 2048)]
+
+
+def run(product: Callable[..., Tensor], tensors: list[Tensor], backward: bool) -> None:
+    with torch.set_grad_enabled(backward):
+        out = product(*tensors)
+    if backward:
+        torch.autograd.grad(out, tensors, torch.ones_like(out))
+
+
+def main(rounds: int = 15, threads: int = 1) -> None:
+    """Times maps of some rows, inputs and outputs."""
+    torch.set_num_threads(threads)
+    rows = []
+    for sites, inputs, outputs in CASES:
+        tensors = [torch.randn(sites, inputs), torch.randn(outputs, inputs), torch.randn(outputs)]
+        tensors = [tensor.requires_grad_() for tensor in tensors]
+        row: dict[str, object] = {"rows": sites, "inputs": inputs, "outputs": outputs}
+        for backward, products in ((False, 1), (True, 3)):
+            runs = {"ours": partial(run, linear, tensors, backward), "torch": partial(run, F.linear, tensors, backward)}
+            seconds = interleaved(runs, rounds)
+            work = 2 * sites * inputs * outputs * products
+            row["forward + backward" if backward else "forward"] = {
+                **{f"{name} GFLOP/s": round(work / taken / 1e9) for name, taken in seconds.items()},
+                "times as fast": round(seconds["torch"] / seconds["ours"], 2),
+            }
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    print(json.dumps({"torch": torch.__version__, "threads": threads, "onednn": HAS_ONEDNN, "rows": rows}))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,78 @@
+"""A linear map of sites, y = x W^T + b, by the library that was measured to be the fastest."""
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+HAS_ONEDNN = (
+    torch.backends.mkldnn.is_available()
+    and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+)
+PAYS_FROM = 2**24
+"""Products in a call: for fewer, calling costs more than there is to gain."""
+NARROWEST = 16
+"""Rows, inputs and outputs: for fewer, oneDNN has no kernel that is worth it, or none at all."""
+
+
+def linear(
+    x: Float[Tensor, "*s i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None = None
+) -> Float[Tensor, "*s o"]:
+    """x W^T + b: by oneDNN in float32 on a CPU with AVX-512, elsewhere by what torch takes.
+
+    There, torch would take MKL, which on AMD's processors uses half of a vector's width: benchmarks/linear.py. Either
+    way is differentiable any number of times.
+    """
+    if _onednn_pays(x, weight):
+        out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return out
+    return F.linear(x, weight, bias)
+
+
+def _onednn_pays(x: Tensor, weight: Tensor) -> bool:
+    return (
+        x.device.type == weight.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.numel() * len(weight) >= PAYS_FROM
+        and min(x.shape[:-1].numel(), *weight.shape) >= NARROWEST
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_exporting()
+        and HAS_ONEDNN
+    )
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _onednn(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], len(weight))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        rows, grads = x.flatten(0, -2), grad.flatten(0, -2)
+        d_weight = None
+        if needs_weight:  # faster with the smaller side as rows
+            wider = len(weight) > weight.shape[1]
+            d_weight = linear(rows.mT, grads.mT).mT if wider else linear(grads.mT, rows.mT)
+        d_x = linear(grads, weight.mT).view(x.shape) if needs_x else None
+        return d_x, d_weight, grads.sum(dim=0) if needs_bias else None
+
+
+@torch.library.custom_op("axial_transformers::linear", mutates_args=(), device_types="cpu")
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(_dense(x), _dense(weight), bias, "none", [], ""))
+
+
+@_onednn.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(len(x), len(weight))
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    """Rows or columns without gaps: for other matrices oneDNN takes a hundred times as long."""
+    return matrix if matrix.is_contiguous() or matrix.mT.is_contiguous() else matrix.contiguous()

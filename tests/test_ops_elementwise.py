@@ -1,0 +1,77 @@
+"""The fast nonlinearity and the fast dropout are what their definitions say."""
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from axial_transformers.ops import elementwise
+from axial_transformers.ops.elementwise import dropout, swish
+
+
+def slow_swish(x: torch.Tensor) -> torch.Tensor:
+    return x / (1 + torch.exp(-1.702 * x))
+
+
+@pytest.mark.parametrize("block", [1, 4, 2**18])
+@pytest.mark.parametrize("shape", [(3, 5, 2), (1, 7), (0, 3), ()])
+def test_swish_and_its_gradient_are_the_authors_in_blocks_of_any_size(monkeypatch, block, shape):
+    monkeypatch.setattr(elementwise, "BLOCK", block)
+    x = (4 * torch.randn(shape, dtype=torch.float64)).requires_grad_()
+    torch.testing.assert_close(swish(x), slow_swish(x))
+    assert torch.autograd.gradcheck(swish, x)
+
+
+def test_swish_of_a_transposed_tensor_is_in_place_order():
+    x = torch.randn(4, 3, dtype=torch.float64).T.requires_grad_()
+    above = torch.randn(4, 3, dtype=torch.float64).T
+    (mine,) = torch.autograd.grad(swish(x), x, above)
+    (expected,) = torch.autograd.grad(slow_swish(x), x, above)
+    torch.testing.assert_close(mine, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_swish_keeps_its_input_alone(dtype):
+    kept = []
+    x = torch.randn(6, dtype=dtype, requires_grad=True)
+    with saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor):
+        out = swish(x)
+    assert kept == [6]
+    assert out.dtype == dtype
+
+
+def test_swish_compiles_and_runs_on_no_device_at_all():
+    x = torch.randn(2, 3, requires_grad=True)
+    torch.testing.assert_close(torch.compile(swish, backend="eager")(x), swish(x))
+    assert swish(torch.empty(2, 3, device="meta", requires_grad=True)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.999])
+def test_dropout_zeroes_its_share_and_keeps_the_mean(p):
+    torch.manual_seed(0)
+    out = dropout(torch.ones(301, 333), p)
+    kept = (out != 0).double().mean().item()
+    assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / out.numel()) ** 0.5)
+    assert out.unique().tolist() == pytest.approx([0, 1 / (1 - p)], rel=0.02)
+
+
+def test_dropped_numbers_have_no_gradient_and_neighbours_fall_independently():
+    torch.manual_seed(0)
+    x = torch.ones(100_003, requires_grad=True)
+    out = dropout(x, 0.25)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert torch.equal(grad, out.detach())
+    kept = (out.detach() != 0).double() - 0.75
+    for distance in (1, 2, 3, 4):  # four numbers share a draw
+        assert abs((kept[distance:] * kept[:-distance]).mean().item()) < 5 * 0.1875 / 100_000**0.5
+
+
+def test_equal_seeds_drop_equally_and_nothing_is_dropped_at_zero():
+    x = torch.randn(5, 7)
+    outs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outs.append(dropout(x, 0.5))
+    assert torch.equal(outs[0], outs[1])
+    assert not torch.equal(outs[0], outs[2])
+    assert torch.equal(dropout(x, 0.0), x)
+    assert not dropout(x, 1.0).any()

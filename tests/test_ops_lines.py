@@ -1,0 +1,161 @@
+"""Compiled attention along lines and linear maps by oneDNN are their definitions, forward and backward."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from axial_transformers.layers.attention import AxialAttention
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.ops import linear, lines, reference
+from axial_transformers.ops import threads as ops_threads
+from axial_transformers.ops.threads import over_threads
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
+needs_numba = pytest.mark.skipif(not lines.HAS_NUMBA, reason="compiled attention needs numba")
+needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="oneDNN is taken with AVX-512 only")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def assert_near(got, expected, dtype):
+    bound = TOLERANCE[dtype] * max(1.0, expected.abs().max().item() if expected.numel() else 0)
+    torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=bound)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
+@pytest.mark.parametrize(("heads", "width", "value_width"), [(2, 32, 32), (3, 5, 20), (1, 40, 7)])
+@pytest.mark.parametrize("shape", [(7,), (3, 5, 2), (1, 33), (38, 1)], ids=str)
+def test_compiled_attention_equals_its_reference(shape, heads, width, value_width, masked, causal, dtype):
+    packing = (heads, heads * width, heads * width, heads * value_width)
+    qkv = torch.randn(2, *shape, sum(packing[1:])).to(dtype).requires_grad_()
+    wide = qkv.detach().double().requires_grad_()
+    mask = torch.rand(2, *shape) > 0.4 if masked else None
+    grad = torch.randn(2, *shape, heads, value_width).to(dtype)
+    for axis in range(1, len(shape) + 1):
+        expected = reference.axial_attention(*lines.unpacked((wide,), packing), axis, causal, mask)
+        (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
+        separate = lines.attend(*lines.unpacked((qkv,), packing), axis, causal, mask)
+        packed = lines.attend_packed(qkv, heads, packing[1:], axis, causal, mask)
+        for out in (separate, packed):
+            assert out.dtype == dtype
+            assert_near(out, expected, dtype)
+            assert_near(torch.autograd.grad(out, qkv, grad)[0], expected_gradient, dtype)
+
+
+@needs_numba
+def test_tensors_that_lie_anyhow_in_memory_are_read_as_they_are():
+    q, k, v = (torch.randn(2, 8, 3, 40, 6).permute(0, 3, 4, 2, 1) for _ in range(3))
+    expected = reference.axial_attention(q, k, v, 1)
+    assert_near(lines.attend(q, k, v, 1), expected, torch.float32)
+    (gradient,) = torch.autograd.grad(lines.attend(q.requires_grad_(), k, v, 1).sum(), q)  # of stride 0
+    assert_near(gradient, torch.autograd.grad(reference.axial_attention(q, k, v, 1).sum(), q)[0], torch.float32)
+
+
+@needs_numba
+def test_what_is_masked_out_or_not_a_number_elsewhere_has_no_influence():
+    q, k, v = (torch.randn(1, 4, 9, 2, 8) for _ in range(3))
+    mask = torch.ones(1, 4, 9, dtype=torch.bool)
+    mask[0, 1], mask[0, 2, 3] = False, False
+    out = lines.attend(q, k, v, 2, key_mask=mask)
+    assert torch.equal(out[0, 1], torch.zeros(9, 2, 8))
+    v[0, 2, 3], k[0, 2, 3] = 1e30, -1e30
+    q[0, 3] = torch.nan
+    changed = lines.attend(q, k, v, 2, key_mask=mask)
+    assert torch.equal(changed[:, :3], out[:, :3])
+    assert changed[0, 3].isnan().all(), "what is not a number must not be hidden"
+
+
+@needs_numba
+def test_large_scores_are_as_safe_as_small_ones():
+    q, k, v = (torch.randn(1, 40, 1, 4) for _ in range(3))
+    expected = F.scaled_dot_product_attention(*(x.squeeze(2).double() for x in (1e4 * q, k, v))).unsqueeze(2)
+    assert_near(lines.attend(1e4 * q, k, v, 1), expected, torch.float32)
+
+
+@needs_numba
+def test_threads_do_not_change_a_bit():
+    qkv = torch.randn(2, 5, 33, 3 * 32, requires_grad=True)
+    before, results = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        out = lines.attend_packed(qkv, 4, (32, 32, 32), 2, True)
+        results.append((out, *torch.autograd.grad(out.square().sum(), qkv)))
+    torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("own", [False, True], ids=["torch's team", "a team of its own"])
+def test_all_parts_are_worked_on_once_and_failures_come_through(threads, own, monkeypatch):
+    if own:
+        monkeypatch.setattr(ops_threads, "_team", lambda: None)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        done = [0] * 7
+
+        def work(first, last):
+            for i in range(first, last):
+                done[i] += 1
+
+        over_threads(work, 7)
+        assert done == [1] * 7
+        with pytest.raises(ZeroDivisionError):
+            over_threads(lambda first, last: 1 // 0, 7)
+    finally:
+        torch.set_num_threads(before)
+
+
+@needs_numba
+def test_a_layer_is_the_same_by_compiled_attention(monkeypatch):
+    layer = AxialAttention(16, 2, (1, 2, 3))
+    randomise(layer)
+    x = torch.randn(2, 3, 5, 4, 16)
+    expected = layer(x)
+    monkeypatch.setattr(lines, "PAYS_FROM", 0)
+    assert_near(layer(x), expected.detach(), torch.float32)
+    assert not torch.equal(layer(x), expected), "the same kernel twice"
+
+
+@needs_onednn
+@pytest.mark.parametrize("sites", [(16,), (3, 7), (64, 33)], ids=str)
+@pytest.mark.parametrize(("inputs", "outputs"), [(17, 16), (16, 23), (96, 32)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inputs, outputs, biased, monkeypatch):
+    monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    tensors = [torch.randn(*sites, inputs), torch.randn(outputs, inputs), torch.randn(outputs)][: 3 if biased else 2]
+    tensors = [tensor.requires_grad_() for tensor in tensors]
+    wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    assert linear._onednn_pays(*tensors[:2])
+    got, expected = linear.linear(*tensors), F.linear(*wide)
+    assert_near(got, expected, torch.float32)
+    grad = torch.randn_like(got)
+    firsts = torch.autograd.grad(got, tensors, grad, create_graph=True)
+    wide_firsts = torch.autograd.grad(expected, wide, grad.double(), create_graph=True)
+    for a, b in zip(firsts, wide_firsts):
+        assert_near(a, b, torch.float32)
+    seconds = torch.autograd.grad(sum(first.square().sum() for first in firsts), tensors[:2])
+    wide_seconds = torch.autograd.grad(sum(first.square().sum() for first in wide_firsts), wide[:2])
+    for a, b in zip(seconds, wide_seconds):
+        assert_near(a, b, torch.float32)
+
+
+@needs_onednn
+@pytest.mark.parametrize("sites", [(), (0,), (1,), (5, 0)], ids=str)
+def test_what_onednn_cannot_do_is_left_to_torch(sites, monkeypatch):
+    monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    x, weight = torch.randn(*sites, 64), torch.randn(32, 64)
+    torch.testing.assert_close(linear.linear(x, weight), F.linear(x, weight))
+
+
+@needs_onednn
+def test_rows_with_gaps_are_multiplied_as_they_are(monkeypatch):
+    monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    x, weight = torch.randn(40, 96)[:, 32:64], torch.randn(48, 64)[:, ::2]
+    torch.testing.assert_close(linear.linear(x, weight), x @ weight.mT)
