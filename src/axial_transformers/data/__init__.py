@@ -6,6 +6,7 @@ from axial_transformers.data.imagenet import imagenet_version
 from axial_transformers.data.loading import load
 from axial_transformers.data.movies import MOVIES, save_clips, save_movie
 from axial_transformers.data.pictures import for_display, image_grid, save_arrays, save_grid, save_images
+from axial_transformers.data.shards import names_shards
 from axial_transformers.data.uint16 import join_uint16, split_uint16
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "imagenet_version",
     "join_uint16",
     "load",
+    "names_shards",
     "save_arrays",
     "save_clips",
     "save_grid",

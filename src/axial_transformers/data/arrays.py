@@ -19,7 +19,9 @@ _KEYS = ("images", "values", "videos", "arr_0")
 _MOST_CLASSES = 1 << 16
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
+    """What the values of an array are."""
+
     num_values: int
     uint16: bool
 
@@ -56,12 +58,27 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     )
 
 
-def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, _Kind]:
+def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Kind]:
+    """One example [*A, C] from an array [*A] or [*A, C] of its own, by the rules for arrays of many.
+
+    Raises:
+        ValueError: as `load_arrays`; a clip that would have to be cut or resized.
+    """
+    with_channels = _has_channels(where, (1, *array.shape), options)
+    _check_type(where, array.dtype)
+    values, kind = _as_bytes(where, array[None], with_channels, options)
+    if _asks_for_clips(where, values.shape, options):
+        raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
+    _check_image(where, values, options, kind.uint16)
+    return values[0], kind
+
+
+def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, Kind]:
     """Values [N, *A, C], labels, and what the values are."""
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
-        values, kind = read_batch(path), _Kind(num_values=256, uint16=False)
+        values, kind = read_batch(path), Kind(num_values=256, uint16=False)
     else:
         name = _name(path, names, options)
         shape, dtype = array_header(path, name)
@@ -77,7 +94,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
     return values, labels, kind
 
 
-def _asks_for_clips(path: Path, shape: tuple[int, ...], options: DataConfig) -> bool:
+def _asks_for_clips(path: Path | str, shape: tuple[int, ...], options: DataConfig) -> bool:
     """Whether videos have to be cut or resized."""
     if len(shape) != 5:
         if options.frames is not None or options.stride > 1:
@@ -112,7 +129,7 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
     raise ValueError(f"{path} has {wanted}; it holds {', '.join(names) or 'nothing'}: choose one with key=")
 
 
-def _has_channels(path: Path, shape: tuple[int, ...], options: DataConfig) -> bool:
+def _has_channels(path: Path | str, shape: tuple[int, ...], options: DataConfig) -> bool:
     axes = len(shape)
     given = options.channels_last
     channels = given if given is not None else axes >= 5 or (axes == 4 and 1 <= shape[-1] <= 4)
@@ -123,7 +140,7 @@ def _has_channels(path: Path, shape: tuple[int, ...], options: DataConfig) -> bo
     return channels
 
 
-def _check_type(path: Path, dtype: np.dtype[Any]) -> None:
+def _check_type(path: Path | str, dtype: np.dtype[Any]) -> None:
     if dtype.kind == "f":
         raise ValueError(
             f"{path} holds {dtype} values: integers are modelled; quantise them first, as by"
@@ -134,23 +151,23 @@ def _check_type(path: Path, dtype: np.dtype[Any]) -> None:
 
 
 def _as_bytes(
-    path: Path, values: NDArray[Any], with_channels: bool, options: DataConfig
-) -> tuple[NDArray[np.uint8], _Kind]:
+    path: Path | str, values: NDArray[Any], with_channels: bool, options: DataConfig
+) -> tuple[NDArray[np.uint8], Kind]:
     if not with_channels:
         values = values[..., None]
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         if options.num_values not in (None, 256):
             raise ValueError(f"{path} holds uint16 values, split into bytes of 256 values, not {options.num_values}")
-        return split_uint16(values), _Kind(num_values=256, uint16=True)
+        return split_uint16(values), Kind(num_values=256, uint16=True)
     num_values = options.num_values or (2 if values.dtype == np.bool_ else 256)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= num_values:
         hint = "" if values.dtype.itemsize == 1 else ", or save them as uint16"
         raise ValueError(f"{path} holds values {low}..{high}, not 0..{num_values - 1}: correct num_values{hint}")
-    return values.astype(np.uint8, copy=False), _Kind(num_values, uint16=False)
+    return values.astype(np.uint8, copy=False), Kind(num_values, uint16=False)
 
 
-def _check_image(path: Path, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:
+def _check_image(path: Path | str, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:
     *axes, channels = values.shape[1:]
     if options.size is not None and axes[-2:] != [options.size, options.size]:
         raise ValueError(f"{path} holds {axes} sites, not size={options.size}: only folders and videos are resized")

@@ -54,6 +54,9 @@ class DataConfig:
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
+    skip_bad: int = 0
+    """At most so many damaged records of shards are left out, each of them named; one more is an error."""
+
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
@@ -61,6 +64,8 @@ class DataConfig:
             raise ValueError(f"frames must be at least 1, not {self.frames}")
         if self.stride < 1:
             raise ValueError(f"stride must be at least 1, not {self.stride}")
+        if self.skip_bad < 0:
+            raise ValueError(f"skip_bad must be at least 0, not {self.skip_bad}")
         if self.fit != "exact" and self.size is None:
             raise ValueError(f"fit={self.fit} needs a size, for example size=32")
         if self.num_values is not None and not 2 <= self.num_values <= 256:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ class Examples:
     values: NDArray[np.uint8]
     """[N, *A, C], each value below `num_values`."""
 
-    names: list[str]
+    names: Sequence[str]
     """N names: paths within the folder, or positions within the arrays."""
 
     labels: NDArray[np.int64] | None = None
@@ -35,6 +35,9 @@ class Examples:
 
     uint16: bool = False
     """Whether the channels are the bytes of 16-bit ones: high byte and low byte of the first, of the second, ..."""
+
+    skipped: tuple[str, ...] = ()
+    """What is wrong with each damaged record of the source that was left out, a line that names it."""
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.uint8 or self.values.ndim < 3:
@@ -50,11 +53,14 @@ class Examples:
     def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.integer | np.bool_]) -> "Examples":
         """The chosen examples; a slice shares memory with these."""
         chosen = np.arange(len(self))[indices]
-        return replace(
-            self,
+        return Examples(
             values=self.values[indices],
             names=[self.names[i] for i in chosen],
             labels=None if self.labels is None else self.labels[indices],
+            class_names=self.class_names,
+            num_values=self.num_values,
+            uint16=self.uint16,
+            skipped=self.skipped,
         )
 
     @property
@@ -76,7 +82,7 @@ class Examples:
     def fingerprint(self) -> str:
         """SHA-256 in hexadecimal over names, labels, shape, type and bytes of these examples, in their order."""
         head = {
-            "names": self.names,
+            "names": list(self.names),
             "labels": None if self.labels is None else self.labels.tolist(),
             "shape": self.values.shape,
             "dtype": "uint8",

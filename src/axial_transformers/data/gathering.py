@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from axial_transformers.data.examples import Examples, Stack
+from axial_transformers.data.progress import shown
 
 
 def gather(
@@ -25,8 +24,7 @@ def gather(
         ValueError: examples of different shapes.
     """
     stack, names, repeats = Stack(), list[str](), list[int]()
-    console = Console(stderr=True)
-    for file in track(files, "Reading", console=console, transient=True, disable=not console.is_terminal):
+    for file in shown(files, "Reading"):
         count = len(names)
         for examples, places in read(file):
             if stack.shape not in (None, examples.shape[1:]):

@@ -1,5 +1,6 @@
 """Folders of images."""
 
+import io
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,17 @@ _MOST_PIXELS = 1 << 26
 _DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # of which Pillow would drop the low bytes
 
 Kind = Literal["gray", "gray16", "rgb"]
+
+
+class Member(io.BytesIO):
+    """The bytes of a file within another one; messages call it by its name."""
+
+    def __init__(self, content: bytes, name: str) -> None:
+        super().__init__(content)
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def load_images(
@@ -50,7 +62,7 @@ def load_images(
     )
 
 
-def kind_of_images(files: Sequence[Path], options: DataConfig) -> Kind:
+def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> Kind:
     """What all images of a folder are read as: 16-bit if the first one is; in colour if any is, unless told.
 
     Raises:
@@ -67,7 +79,7 @@ def kind_of_images(files: Sequence[Path], options: DataConfig) -> Kind:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Image.Image]:
+def _opened(file: Path | Member) -> Iterator[Image.Image]:
     """The image, of which only the header has been read and checked."""
     try:
         with warnings.catch_warnings():
@@ -91,7 +103,7 @@ def _opened(file: Path) -> Iterator[Image.Image]:
         yield image
 
 
-def _damaged(file: Path, error: Exception) -> ValueError:
+def _damaged(file: Path | Member, error: Exception) -> ValueError:
     reason = " ".join(str(error).replace(str(file), "it").split())[:200]
     return ValueError(f"{file} is not a whole image ({reason}): replace or remove it")
 
@@ -100,12 +112,12 @@ def _is_gray16(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def _kind(file: Path) -> Kind:
+def _kind(file: Path | Member) -> Kind:
     with _opened(file) as image:
         return "gray16" if _is_gray16(image) else "gray" if image.mode in ("1", "L", "LA", "La") else "rgb"
 
 
-def decoded(file: Path, kind: Kind) -> Image.Image:
+def decoded(file: Path | Member, kind: Kind) -> Image.Image:
     """The upright image in mode I (16-bit), L or RGB.
 
     Raises:
@@ -127,7 +139,7 @@ def decoded(file: Path, kind: Kind) -> Image.Image:
 
 
 def fitted(
-    file: Path,
+    file: Path | Member,
     image: Image.Image,
     options: DataConfig,
     resampling: Image.Resampling = Image.Resampling.LANCZOS,

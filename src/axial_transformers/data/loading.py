@@ -1,10 +1,11 @@
 """From the name of a source to the examples of a split."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from axial_transformers.data import images, npy, tfrecord, video
+from axial_transformers.data import images, npy, shards, tfrecord, video
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.digits import load_digits
@@ -30,6 +31,9 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
             of one video's frames. Splits and classes as for images, by each video's path, so that all clips of a video
             are in one split. TFRecord files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
+        Shards: tar files as webdataset writes them, read when they are needed (`shards.shard_files` says how they are
+            named), or a folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that; where
+            none states validation, the last `validation_fraction` of the records of the train shards validates.
 
     Raises:
         FileNotFoundError: no such source.
@@ -41,6 +45,8 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
     if source == "digits":
         return load_digits(split)
     path = Path(source)
+    if not path.is_dir() and shards.names_shards(str(source)):
+        return _load_shards(str(source), shards.shard_files(str(source)), config, split)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
     if path.is_dir():
@@ -52,7 +58,9 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
     elif path.suffix.lower() in video.SUFFIXES:
         raise _without_frames(path)
     else:
-        raise ValueError(f"{path} is neither a folder nor an .npz, .npy, video or TFRecord file: give one, or digits")
+        raise ValueError(
+            f"{path} is neither a folder nor an .npz, .npy, .tar, video or TFRecord file: give one, or digits"
+        )
     if part_of_file(path.stem) == split != "train":
         return examples
     return _tail(path, examples, config, split, {"train": [path]})
@@ -74,11 +82,14 @@ def _load_folder(folder: Path, config: DataConfig, split: Split) -> Examples:
     arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
     if arrays:
         return _load_array_folder(folder, sorted(arrays, key=natural), config, split)
+    if tars := [file for file in files if file.suffix == shards.SUFFIX]:
+        tars.sort(key=lambda file: (file.parent, natural(file)))
+        return _load_shards(str(folder), tars, config, split)
     if any(file.suffix.lower() in video.SUFFIXES for file in files):
         raise _without_frames(folder)
     raise ValueError(
         f"{folder} holds no images ({', '.join(images.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
-        " no TFRecord files and no arrays (.npz, .npy): give another folder"
+        " no TFRecord files, no arrays (.npz, .npy) and no shards (.tar): give another folder"
     )
 
 
@@ -121,6 +132,27 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
     return _tail(folder, load_arrays(parts["train"], config), config, split, parts)
 
 
+def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+    """Records by the split that the names of their shards state, or of the folders in which these lie apart."""
+    common = Path(os.path.commonpath([file.parent for file in files]))
+    parts: dict[Part, list[Path]] = {}
+    for file in files:
+        folders = file.parent.relative_to(common).parts
+        part = part_of_file(file.stem) or next(filter(None, map(part_of_folder, folders)), None)
+        parts.setdefault(part or "train", []).append(file)
+    if split == "all":
+        return shards.load_shards(files, config)
+    if split in parts and split != "train":
+        return shards.load_shards(parts[split], config)
+    if "train" not in parts:
+        raise _empty(source, split, parts)
+    examples = shards.load_shards(parts["train"], config)
+    chosen = tail_part(len(examples), split, *_shares(config, parts, test_default=0.0))
+    if chosen.start == chosen.stop:
+        raise _empty(source, split, parts)
+    return examples.part(chosen)
+
+
 def _tail(source: Path, examples: Examples, config: DataConfig, split: Split, parts: Mapping[Part, object]) -> Examples:
     """The split's place among the examples of the train part."""
     chosen = tail_part(len(examples), split, *_shares(config, parts, test_default=0.0))
@@ -137,7 +169,7 @@ def _shares(config: DataConfig, parts: Mapping[Part, object], test_default: floa
     return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
 
 
-def _empty(source: Path, split: Split, parts: Mapping[Part, object]) -> ValueError:
+def _empty(source: Path | str, split: Split, parts: Mapping[Part, object]) -> ValueError:
     ways_out = {
         "train": "take another split",
         "validation": "raise validation_fraction, or change the seed",

@@ -63,12 +63,24 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
             return array
 
 
+def array_of(content: bytes, where: str) -> NDArray[Any]:
+    """The array of an .npy file's content, which messages call `where`.
+
+    Raises:
+        ValueError: as `array_header`.
+    """
+    with _reading(where):
+        _header(content[:_HEADER_LIMIT], len(content), where)
+        array: NDArray[Any] = npy_format.read_array(io.BytesIO(content), allow_pickle=False)
+        return array
+
+
 class _BadArrayError(ValueError):
     """Already says which file and what to do."""
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading(path: Path | str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # parsers of damaged files raise errors of every kind

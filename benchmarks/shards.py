@@ -1,0 +1,120 @@
+"""One shard of very many tiny records: time and memory of its index, of the order, and of a whole epoch in that order.
+
+    python benchmarks/shards.py --records 10000000 --folder /somewhere/with/11/GB
+
+The shard is a real tar file of 4x4 pictures, each of which states its number; the epoch is drawn as training draws it
+and every record is checked to come exactly once, in the order that (seed, position) says. After each stage: its
+seconds, what this process holds then beyond what it held at the beginning (mapped files left aside, whose pages the
+system takes back when it needs them), and the peak of all that was resident so far. The last line is JSON.
+"""
+
+import json
+import os
+import resource
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+
+from axial_transformers import data
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.batches import batches
+from axial_transformers.training.order import example_indices
+from axial_transformers.training.processes import Processes
+
+SIDE = 4
+HEAD = f"P5 {SIDE} {SIDE} 255\n".encode()
+
+
+def write_shard(path: Path, records: int) -> None:
+    """Record i is a picture that begins with the eight bytes of i."""
+    member = tarfile.TarInfo()
+    member.size = len(HEAD) + SIDE * SIDE
+    with path.open("wb") as file:
+        for i in range(records):
+            member.name = f"{i:09d}.pgm"
+            content = HEAD + i.to_bytes(8, "little").ljust(SIDE * SIDE, b"\0")
+            file.write(member.tobuf(tarfile.USTAR_FORMAT) + content.ljust(tarfile.BLOCKSIZE, b"\0"))
+        file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+def anonymous_memory() -> int:
+    """Bytes that this process holds now, files that are mapped left aside."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+class Figures:
+    """Seconds and memory of each stage."""
+
+    def __init__(self) -> None:
+        self.base, self.all = anonymous_memory(), dict[str, float]()
+
+    @contextmanager
+    def of(self, stage: str) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        seconds, held = round(time.monotonic() - start, 1), (anonymous_memory() - self.base) / 1e6
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        self.all |= {f"{stage}_seconds": seconds, f"{stage}_held_MB": round(held, 1), f"{stage}_peak_MB": round(peak)}
+        print(f"{stage}: {seconds} s, holds {held:.1f} MB more than at first, peak {peak:.0f} MB", flush=True)
+
+
+def measure(folder: Path, records: int, positions: int, batch_size: int, workers: int) -> dict[str, float]:
+    figures, path = Figures(), folder / "tiny.tar"
+    figures.all["base_MB"] = round(figures.base / 1e6, 1)
+    with figures.of("writing"):
+        write_shard(path, records)
+    with figures.of("index"):
+        examples = data.load(path, split="all")
+    assert len(examples) == records
+    with figures.of("index_again"):
+        examples = data.load(path, split="all")
+    with figures.of("order"):
+        example_indices(0, records, np.arange(1))
+    config = TrainConfig(batch_size=batch_size, workers=workers)
+    come, wrong = np.zeros(records, bool), 0
+    with figures.of("epoch"):
+        drawn = batches(examples, range(1), None, config, Processes(torch.device("cpu")), first_step=0)
+        for start in range(0, positions, batch_size):
+            here = np.arange(start, min(start + batch_size, positions))
+            values = next(drawn).values[: len(here)].numpy()
+            numbers = values.reshape(len(values), -1)[:, :8].copy().view("<i8")[:, 0]
+            wrong += int((numbers != example_indices(0, records, here)).sum())
+            come[numbers] = True
+        drawn.close()
+    assert come.sum() == positions, "a record came twice"
+    assert not wrong, f"{wrong} records came at another position than theirs"
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return {
+        **figures.all,
+        "largest_worker_resident_MB": round(largest / 1e6),
+        "records": records,
+        "positions": positions,
+        "workers": workers,
+    }
+
+
+def main(
+    records: Annotated[int, tyro.conf.arg(help="how many records the shard has, of a kilobyte each")] = 1_000_000,
+    folder: Annotated[Path | None, tyro.conf.arg(help="where the shard and its index lie meanwhile")] = None,
+    positions: Annotated[
+        int | None, tyro.conf.arg(help="how many of the epoch's first are drawn; all if not given")
+    ] = None,
+    batch_size: int = 1024,
+    workers: int = 2,
+) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        os.environ["XDG_CACHE_HOME"] = place
+        print(json.dumps(measure(Path(place), records, min(positions or records, records), batch_size, workers)))
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

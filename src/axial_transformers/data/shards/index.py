@@ -1,0 +1,180 @@
+"""The index of a shard: where each of its whole records lies, so that any of them can be read alone.
+
+It is made once, by reading the shard from its beginning to its end and decoding every record, and kept in the cache:
+24 bytes a record, mapped into memory when they are used. What is damaged is found then, by whichever process comes
+first, and is the same for all: later, no record is skipped or replaced.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.data.cache import cache_folder, only_one_process
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.progress import shown
+from axial_transformers.data.shards.decoding import Form, class_of, common_form, decode, read
+from axial_transformers.data.shards.tar import Record, records
+from axial_transformers.files import folder_written_whole
+from axial_transformers.workers import ahead
+
+ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
+"""Where a record's member begins, where its bytes begin, how many they are; its class, or -1."""
+
+_VERSION = 1
+_ROWS, _ABOUT = "rows.bin", "about.json"
+_CHUNK = 1024  # records that are checked at a time
+_WORTH_WORKERS = 1 << 24  # bytes of shards
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """What is known of a shard."""
+
+    path: Path
+    folder: Path
+    """Where the index lies."""
+    digest: str
+    """SHA-256 over names, bytes and classes of the whole records."""
+    forms: dict[Form, str]
+    """What forms they have, each with the name of the first that has it."""
+    bad: list[str]
+    """What is wrong with each of the others, a line that names it."""
+
+    @property
+    def rows(self) -> NDArray[np.void]:
+        """`ROW` [N], mapped from disk."""
+        return _rows(self.folder)
+
+
+@cache
+def _rows(folder: Path) -> NDArray[np.void]:
+    path = folder / _ROWS
+    return np.memmap(path, ROW, "r") if path.stat().st_size else np.zeros(0, ROW)
+
+
+def index(paths: Sequence[Path], options: DataConfig) -> list[ShardIndex]:
+    """The indices of shards, of which those are made that the cache does not have.
+
+    Raises:
+        ValueError: a file that is no tar file, records that do not fit together, or more damaged ones than
+            `options.skip_bad`.
+        OSError: something could not be read, or written to the cache.
+    """
+    folders = {path: _folder(path, options) for path in paths}
+    with only_one_process(_cache()):
+        missing = [path for path, folder in folders.items() if not folder.exists()]
+        for path, chunks in _checked(missing, options):
+            _write(folders[path], chunks, options.skip_bad)
+    indices = [_open(path, folders[path]) for path in paths]
+    _refuse([line for each in indices for line in each.bad], options.skip_bad)
+    return indices
+
+
+def _refuse(bad: Sequence[str], allowed: int) -> None:
+    if len(bad) > allowed:
+        others = f"{len(bad) - 1} more are damaged; " if len(bad) > 1 else ""
+        raise ValueError(f"{bad[0]} ({others}--skip-bad {len(bad)} would leave out {len(bad)})")
+
+
+def _cache() -> Path:
+    return cache_folder() / "shards"
+
+
+def _folder(path: Path, options: DataConfig) -> Path:
+    """Where the index of a shard belongs: another one after the file, or how it is read, has changed."""
+    state = path.stat()
+    as_picture = [options.size, options.fit, options.mode]
+    as_array = [options.num_values, options.channels_last, options.frames, options.stride]
+    identity = [_VERSION, str(path.resolve()), state.st_size, state.st_mtime_ns, as_picture, as_array]
+    return _cache() / hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+
+class _Checked(NamedTuple):
+    """What came of checking some records of a shard."""
+
+    rows: NDArray[np.void]
+    digest: bytes
+    forms: dict[Form, str]
+    bad: list[str]
+
+
+def _checked(paths: Sequence[Path], options: DataConfig) -> Iterator[tuple[Path, Iterator[_Checked]]]:
+    """Of each shard, what came of checking its records, chunk by chunk."""
+    large = sum(path.stat().st_size for path in paths) > _WORTH_WORKERS
+    results = ahead(partial(_check, options=options), _chunks(paths), workers=_cores() if large else 0)
+    for path, chunks in shown(groupby(results, key=itemgetter(0)), "Indexing", len(paths)):
+        yield path, (checked for _, checked in chunks)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _chunks(paths: Iterable[Path]) -> Iterator[tuple[Path, list[Record]]]:
+    """At least one of each shard."""
+    for path in paths:
+        found = records(path)
+        yield path, list(islice(found, _CHUNK))
+        while chunk := list(islice(found, _CHUNK)):
+            yield path, chunk
+
+
+def _check(chunk: tuple[Path, list[Record]], options: DataConfig) -> tuple[Path, _Checked]:
+    path, found = chunk
+    digest, rows, forms, bad = hashlib.sha256(), list[tuple[int, ...]](), dict[Form, str](), list[str]()
+    with path.open("rb") as stream:
+        for record in found:
+            name = f"{path}: {record.name}"
+            try:
+                if record.problem:
+                    raise ValueError(f"{name} {record.problem}: remove it")
+                content = read(stream, record.example, name)
+                label = read(stream, record.label, name) if record.label else None
+                _, form = decode(content, name, options)
+                number = -1 if label is None else class_of(label, name)
+            except ValueError as error:
+                bad.append(" ".join(str(error).split()))
+                continue
+            digest.update(json.dumps([record.name, len(content), number]).encode() + content)
+            forms.setdefault(form._replace(labelled=number >= 0), name)
+            rows.append((record.header, record.example.start, record.example.size, number))
+    return path, _Checked(np.array(rows, ROW), digest.digest(), forms, bad)
+
+
+def _write(folder: Path, chunks: Iterable[_Checked], allowed: int) -> None:
+    digest, forms, bad = hashlib.sha256(), dict[Form, str](), list[str]()
+    with folder_written_whole(folder) as aside:
+        with (aside / _ROWS).open("wb") as stream:
+            for checked in chunks:
+                stream.write(checked.rows.tobytes())
+                digest.update(checked.digest)
+                forms |= {form: name for form, name in checked.forms.items() if form not in forms}
+                bad += checked.bad
+                _refuse(bad, allowed)
+                if forms:
+                    common_form(forms)
+        about = {"digest": digest.hexdigest(), "forms": [[*form, name] for form, name in forms.items()], "bad": bad}
+        (aside / _ABOUT).write_text(json.dumps(about))
+
+
+def _open(path: Path, folder: Path) -> ShardIndex:
+    file = folder / _ABOUT
+    try:
+        about = json.loads(file.read_text())
+        forms = {
+            Form(medium, num_values, tuple(shape), labelled): name
+            for medium, num_values, shape, labelled, name in about["forms"]
+        }
+        return ShardIndex(path, folder, about["digest"], forms, about["bad"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{file}: not the index of a shard ({error}): remove {folder}, it is made again") from error

@@ -1,0 +1,148 @@
+"""From what a user types to shards on this machine."""
+
+import hashlib
+import http.client
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path, PurePosixPath
+
+from axial_transformers.data.cache import cache_folder, only_one_process
+from axial_transformers.data.order import natural
+from axial_transformers.data.progress import shown
+from axial_transformers.files import written_whole
+
+SUFFIX = ".tar"
+
+_MOST_SHARDS = 100_000
+_WEB = ("http://", "https://")
+_HUB = re.compile(r"hf://datasets/(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.*))?")
+_PATIENCE = 60  # seconds without a byte
+
+
+def names_shards(source: str) -> bool:
+    """Whether a word is a pattern or an address of shards, or a tar file."""
+    return source.startswith((*_WEB, "hf://")) or source.endswith(SUFFIX) or "{" in source
+
+
+def shard_files(source: str) -> list[Path]:
+    """The shards that a source names, in the order of the pattern, or as people number files.
+
+    Sources: a path, with braces as in `train-{000..009}.tar` or `{train,val}-0.tar`; an http(s) address with or without
+    braces, each of whose files is downloaded once into the cache; `hf://datasets/OWNER/NAME[@REVISION][/PATH]`, where
+    PATH may have braces, and without PATH is every tar file of the data set.
+
+    Raises:
+        ValueError: braces that do not match, or no shards.
+        FileNotFoundError: a file is not there, or not to be had from the hub.
+        OSError: a download failed.
+    """
+    if source.startswith("hf://"):
+        return _from_hub(source)
+    if source.startswith(_WEB):
+        return [_downloaded(address) for address in shown(expand(source), "Downloading")]
+    files = [Path(name) for name in expand(source)]
+    for file in files:
+        if not file.is_file():
+            raise FileNotFoundError(f"{file}: no such file, of {len(files)} that {source} names")
+        if file.suffix != SUFFIX:
+            raise ValueError(f"{file} is no .tar file: shards are uncompressed tar files")
+    return files
+
+
+def expand(pattern: str) -> list[str]:
+    """What a pattern with braces stands for: {a,b} for each of the words, {08..11} for each number, digits kept.
+
+    Raises:
+        ValueError: braces that do not match, hold neither, or stand for very much.
+    """
+    words = list(islice(_expanded(pattern), _MOST_SHARDS + 1))
+    if len(words) > _MOST_SHARDS:
+        raise ValueError(f"{pattern} stands for over {_MOST_SHARDS:,} shards: pack more records into each")
+    return words
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    before, brace, _ = pattern.partition("{")
+    if "}" in before:
+        raise ValueError(f"{pattern} closes a brace that it does not open")
+    if not brace:
+        yield pattern
+        return
+    words, after = _inside(pattern, len(before) + 1)
+    choices = chain.from_iterable(map(_expanded, words)) if len(words) > 1 else _range(words[0])
+    for choice in choices:
+        for rest in _expanded(after):
+            yield before + choice + rest
+
+
+def _inside(pattern: str, start: int) -> tuple[list[str], str]:
+    """The words between the brace before `start` and its partner, and what follows that."""
+    depth, words = 1, [""]
+    for i in range(start, len(pattern)):
+        letter = pattern[i]
+        depth += (letter == "{") - (letter == "}")
+        if not depth:
+            return words, pattern[i + 1 :]
+        if letter == "," and depth == 1:
+            words.append("")
+        else:
+            words[-1] += letter
+    raise ValueError(f"{pattern} opens a brace that it does not close")
+
+
+def _range(word: str) -> Iterator[str]:
+    match = re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", word)
+    if not match or int(match[1]) > int(match[2]):
+        raise ValueError(f"{{{word}}} is neither a range of numbers, as {{000..009}}, nor a choice, as {{train,val}}")
+    return (str(number).zfill(len(match[1])) for number in range(int(match[1]), int(match[2]) + 1))
+
+
+def _downloaded(address: str) -> Path:
+    """A copy in the cache of what is at an address, made if there is none yet."""
+    key = hashlib.sha256(address.encode()).hexdigest()[:16]
+    path = cache_folder() / "downloads" / key / PurePosixPath(address.partition("?")[0]).name
+    with only_one_process(path.parent):
+        if not path.is_file():
+            try:
+                with urllib.request.urlopen(address, timeout=_PATIENCE) as answer, written_whole(path) as aside:
+                    with aside.open("wb") as file:
+                        shutil.copyfileobj(answer, file, 1 << 20)
+                    stated = answer.headers["Content-Length"]
+                    if stated is not None and aside.stat().st_size != int(stated):
+                        raise http.client.IncompleteRead(b"")
+            except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+                raise OSError(f"{address} could not be downloaded ({error}): try again, or correct it") from error
+    return path
+
+
+def _from_hub(source: str) -> list[Path]:
+    match = _HUB.fullmatch(source)
+    if not match:
+        raise ValueError(f"{source} is no hf://datasets/OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME/PATH.tar")
+    from huggingface_hub import hf_hub_download
+
+    repository, revision, path = match["repository"], match["revision"], match["path"] or ""
+    try:
+        names = expand(path) if path.endswith(SUFFIX) else _tar_files(repository, revision, path)
+        local = [
+            hf_hub_download(repository, name, repo_type="dataset", revision=revision)
+            for name in shown(names, "Downloading")
+        ]
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise FileNotFoundError(f"{source} is not to be had from the hub ({type(error).__name__}: {reason})") from error
+    if not local:
+        raise ValueError(f"{source} holds no .tar files: name a data set of shards, or another folder of it")
+    return [Path(file) for file in local]
+
+
+def _tar_files(repository: str, revision: str | None, folder: str) -> list[str]:
+    from huggingface_hub import HfApi
+
+    names = map(PurePosixPath, HfApi().list_repo_files(repository, repo_type="dataset", revision=revision))
+    found = [name for name in names if name.suffix == SUFFIX and name.is_relative_to(folder)]
+    return [str(name) for name in sorted(found, key=lambda name: (name.parent, natural(name)))]
