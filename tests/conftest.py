@@ -1,6 +1,7 @@
 """What many tests share."""
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ import torch
 from axial_transformers import cli
 
 torch.set_num_threads(1)
+
+GIGABYTE = 1 << 30
 
 TINY = ["--model.dim", "8", "--model.heads", "2", "--model.outer-layers", "2", "--model.inner-layers", "1"]
 """Overrides that make any recipe of images small."""
@@ -37,6 +40,16 @@ def axial(capsys: pytest.CaptureFixture[str]) -> Axial:
         return Outcome(status, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def at_most_a_gigabyte_more() -> Iterator[None]:
+    """Address space is limited to what the process has plus 1 GB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + GIGABYTE, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 @pytest.fixture(scope="session")

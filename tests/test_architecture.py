@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 LEVELS = {
     "files": 1,
+    "workers": 1,
     "formats": 1,
     "checkpoint": 1,
     "ops": 1,
@@ -30,7 +31,7 @@ LEVELS = {
 }
 APART = {"training", "evaluation", "sampling", "scoring", "compression"}
 """Rooms that do not know each other: what needs two of them is put together in cli."""
-DATA_MAY_USE = {"data", "files", "formats"}
+DATA_MAY_USE = {"data", "files", "formats", "workers"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -101,21 +101,23 @@ def header(tensors: object, length: int | None = None) -> bytes:
 TERA = 1 << 40
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        header({}, length=TERA),
-        header({}, length=2**64 - 1),
-        header({"head.0.bias": {"dtype": "F32", "shape": [TERA], "data_offsets": [0, 4 * TERA]}}),
-        header({"head.0.bias": {"dtype": "F32", "shape": [TERA], "data_offsets": [0, 0]}}),
-        header({"head.0.bias": {"dtype": "F32", "shape": [TERA, TERA, TERA], "data_offsets": [0, 8]}}) + bytes(8),
-        header({"head.0.bias": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 8]}}) + bytes(8),
-        header([1, 2]),
-        pickle.dumps({"head.0.bias": torch.zeros(8)}),
-        b"not weights at all",
-    ],
-    ids=lambda content: repr(content[:60]),
-)
+HOSTILE = [
+    header({}, length=TERA),
+    header({}, length=2**64 - 1),
+    header({"head.0.bias": {"dtype": "F32", "shape": [TERA], "data_offsets": [0, 4 * TERA]}}),
+    header({"head.0.bias": {"dtype": "F32", "shape": [TERA], "data_offsets": [0, 0]}}),
+    header({"head.0.bias": {"dtype": "F32", "shape": [TERA, TERA, TERA], "data_offsets": [0, 8]}}) + bytes(8),
+    header({"head.0.bias": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 8]}}) + bytes(8),
+    header({name: {"dtype": "F32", "shape": [8], "data_offsets": [0, 32]} for name in ("a", "b")}) + bytes(32),
+    header({"a": {"dtype": "F32", "shape": [8], "data_offsets": [32, 64]}}) + bytes(64),
+    header([1, 2]),
+    pickle.dumps({"head.0.bias": torch.zeros(8)}),
+    b"not weights at all",
+]
+"""Headers of terabytes, offsets that are shared or leave gaps, sizes that overflow, code."""
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=lambda content: repr(content[:60]))
 def test_hostile_weights_are_refused(folder, content):
     (folder / WEIGHTS).write_bytes(content)
     assert WEIGHTS in refusal(folder)
@@ -143,6 +145,41 @@ def test_weights_that_are_not_floating_point_are_refused(folder, dtype):
 def test_a_missing_file_is_named(folder, file):
     (folder / file).unlink()
     assert file in refusal(folder, FileNotFoundError)
+
+
+@pytest.mark.parametrize("file", [CONFIG, WEIGHTS])
+def test_a_link_out_of_the_folder_is_refused(folder, tmp_path, file):
+    (folder / file).rename(tmp_path / "elsewhere")
+    (folder / file).symlink_to("../elsewhere")
+    assert f"{file} is a link out of {folder}: if you trust it, put what it leads to in its place" in refusal(folder)
+
+
+def test_links_within_the_folder_and_to_the_folder_are_followed(folder, tmp_path):
+    (folder / WEIGHTS).rename(folder / "newest.safetensors")
+    (folder / WEIGHTS).symlink_to("newest.safetensors")
+    (tmp_path / "latest").symlink_to(folder)
+    assert AxialTransformer.from_pretrained(tmp_path / "latest").config.shape == (2, 3)
+
+
+def test_the_hubs_cache_may_link_to_its_blobs_and_no_further(folder, tmp_path):
+    snapshot = tmp_path / "models--someone--model" / "snapshots" / "0123abcd"
+    blobs = snapshot.parents[1] / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for file in (CONFIG, WEIGHTS):
+        (folder / file).rename(blobs / file[::-1])
+        (snapshot / file).symlink_to(Path("../../blobs") / file[::-1])
+    assert AxialTransformer.from_pretrained(snapshot).config.shape == (2, 3)
+    (blobs / WEIGHTS[::-1]).rename(tmp_path / "elsewhere")
+    (blobs / WEIGHTS[::-1]).symlink_to(tmp_path / "elsewhere")
+    assert "is a link out of" in refusal(snapshot)
+
+
+def test_an_index_leads_nowhere(folder):
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"head.0.bias": "../../../etc/passwd"}}')
+    assert AxialTransformer.from_pretrained(folder).config.shape == (2, 3)
+    (folder / WEIGHTS).unlink()
+    assert f"{WEIGHTS}: missing" in refusal(folder, FileNotFoundError)
 
 
 @pytest.mark.parametrize("place", ["nothing", "a.file", "deeper/than/the/hub"])

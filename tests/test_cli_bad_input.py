@@ -2,7 +2,6 @@
 
 import io
 import json
-import resource
 import shutil
 import zipfile
 from pathlib import Path
@@ -13,17 +12,7 @@ from PIL import Image
 
 from conftest import Axial
 
-GIGABYTE = 1 << 30
-
-
-@pytest.fixture(autouse=True)
-def at_most_a_gigabyte_more():
-    """Address space is limited to what the process has plus 1 GB."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + GIGABYTE, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 
 
 @pytest.fixture

@@ -5,9 +5,16 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.costs import cache_numbers, decode_operations, forward_operations, parameters
+from axial_transformers.costs import (
+    cache_numbers,
+    decode_operations,
+    forward_operations,
+    parameters,
+    training_operations,
+)
 from axial_transformers.decoding import decode
 from axial_transformers.layers.attention import KeyValueCache
+from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 CONFIGS = [
@@ -33,7 +40,7 @@ CONFIGS = [
 
 
 def _count(run) -> int:
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
 
@@ -48,11 +55,21 @@ def _zeros(model: AxialTransformer) -> torch.Tensor:
 
 
 def test_a_forward_costs_what_is_said(model):
-    assert _count(lambda: model(_zeros(model))) == forward_operations(model.config)
+    with torch.no_grad():
+        assert _count(lambda: model(_zeros(model))) == forward_operations(model.config)
+
+
+def test_the_loss_of_a_slice_and_its_gradients_cost_what_is_said(model):
+    model = model.to("meta")
+    x = torch.zeros(3, *model.config.shape, model.config.channels, dtype=torch.int64, device="meta")
+    channel = torch.zeros(3, dtype=torch.int64, device="meta")
+    operations = _count(lambda: random_slice_loss(model, x, channel=channel).backward())
+    assert operations == 3 * training_operations(model.config)
 
 
 def test_decoding_costs_what_is_said(model):
-    operations = _count(lambda: decode(model, lambda logits, site: logits.argmax(-1), _zeros(model)))
+    with torch.no_grad():
+        operations = _count(lambda: decode(model, lambda logits, site: logits.argmax(-1), _zeros(model)))
     assert operations == decode_operations(model.config)
 
 

@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,8 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.likelihood import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import NonFiniteLoss, TrainConfig, train
+from axial_transformers.training.record import Record
+from axial_transformers.training.state import Checkpoints
 
 CONFIG = TrainConfig(
     steps=40,
@@ -109,18 +111,16 @@ def wait_for_lines(folder: Path, count: int) -> None:
         time.sleep(0.001)
 
 
-def test_killed_at_random_steps_and_resumed_gives_the_same_weights(uninterrupted, tmp_path):
-    chance = random.Random(7)
-    for low, high in ((1, 10), (11, 22), (23, 34)):
-        process = start(tmp_path / "run")
-        wait_for_lines(tmp_path / "run", chance.randint(low, high))
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-    assert run(tmp_path / "run", resume=True).step == 40
-    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
-    assert steps_of(tmp_path / "run", "nats_per_dim") == list(range(1, 41))
-    exported = (uninterrupted / "model.safetensors").read_bytes()
-    assert (tmp_path / "run/model.safetensors").read_bytes() == exported
+def test_killed_at_random_moments_and_resumed_gives_the_same_weights():
+    """At the start, while training, inside a write; benchmarks/crashes.py says what it compares."""
+    benchmark = Path(__file__).parents[1] / "benchmarks/crashes.py"
+    done = subprocess.run([sys.executable, benchmark, "--kills", "6"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kills"] == 6
+    assert found["runs"] > 0
+    assert found["resumes"] > 0
+    assert found["steps_repeated_at_most"] <= found["steps_between_checkpoints"]
 
 
 def test_sigterm_saves_and_ends(uninterrupted, tmp_path):
@@ -163,6 +163,13 @@ def test_ctrl_c_ends_after_the_step_at_hand_and_a_second_at_once(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def assert_alike(folder: Path, other: Path) -> None:
+    """The same weights, averages and moments, the same export, the same evaluations."""
+    assert_same(weights(folder), weights(other))
+    assert (folder / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    assert steps_of(folder, "validation_bits_per_dim") == steps_of(other, "validation_bits_per_dim")
+
+
 def test_a_kill_during_an_evaluation_costs_no_step(uninterrupted, tmp_path):
     def killed(averaged, step):
         raise KeyboardInterrupt
@@ -171,7 +178,64 @@ def test_a_kill_during_an_evaluation_costs_no_step(uninterrupted, tmp_path):
         train(model(), examples(), CONFIG, tmp_path / "run", evaluate=killed)
     assert max((tmp_path / "run/checkpoints").iterdir()).name == "step-00000010"
     run(tmp_path / "run", resume=True)
-    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+    assert_alike(tmp_path / "run", uninterrupted)
+
+
+def test_a_kill_just_after_an_evaluation_has_it_logged_once(uninterrupted, tmp_path, monkeypatch):
+    def save(checkpoints, state):
+        if state.counters.evaluated_step == 10:
+            raise KeyboardInterrupt
+        unkilled(checkpoints, state)
+
+    unkilled = Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run")
+    monkeypatch.undo()
+    assert steps_of(tmp_path / "run", "validation_bits_per_dim") == [10]
+    run(tmp_path / "run", resume=True)
+    assert_alike(tmp_path / "run", uninterrupted)
+
+
+@pytest.mark.parametrize(("at", "step"), [("evaluate", 10), ("evaluate", 40), ("sample", 9)])
+def test_sigterm_cuts_an_evaluation_or_a_sample_short(uninterrupted, tmp_path, at, step):
+    def long(averaged, now):
+        if now != step:
+            return score(averaged, now) if at == "evaluate" else None
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("not reached")
+
+    callbacks = {"evaluate": score, "sample": None} | {at: long}
+    config = dataclasses.replace(CONFIG, sample_every=9)
+    result = train(model(), examples(), config, tmp_path / "run", **callbacks)
+    assert (result.ending, result.step) == ("interrupted", step)
+    assert max((tmp_path / "run/checkpoints").iterdir()).name == f"step-{step:08d}"
+    run(tmp_path / "run", resume=True)
+    assert_alike(tmp_path / "run", uninterrupted)
+
+
+def test_after_a_signal_no_evaluation_begins(tmp_path):
+    def loss(*inputs, **more):
+        signal.raise_signal(signal.SIGTERM)  # twice in the step, as a process and its group get it
+        return random_slice_loss(*inputs, **more)
+
+    config = dataclasses.replace(CONFIG, evaluate_every=1, sample_every=1)
+    result = train(model(), examples(), config, tmp_path / "run", loss=loss, evaluate=pytest.fail, sample=pytest.fail)
+    assert (result.ending, result.step) == ("interrupted", 1)
+
+
+def test_a_signal_that_was_ignored_stays_ignored(tmp_path):
+    def loss(*inputs, **more):
+        signal.raise_signal(signal.SIGINT)
+        return random_slice_loss(*inputs, **more)
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        result = run(tmp_path / "run", dataclasses.replace(CONFIG, steps=2), loss=loss)
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.ending == "finished"
 
 
 def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
@@ -186,7 +250,7 @@ def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "ema.safetensors", "optimiser.safetensors", "state.json"])
-@pytest.mark.parametrize("damage", ["cut off", "changed", "missing"])
+@pytest.mark.parametrize("damage", ["cut off", "a bit", "empty", "missing"])
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, tmp_path, capsys, file, damage):
     shutil.copytree(uninterrupted, tmp_path / "run")
     path = tmp_path / "run/checkpoints/step-00000040" / file
@@ -194,10 +258,20 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, 
     if damage == "missing":
         path.unlink()
     else:
-        path.write_bytes(content[:-9] if damage == "cut off" else content[:-9] + b"#" + content[-8:])
+        flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+        path.write_bytes({"cut off": content[:-9], "a bit": flipped, "empty": b""}[damage])
     run(tmp_path / "run", resume=True)
     assert "step-00000040 is damaged" in capsys.readouterr().err
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_a_changed_bit_of_a_checkpoints_record_is_noticed(uninterrupted, tmp_path):
+    written = uninterrupted / "checkpoints/step-00000040"
+    whole, content = Record.read(written), (written / "state.json").read_bytes()
+    for i in range(0, len(content), 9):
+        (tmp_path / "state.json").write_bytes(content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
+        with suppress(ValueError):
+            assert Record.read(tmp_path) == whole  # white space
 
 
 def test_nothing_but_damaged_checkpoints_is_an_error(uninterrupted, tmp_path):
@@ -211,8 +285,16 @@ def test_nothing_but_damaged_checkpoints_is_an_error(uninterrupted, tmp_path):
 def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path):
     shutil.copytree(uninterrupted, tmp_path / "run")
     (tmp_path / "run/checkpoints/.step-00000042.abc.part").mkdir()
+    (tmp_path / "run/checkpoints/.step-00000042.abc.part/.state.12.part.json").touch()
     (tmp_path / "run/.train.12.part.json").touch()
     run(tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run").rglob("*.part*"))
+
+
+def test_leftovers_of_the_very_first_moment_are_no_obstacle(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.train.12.part.json").touch()
+    assert run(tmp_path / "run", dataclasses.replace(CONFIG, steps=1)).step == 1
     assert not list((tmp_path / "run").rglob("*.part*"))
 
 
@@ -222,7 +304,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(uninterrupted, tmp_path, monke
             raise SafetensorError("No space left on device")
         save_file(tensors, path)
 
-    monkeypatch.setattr("axial_transformers.training.state.save_file", save_file_until_full)
+    monkeypatch.setattr("axial_transformers.checkpoint.save_file", save_file_until_full)
     with pytest.raises(OSError, match="No space left"):
         run(tmp_path / "run")
     monkeypatch.undo()
@@ -272,8 +354,10 @@ def test_a_folder_in_use_is_not_written_over(uninterrupted, tmp_path):
     with pytest.raises(FileExistsError, match="not empty"):
         run(uninterrupted)
     model().save_pretrained(tmp_path / "model")
+    (tmp_path / "model/.film.part").touch()  # of something else
     with pytest.raises(FileExistsError, match="no run to resume"):
         run(tmp_path / "model", resume=True)
+    assert (tmp_path / "model/.film.part").exists()
 
 
 def test_data_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):

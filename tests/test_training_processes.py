@@ -1,24 +1,24 @@
 """One process or two, whole models or shares of them: the same training."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from axial_transformers.models import AxialTransformer
+from launching import launch
+from shard_writer import array, write
 
 RUN = """
 import sys, json, dataclasses
 from pathlib import Path
 import numpy as np
 import torch
-from axial_transformers.data.examples import Examples
+from axial_transformers import data
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.likelihood import bits_per_dim, random_slice_loss
 from axial_transformers.training import TrainConfig, train
@@ -29,10 +29,11 @@ torch.manual_seed(int(os.environ.get("RANK", 0)))  # weights that differ until t
 model = AxialTransformer(AxialTransformerConfig(
     shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1))
 values = np.random.default_rng(1).integers(0, 4, (40, 3, 2, 2), dtype=np.uint8)
-seen = []
+seen, gradients = [], []
 
 def loss(model, x, label=None, channel=None):
     seen.append([x.flatten(1).tolist(), channel.tolist()])
+    gradients.append([p.grad.flatten().tolist() for p in model.parameters() if p.grad is not None])
     return random_slice_loss(model, x, label=label, channel=channel)
 
 def score(model, step):
@@ -40,25 +41,18 @@ def score(model, step):
 
 usual = dict(steps=100, batch_size=8, learning_rate=1e-3, warmup_steps=20, ema_decay=0.9, device="cpu", log_every=1,
              save_every=30, evaluate_every=50)
-config = TrainConfig(**{**usual, **options})
-result = train(model, Examples(values, [str(i) for i in range(40)], num_values=4), config, folder, loss=loss,
-               evaluate=score, resume=True)
+source = options.pop("source", None)
+examples = data.Examples(values, [str(i) for i in range(40)], num_values=4)
+if source:
+    examples = data.load(source, data.DataConfig(num_values=4), "all")
+result = train(model, examples, TrainConfig(**{**usual, **options}), folder, loss=loss, evaluate=score, resume=True)
 (folder / f"seen-{os.environ.get('RANK', 0)}.json").write_text(json.dumps(seen))
+(folder / f"gradients-{os.environ.get('RANK', 0)}.json").write_text(json.dumps(gradients[:2]))
 """
 
 
 def run(folder: Path, processes: int, **options) -> Path:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    start = [sys.executable, "-c", RUN, str(folder), json.dumps(options)]
-    workers = []
-    for rank in range(processes):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
-        env = os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-        env |= {key: str(value) for key, value in place.items()} if processes > 1 else {}
-        workers.append(subprocess.Popen(start, env=env, stderr=subprocess.PIPE, text=True))
-    for worker in workers:
+    for worker in launch([sys.executable, "-c", RUN, str(folder), json.dumps(options)], processes):
         _, errors = worker.communicate(timeout=240)
         assert worker.returncode == 0, errors
     return folder
@@ -97,6 +91,14 @@ def test_two_processes_train_as_one_does(alone, tmp_path, options):
     assert torch.allclose(a, b, atol=1e-4)
 
 
+def test_the_parts_of_a_batch_are_added_up_before_gradients_are_exchanged(tmp_path):
+    folder = run(tmp_path / "run", 2, accumulate=2, steps=1)
+    (before, one), (_, other) = (json.loads((folder / f"gradients-{rank}.json").read_text()) for rank in range(2))
+    assert before == []
+    assert len(one) == len(other) > 0
+    assert one != other
+
+
 @pytest.mark.parametrize(
     ("first", "then", "options"),
     [(2, 1, {"shard": True}), pytest.param(1, 2, {"shard": True}, marks=SLOW), pytest.param(2, 1, {}, marks=SLOW)],
@@ -110,7 +112,9 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, first, 
     checkpoint = load_file(folder / "checkpoints" / "step-00000100" / "model.safetensors")
     expected = load_file(alone / "checkpoints" / "step-00000100" / "model.safetensors")
     assert checkpoint.keys() == expected.keys()
-    assert all(torch.allclose(checkpoint[name], expected[name], atol=1e-4) for name in expected)
+    # A key's bias changes no output: its gradient is what rounding leaves, and Adam makes steps of that.
+    tolerance = {name: 1e-2 if name.endswith("qkv.bias") else 1e-4 for name in expected}
+    assert all(torch.allclose(checkpoint[name], expected[name], atol=tolerance[name]) for name in expected)
 
 
 @pytest.mark.slow
@@ -122,3 +126,18 @@ def test_computing_blocks_again_changes_nothing(alone, tmp_path):
 def test_a_batch_that_does_not_divide_is_refused(tmp_path):
     with pytest.raises(AssertionError, match="does not divide"):
         run(tmp_path / "run", 2, batch_size=9)
+
+
+def test_shards_train_as_memory_does(alone, tmp_path, monkeypatch):
+    """By two processes, each with two workers, that both come to shards without an index; then by one without any."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    values = np.random.default_rng(1).integers(0, 4, (40, 3, 2, 2), dtype=np.uint8)
+    for shard in range(3):
+        records = [(f"{i}.npy", array(values[i])) for i in range(40) if i // 15 == shard]
+        write(tmp_path / "shards" / f"{shard}.tar", records)
+    source = str(tmp_path / "shards" / "{0..2}.tar")
+    folder = run(tmp_path / "run", 2, source=source, steps=7)
+    before = examples_seen(folder, 2)
+    run(folder, 1, source=source, steps=12, workers=0)
+    assert before + examples_seen(folder, 1) == examples_seen(alone, 1)[:12]
+    assert ((losses(alone)[:12] - losses(folder)).abs() / losses(alone)[:12]).max() < 1e-5

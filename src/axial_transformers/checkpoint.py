@@ -1,11 +1,12 @@
 """A folder <-> (model name, configuration, tensors), as config.json and model.safetensors. Knows no model."""
 
 import json
+import os
 import sys
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from reprlib import repr as brief
 from typing import Any, Literal, TypeVar, Union
@@ -14,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from axial_transformers.files import folder_written_whole
+from axial_transformers.files import folder_written_whole, inside
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -37,7 +38,19 @@ def save(folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapp
 def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Writes both files into a folder that the caller makes appear whole."""
     (folder / CONFIG).write_text(json.dumps({"model": name, **config}, indent=2) + "\n")
-    save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, folder / WEIGHTS)
+    write_tensors(folder / WEIGHTS, tensors)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes a file of tensors.
+
+    Raises:
+        OSError: it could not be written; something of it may be there.
+    """
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} could not be written: {error}") from error
 
 
 def locate(folder: str | Path) -> Path:
@@ -66,28 +79,55 @@ def load_config(folder: Path, name: str) -> dict[str, Any]:
     Raises:
         ValueError: not JSON, or another model's.
     """
-    path = folder / CONFIG
-    try:
-        if path.stat().st_size > 1 << 20:
-            raise ValueError("over 1 MiB")
-        config = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not a model configuration ({error})") from error
-    if not isinstance(config, dict) or config.pop("model", None) != name:
+    path = inside(folder / CONFIG, _home(folder))
+    config = read_object(path, "a model configuration")
+    if config.pop("model", None) != name:
         raise ValueError(f"{path}: not the configuration of a model called {name!r}")
     return config
 
 
+def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
+    """The JSON object in a file, which is of some kind and at most so large.
+
+    Raises:
+        ValueError: it is something else, or larger.
+    """
+    try:
+        if path.stat().st_size > mebibytes << 20:
+            raise ValueError(f"over {mebibytes} MiB")
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not {kind} ({error})") from error
+    return found
+
+
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in `folder`, which must be exactly the expected ones, by name, shape and dtype family.
+    """The weights in `folder`, as `read_tensors` reads them.
+
+    Raises:
+        ValueError: as `read_tensors`, or they are a link out of the folder.
+        FileNotFoundError: no weights in the folder.
+    """
+    path = inside(folder / WEIGHTS, _home(folder))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: missing; a model folder holds {CONFIG} and {WEIGHTS}")
+    return read_tensors(path, expected)
+
+
+def _home(folder: Path) -> Path:
+    """What a model folder may link to: itself; the hub's cache has snapshots/REVISION/ link to blobs/ beside them."""
+    place = Path(os.path.realpath(folder))
+    return place.parents[1] if place.parent.name == "snapshots" else place
+
+
+def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in a file, which must be exactly the expected ones, by name, shape and dtype family.
 
     Raises:
         ValueError: damaged file, or another model's tensors; the message names the first differences.
-        FileNotFoundError: no weights in the folder.
     """
-    path = folder / WEIGHTS
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: missing; a model folder holds {CONFIG} and {WEIGHTS}")
     try:
         with safe_open(path, framework="pt") as file:
             stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -126,12 +166,14 @@ def to_json(config: Any) -> dict[str, Any]:
     return asdict(config)
 
 
-def from_json(cls: type[Config], values: Mapping[str, Any], source: str | Path) -> Config:
+def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
     """A configuration dataclass from a JSON object: strict about names and types; `source` is named in errors.
 
     Raises:
         ValueError: unknown, missing or mistyped fields, or what the dataclass itself refuses.
     """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     unknown = sorted(set(values) - set(known))
     missing = sorted(
@@ -162,6 +204,8 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
         inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         if len(inner) == len(value):
             return tuple(_typed(each, item, name) for each, item in zip(inner, value))
+    elif isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
+        return from_json(hint, value, name)
     elif hint is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     elif (hint in (int, str, bool) and type(value) is hint) or (hint is type(None) and value is None):

@@ -34,6 +34,16 @@ def forward_operations(config: AxialTransformerConfig) -> int:
     return _operations(config, cached=False)
 
 
+def training_operations(config: AxialTransformerConfig) -> int:
+    """Operations of the loss of one random slice and of its gradients: what an example costs in training.
+
+    The gradients of a matrix product are two more of the same size, one for its input and one for its weights; the
+    channel encoder's first map has data as its input, which takes none.
+    """
+    slices = config.placement.channels - config.known_channels
+    return 3 * forward_operations(config) // slices - prod(config.placement.shape) * _first_map(config)
+
+
 def decode_operations(config: AxialTransformerConfig) -> int:
     """Operations of decoding one example with caches: masked layers look only at what is there."""
     return _operations(config, cached=True)
@@ -54,10 +64,7 @@ def _operations(config: AxialTransformerConfig, cached: bool) -> int:
     layout, dim = config.placement, config.dim
     shape, slices = layout.shape, layout.channels - config.known_channels
     a_site = 2 * dim * config.num_values
-    if config.encoder_layers:
-        planes = layout.channels if config.channel_planes == "one_hot" else 1
-        a_site += 2 * 3 ** len(shape) * (layout.channels + planes) * dim
-    total = float(a_site)
+    total = float(a_site + _first_map(config))
     for stack in _stacks(config):
         # Of L cached steps, the i-th looks at i + 1 places: on average at (L + 1) / 2.
         seen = (stack.length + 1) / 2 if stack.masked and cached else stack.length
@@ -65,6 +72,15 @@ def _operations(config: AxialTransformerConfig, cached: bool) -> int:
     if config.inner == "lstm":
         total += 16 * dim**2
     return round(total * prod(shape) * slices)
+
+
+def _first_map(config: AxialTransformerConfig) -> int:
+    """Operations of the channel encoder's convolution at one site."""
+    if not config.encoder_layers:
+        return 0
+    layout = config.placement
+    planes = layout.channels if config.channel_planes == "one_hot" else 1
+    return 2 * 3 ** len(layout.shape) * (layout.channels + planes) * config.dim
 
 
 def _stacks(config: AxialTransformerConfig) -> Iterator[_Stack]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Integer
@@ -11,6 +11,14 @@ from torch import Tensor
 
 from axial_transformers.likelihood import bits_per_dim
 from axial_transformers.models.axial_transformer import AxialTransformer
+
+
+@runtime_checkable
+class Images(Protocol):
+    """Integers [N, *A, C] that need not be in memory: `images[start:stop]` is a tensor, or an array."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, chosen: slice, /) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +39,7 @@ class Evaluation:
 
 def evaluate(
     model: AxialTransformer,
-    x: Integer[Tensor, "n *a c"],
+    x: Integer[Tensor, "n *a c"] | Images,
     label: Integer[Tensor, " n"] | None = None,
     *,
     batch_size: int = 64,
@@ -64,7 +72,7 @@ def evaluate(
 
 def bits_of_each(
     model: AxialTransformer,
-    x: Integer[Tensor, "n *a c"],
+    x: Integer[Tensor, "n *a c"] | Images,
     label: Integer[Tensor, " n"] | None = None,
     *,
     batch_size: int = 64,
@@ -85,7 +93,8 @@ def bits_of_each(
         batch = slice(start, start + batch_size)
         labels = None if label is None else label[batch].to(device)
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            each.append(bits_per_dim(model, x[batch].to(device), labels, given_frames=given_frames).cpu())
+            values = torch.as_tensor(x[batch]).to(device)
+            each.append(bits_per_dim(model, values, labels, given_frames=given_frames).cpu())
     return torch.cat(each)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -29,7 +29,7 @@ class Evaluate:
     model: Positional[str]
     """Folder of a run or an exported model, or a hub id."""
     source: Positional[str | None] = None
-    """Folder, array, video or TFRecord file, or digits. None: the data that the run was trained on."""
+    """Folder, array, video or TFRecord file, shards, or digits. None: the data that the run was trained on."""
     split: Split | None = None
     """Which part of the data. None: all of a source that is given; of the run's own data the test part, or the
     validation part where there is no test part."""
@@ -37,6 +37,8 @@ class Evaluate:
     """The running average of the weights, or the raw ones of the newest checkpoint."""
     labels: bool = False
     """Tell a class-conditional model the labels."""
+    skip_bad: int | None = None
+    """At most so many damaged records of shards are left out. None: as many as when the model was trained."""
     given_frames: int = 0
     """Of clips, count the bits of the frames after the first so many only. Models whose first frames are known count no
     others anyway."""
@@ -54,13 +56,15 @@ def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Evaluate, argv, "evaluate")
     trained = open_model(options.model, options.weights, options.device)
+    if options.skip_bad is not None:
+        trained = replace(trained, data=replace(trained.data, skip_bad=options.skip_bad))
     examples, described = trained.examples(options.source, options.split)
     if options.labels and examples.labels is None:
         raise ValueError(f"{described} has no labels")
     given_frames = _given_frames(trained.model.config, options.given_frames)
     result = evaluate(
         trained.model,
-        torch.from_numpy(examples.values),
+        examples.values,
         torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
         batch_size=options.batch_size,
         given_frames=given_frames,
@@ -77,6 +81,8 @@ def main(argv: Sequence[str]) -> None:
     }
     if given_frames:
         figures["given_frames"] = given_frames
+    if examples.skipped:
+        figures["skipped"] = len(examples.skipped)
     if version := _imagenet_version(examples):
         figures["version"] = version
     if options.json:
@@ -86,7 +92,8 @@ def main(argv: Sequence[str]) -> None:
     table.add_row(
         "bits/dim", f"[bold]{result.bits_per_dim:.4f}[/bold] ± {result.standard_error:.4f} (standard error over images)"
     )
-    table.add_row("images", f"{result.images:,}, every one counted")
+    skipped = f"; {len(examples.skipped)} damaged ones left out" if examples.skipped else ""
+    table.add_row("images", f"{result.images:,}, every one counted{skipped}")
     if given_frames:
         frames = examples.shape[0]
         table.add_row("frames", f"{given_frames + 1} to {frames} of {frames}, given those before")

@@ -7,30 +7,42 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import tyro
 from rich.console import Console
 from rich.table import Table
 
 from axial_transformers import checkpoint
-from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.console import ERRORS, engineering
 from axial_transformers.cli.parsing import parse
-from axial_transformers.cli.settings import choose, describe
+from axial_transformers.cli.settings import RUN_RECORD, choose, describe, read_record
+from axial_transformers.cli.sizing import rows as training_rows
+from axial_transformers.cli.sizing import size
 from axial_transformers.costs import cache_numbers, decode_operations, forward_operations, parameters
 from axial_transformers.dependencies import check, influence
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.sizing import Hardware
 
 MOST_SITES = 300
 """Of a model whose dependencies are checked: the time grows with their square."""
 MOST_PARAMETERS = 5_000_000
 
 HELP = """\
-usage: axial inspect RECIPE [OVERRIDES] [--json]    a recipe's model
-       axial inspect SOURCE [OVERRIDES] [--json]    the model that axial train would make up for the data in SOURCE
-       axial inspect MODEL [--json]                 the folder of a run or an exported model, or a hub id
+usage: axial inspect RECIPE [OPTIONS] [OVERRIDES]    a recipe's model, and what its training needs
+       axial inspect SOURCE [OPTIONS] [OVERRIDES]    the model that axial train would make up for the data in SOURCE
+       axial inspect MODEL [OPTIONS]                 the folder of a run or an exported model, or a hub id
 
   axial inspect digits
-  axial inspect imagenet64 --model.dim 1024
+  axial inspect imagenet64 --devices 8 --utilisation 0.4
+  axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
   axial inspect runs/digits --json
+
+  --devices 1          on which it would be trained
+  --memory 80          of each, in GB
+  --rate 989           of each, TFLOP/s of its matrix products; 989 is what is stated for an H100 in bfloat16
+  --utilisation 0.4    share of that rate that training reaches
+  --json               all of it as one JSON object; bytes, operations, seconds
 
 Recipes, and what they reach:
 """
@@ -42,14 +54,14 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         print(describe())
         return 0
-    as_json = "--json" in argv
-    config = _config([word for word in argv if word != "--json"])
-    facts = inspect(config)
-    if as_json:
+    hardware, words = _hardware(argv)
+    config, training = _configs(words)
+    facts = {**inspect(config), "training": size(config, training, hardware)}
+    if "--json" in argv:
         print(json.dumps(facts))
     else:
         console = Console(highlight=False)
-        for title, rows in _sections(config, facts).items():
+        for title, rows in {**_sections(config, facts), **training_rows(facts["training"])}.items():
             table = Table.grid(padding=(0, 2))
             for row in rows.items():
                 table.add_row("", *row)
@@ -58,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def inspect(config: AxialTransformerConfig) -> dict[str, Any]:
-    """Everything that `axial inspect` says, as JSON holds it."""
+    """Everything that `axial inspect` says of a model, as JSON holds it."""
     parts = parameters(config)
     numbers = cache_numbers(config)
     forward, decode = forward_operations(config), decode_operations(config)
@@ -72,20 +84,37 @@ def inspect(config: AxialTransformerConfig) -> dict[str, Any]:
     }
 
 
-def _config(argv: Sequence[str]) -> AxialTransformerConfig:
+def _hardware(argv: Sequence[str]) -> tuple[Hardware, list[str]]:
+    """What there is to train on, and the other words."""
+    words = [word for word in argv if word != "--json"]
+    if {"-h", "--help"} & set(words):
+        return Hardware(), words
+    place = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    hardware, others = tyro.cli(Hardware, args=words[place:], return_unknown_args=True, prog="axial inspect")
+    return hardware, [*words[:place], *others]
+
+
+def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig]:
     name = argv[0]
     looks_like_hub_id = name.count("/") == 1 and not Path(name).exists()
     if looks_like_hub_id or (Path(name) / checkpoint.CONFIG).is_file():
         parse(_NoOptions, argv[1:], f"inspect {name}")
         folder = checkpoint.locate(name)
         stored = checkpoint.load_config(folder, AxialTransformer.name)
-        return checkpoint.from_json(AxialTransformerConfig, stored, folder / checkpoint.CONFIG)
-    return choose(argv, "inspect").settings.model
+        config = checkpoint.from_json(AxialTransformerConfig, stored, folder / checkpoint.CONFIG)
+        return config, _training(folder)
+    settings = choose(argv, "inspect").settings
+    return settings.model, settings.training
+
+
+def _training(folder: Path) -> TrainConfig:
+    """How a run was trained; of an exported model, the published setting."""
+    return read_record(folder).training if (folder / RUN_RECORD).is_file() else TrainConfig()
 
 
 @dataclass(frozen=True)
 class _NoOptions:
-    """A model that exists already; only --json can be added."""
+    """A model that exists already: nothing can be overridden."""
 
 
 def _sites(config: AxialTransformerConfig) -> int:
@@ -111,7 +140,7 @@ def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str
     inner = str(config.inner_layers) if config.inner == "attention" else "LSTM"
     outer = " + ".join(map(str, config.layers_of_outer_decoders)) or "none"
     operations, cache = facts["operations"], facts["cache_bytes"]
-    decode, ratio = _engineering(operations["decode"]), operations["decode_over_forward"]
+    decode, ratio = engineering(operations["decode"]), operations["decode_over_forward"]
     return {
         "model": {
             "data": f"{data}, values 0..{config.num_values - 1}",
@@ -123,10 +152,10 @@ def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str
         },
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
         "operations for one example, matrix products": {
-            "forward, all slices": _engineering(operations["forward"]),
+            "forward, all slices": engineering(operations["forward"]),
             "decode, with caches": f"{decode}, {ratio:.3f} times a forward",
         },
-        "decoding caches for one example": {name: f"{_engineering(size)}B" for name, size in cache.items()},
+        "decoding caches for one example": {name: f"{engineering(size)}B" for name, size in cache.items()},
         "dependencies, with random weights of scale 1 in float64": {"all pairs": _verdict(facts["dependencies"])},
     }
 
@@ -137,10 +166,3 @@ def _verdict(found: dict[str, int] | None) -> str:
     if found["leaks"] or found["holes"]:
         return f"[red]{found['leaks']} leaks, {found['holes']} holes[/red] in {found['pairs']:,} pairs"
     return f"exact: no leak and no hole in {found['pairs']:,} pairs of sites"
-
-
-def _engineering(number: float) -> str:
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor:
-            return f"{number / factor:.3g} {prefix}"
-    return f"{number:.3g} "

@@ -9,6 +9,7 @@ import torch
 from axial_transformers import checkpoint
 from axial_transformers.cli.settings import RUN_RECORD, read_record
 from axial_transformers.data import DataConfig, Examples, Split, load
+from axial_transformers.files import inside
 from axial_transformers.models import AxialTransformer
 
 Weights = Literal["ema", "raw"]
@@ -61,21 +62,21 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto") -> T
     """
     model = AxialTransformer.from_pretrained(folder)
     place = Path(folder)
-    record = read_record(place)["about"] if (place / RUN_RECORD).is_file() else None
-    described = "as stored" if record is None else "EMA"
+    about = read_record(place).about if (place / RUN_RECORD).is_file() else None
+    described = "as stored" if about is None else "EMA"
     if weights == "raw":
         steps = sorted(place.glob("checkpoints/step-*"), key=lambda path: (len(path.name), path.name))
         if not steps:
             raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
-        model.load_state_dict(checkpoint.load_tensors(steps[-1], model.state_dict()))
+        model.load_state_dict(checkpoint.load_tensors(inside(steps[-1], place), model.state_dict()))
         described = f"raw, {steps[-1].name}"
     return TrainedModel(
         model.to(choose_device(device)),
         described,
-        None if record is None else record["source"],
-        DataConfig() if record is None else checkpoint.from_json(DataConfig, record["data"], place / RUN_RECORD),
-        bool(record and record.get("uint16")),
-        tuple(record["class_names"]) if record and record.get("class_names") else None,
+        None if about is None else about.source,
+        DataConfig() if about is None else about.data,
+        about is not None and about.uint16,
+        None if about is None else about.class_names,
     )
 
 

@@ -70,8 +70,8 @@ def main(argv: Sequence[str]) -> None:
     if options.top < 1:
         raise ValueError(f"--top must be at least 1, not {options.top}")
     trained = open_model(options.model, options.weights, options.device)
-    examples, _ = trained.examples(options.source, options.split)
-    others = trained.examples(options.against, "all")[0] if options.against else None
+    examples = trained.examples(options.source, options.split)[0][:]
+    others = trained.examples(options.against, "all")[0][:] if options.against else None
     scores = _scores(trained, examples, options.batch_size)
     order = np.argsort(-scores["bits_per_dim"], kind="stable")
     rows = [

@@ -1,18 +1,18 @@
 """From `RECIPE [SOURCE] --training.steps 500` to a whole configuration: a preset, then overrides."""
 
-import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import tyro
 
 from axial_transformers import recipes
-from axial_transformers.checkpoint import from_json
+from axial_transformers.checkpoint import from_json, read_object
 from axial_transformers.cli import did_you_mean
 from axial_transformers.cli.parsing import parse
-from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.data import DataConfig, Examples, load, names_shards
+from axial_transformers.files import inside
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig
 
@@ -57,7 +57,7 @@ def choose(argv: Sequence[str], verb: str) -> Preset:
         ValueError: no such recipe, or a recipe without its data.
     """
     words = _leading_words(argv)
-    overrides = argv[len(words) :]
+    overrides = [re.sub("^--skip-bad(?=$|=)", "--data.skip-bad", word) for word in argv[len(words) :]]
     if not 1 <= len(words) <= 2:
         raise ValueError(f"a recipe or a source comes first, then overrides: axial {verb} digits --model.dim 96")
     name, source = words[0], words[1] if len(words) == 2 else None
@@ -65,7 +65,7 @@ def choose(argv: Sequence[str], verb: str) -> Preset:
         preset = of_recipe(name, source)
     elif (Path(name) / RUN_RECORD).is_file():
         preset = _run(Path(name))
-    elif Path(name).exists():
+    elif Path(name).exists() or names_shards(name):
         preset = _custom(name, overrides)
     else:
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
@@ -99,39 +99,58 @@ def _custom(source: str, overrides: Sequence[str]) -> Preset:
     options, _ = tyro.cli(_DataOnly, args=wanted, return_unknown_args=True, prog="axial")
     examples = load(source, options.data, "train")
     recipe = recipes.custom(examples)
-    out = Path("runs") / Path(source).resolve().stem
+    stem = Path(source).resolve().stem if Path(source).exists() else Path(source).stem
+    out = Path("runs") / (re.split(r"\W*\{", stem)[0] or "shards")
     settings = Settings(out=out, data=options.data, model=recipe.model, training=recipe.training)
     return Preset("custom", source, settings, examples)
 
 
 def _run(folder: Path) -> Preset:
     record = read_record(folder)
-    path = folder / RUN_RECORD
-    settings = Settings(
-        out=folder,
-        resume=True,
-        data=from_json(DataConfig, record["about"]["data"], path),
-        model=from_json(AxialTransformerConfig, record["model"], path),
-        training=from_json(TrainConfig, record["training"], path),
-    )
-    return Preset(record["about"]["recipe"], record["about"]["source"], settings)
+    about = record.about
+    settings = Settings(out=folder, resume=True, data=about.data, model=record.model, training=record.training)
+    return Preset(about.recipe, about.source, settings)
 
 
-def read_record(folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What a run is a run of."""
+
+    recipe: str
+    source: str
+    data: DataConfig
+    uint16: bool = False
+    class_names: tuple[str, ...] | None = None
+    skipped: tuple[str, ...] = ()
+    """What was wrong with each damaged record of the source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """Which examples were found there."""
+
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What `axial train` notes about a run."""
+
+    data: Fingerprint
+    training: TrainConfig
+    model: AxialTransformerConfig
+    about: Origin
+
+
+def read_record(folder: Path) -> RunRecord:
     """What `axial train` noted about a run.
 
     Raises:
-        ValueError: the note is damaged, or of something else.
+        ValueError: the note is damaged, of something else, or a link out of the folder.
         FileNotFoundError: there is none.
     """
-    path = folder / RUN_RECORD
-    try:
-        record = json.loads(path.read_text())
-        if not {"recipe", "source", "data"} <= set(record["about"]) or not {"model", "training"} <= set(record):
-            raise ValueError("something is missing")
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: not the record of a run of axial train ({error})") from error
-    return record
+    path = inside(folder / RUN_RECORD, folder)
+    return from_json(RunRecord, read_object(path, "the record of a run of axial train", mebibytes=16), path)
 
 
 def describe() -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from axial_transformers.cli import INTERRUPTED
-from axial_transformers.cli.settings import Preset, Settings, choose, describe
+from axial_transformers.cli.settings import Origin, Preset, Settings, choose, describe
+from axial_transformers.costs import training_operations
 from axial_transformers.data import Examples, load, save_grid
 from axial_transformers.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
@@ -23,10 +24,12 @@ usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or o
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos
   axial train scans.npz --training.time-limit 60
+  axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop --skip-bad 3
   axial train digits --help                       every setting with its default
   torchrun --nproc-per-node 2 -m axial_transformers.cli train photos32 my_photos/    on every GPU or core
 
-SOURCE is a folder of images or arrays, an .npz or .npy file, or the word digits. Recipes, and what they reach:
+SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word digits.
+Recipes, and what they reach:
 """
 
 
@@ -38,12 +41,9 @@ def main(argv: Sequence[str]) -> int:
         return 0
     preset = choose(argv, "train")
     result = run(preset)
-    if result.ending == "interrupted":
-        print(f"stopped at step {result.step}; go on with: axial train {preset.settings.out}")
-        return INTERRUPTED
     if int(os.environ.get("RANK", 0)) == 0:  # of the processes that torchrun started, one speaks
         report(preset.settings.out, result)
-    return 0
+    return INTERRUPTED if result.ending == "interrupted" else 0
 
 
 def run(preset: Preset) -> TrainResult:
@@ -55,7 +55,8 @@ def run(preset: Preset) -> TrainResult:
     check_shape(examples, preset)
     validation = load(preset.source, settings.data, "validation")[: settings.validate_on]
     torch.manual_seed(settings.training.seed)
-    source = preset.source if preset.source == "digits" else str(Path(preset.source).resolve())
+    somewhere_else = preset.source == "digits" or "://" in preset.source
+    source = preset.source if somewhere_else else str(Path(preset.source).resolve())
     return train(
         AxialTransformer(settings.model),
         examples,
@@ -64,13 +65,17 @@ def run(preset: Preset) -> TrainResult:
         evaluate=_validate(validation, settings),
         sample=_draw(validation, settings),
         resume=settings.resume,
-        about={
-            "recipe": preset.name,
-            "source": source,
-            "data": asdict(settings.data),
-            "uint16": examples.uint16,
-            "class_names": examples.class_names,
-        },
+        about=asdict(
+            Origin(
+                recipe=preset.name,
+                source=source,
+                data=settings.data,
+                uint16=examples.uint16,
+                class_names=examples.class_names,
+                skipped=examples.skipped,
+            )
+        ),
+        operations=training_operations(settings.model),
     )
 
 
@@ -87,7 +92,10 @@ def check_shape(examples: Examples, preset: Preset) -> None:
 
 
 def report(out: Path, result: TrainResult) -> None:
-    """Says where the model is and how good it was on the validation examples."""
+    """Says where the model is and how good it was on the validation examples, or how to go on."""
+    if result.ending == "interrupted":
+        print(f"stopped at step {result.step}; go on with: axial train {out}")
+        return
     if result.best_bits_per_dim is not None:
         print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")

@@ -1,5 +1,8 @@
 """The batch at given positions of a run."""
 
+from collections.abc import Generator
+from functools import partial
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -8,8 +11,12 @@ from jaxtyping import Int, Int64
 from torch import Tensor
 
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.order import Stream, example_indices, uniforms
+from axial_transformers.training.order import Stream, example_indices, step_positions, uniforms
 from axial_transformers.training.processes import Processes
+from axial_transformers.workers import ahead
+
+WORKERS = 2
+"""Where examples are not in memory and nothing is said."""
 
 
 class Examples(Protocol):
@@ -17,7 +24,7 @@ class Examples(Protocol):
 
     @property
     def values(self) -> np.ndarray:
-        """Integers [N, *A, C]."""
+        """Integers [N, *A, C]; if no array, at least `values[indices]` is one."""
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -83,6 +90,42 @@ def draw_batch(
     A hidden label is `num_classes`, the model's "unlabelled".
     """
     indices = example_indices(config.seed, len(examples.values), positions)
+    return _draw(examples, slices, num_classes, config, (positions, indices))
+
+
+def batches(
+    examples: Examples,
+    slices: range,
+    num_classes: int | None,
+    config: TrainConfig,
+    processes: Processes,
+    first_step: int,
+) -> Generator[Batch, None, None]:
+    """What `draw_batch` draws for this process, part by part of each step, from a step on without end.
+
+    Worker processes draw, so that reading and decoding overlap with training; the order does not depend on them.
+    """
+    places = (
+        (positions, example_indices(config.seed, len(examples.values), positions))
+        for step in count(first_step)
+        for positions in step_positions(step, config.batch_size, processes.rank, processes.count).reshape(
+            config.accumulate, -1
+        )
+    )
+    in_memory = isinstance(examples.values, np.ndarray)
+    workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
+    return ahead(partial(_draw, examples, slices, num_classes, config), places, workers)
+
+
+def _draw(
+    examples: Examples,
+    slices: range,
+    num_classes: int | None,
+    config: TrainConfig,
+    places: tuple[np.ndarray, np.ndarray],
+) -> Batch:
+    """The batch at positions [B] of the run, where the examples of these indices [B] stand."""
+    positions, indices = places
     values = examples.values[indices]
     if config.horizontal_flip:
         flip = uniforms(config.seed, Stream.FLIP, positions) < 0.5

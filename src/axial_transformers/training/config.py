@@ -46,6 +46,9 @@ class TrainConfig:
     """Decides the order of the examples and everything else that is drawn."""
     device: str = "auto"
     """Where to train: cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    workers: int | None = None
+    """Processes that read and decode examples ahead of the steps; whatever their number, the same examples come. None:
+    2 for examples in shards, otherwise 0."""
     log_every: int = 50
     """Steps between lines of metrics.jsonl."""
     evaluate_every: int = 1_000
@@ -68,6 +71,8 @@ class TrainConfig:
         for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.workers is not None and self.workers < 0:
+            raise ValueError(f"workers must be at least 0, not {self.workers}")
         for name in ("learning_rate", "clip_norm"):
             if not (value := getattr(self, name)) > 0:
                 raise ValueError(f"{name} must be above 0, not {value}")

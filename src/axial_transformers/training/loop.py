@@ -5,6 +5,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,23 +17,26 @@ from torch.nn.utils import clip_grad_norm_
 from axial_transformers.files import written_whole
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood import random_slice_loss
-from axial_transformers.training.batches import Examples, check_fit, check_share, draw_batch
+from axial_transformers.training.batches import Examples, batches, check_fit, check_share
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.interrupts import Interrupts
-from axial_transformers.training.metrics import Meter, MetricsLog, NonFiniteLoss, check_tensorboard
+from axial_transformers.training.machine import keep_freed_memory, matmul_rate
+from axial_transformers.training.metrics import VALIDATION, Meter, MetricsLog, NonFiniteLoss, check_tensorboard
 from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
-from axial_transformers.training.order import Stream, random_bits, step_positions
+from axial_transformers.training.order import Stream, random_bits
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.progress import ProgressDisplay
-from axial_transformers.training.spread import Objective, gathered, shard_blocks, spread, whole
+from axial_transformers.training.spread import Objective, exchange, gathered, shard_blocks, spread, whole
 from axial_transformers.training.state import SETTINGS, Checkpoints, State, export, open_run
+from axial_transformers.workers import deaths_of_workers
 
 Loss = Callable[..., Tensor]
 Callback = Callable[[Any, int], Mapping[str, float] | None]
 Ending = Literal["finished", "time limit", "interrupted"]
 
-STEPS_BETWEEN_READS = 10
-"""On an accelerator; reading a loss waits for it, and a queue of work that runs dry costs more than late news."""
+STEPS_BETWEEN_WAITS = 10
+"""Between reading losses from an accelerator, and between asking all processes whether to end; both wait for the
+device, and a queue of work that runs dry costs more than late news."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,7 @@ def train(
     sample: Callback | None = None,
     resume: bool = False,
     about: Mapping[str, Any] | None = None,
+    operations: int | None = None,
 ) -> TrainResult:
     """Trains `model` in place, leaving in `folder` what `from_pretrained` reads and what a resume needs.
 
@@ -79,37 +84,47 @@ def train(
         sample: `sample(averaged_model, step)`, called at intervals for what it does; may return figures to log.
         resume: continue from the newest intact checkpoint; start afresh where there is none.
         about: what else JSON can hold of the run's origin, for train.json.
+        operations: what an example costs, as `costs.training_operations` counts, for the figure of utilisation.
 
     Raises:
         ValueError: model, data and settings do not fit each other, or are not those of the run to resume.
         NonFiniteLoss: a ValueError; training diverged, the newest checkpoint holds what was last good.
         FileExistsError: the folder holds something already.
         OSError: something could not be read or written there.
+        ConnectionError: an OSError; another process of the run has ended.
     """
     with Processes(config.torch_device()) as processes:
-        run = Run(model, examples, config, Path(folder), loss, resume, about, processes)
+        run = Run(model, examples, config, Path(folder), loss, resume, about, operations, processes)
         return _train(run, config, evaluate, sample)
 
 
 def _train(run: "Run", config: TrainConfig, evaluate: Callback | None, sample: Callback | None) -> TrainResult:
     counters = run.state.counters
-    with Interrupts() as interrupts, run.log, ProgressDisplay(config, counters, run.processes.first) as progress:
+    with (
+        deaths_of_workers(),
+        run.interrupts,
+        closing(run.batches),
+        run.log,
+        ProgressDisplay(config, counters, run.processes.first) as progress,
+    ):
         if counters.step:
             progress.say(f"resumed at step {counters.step}")
-        while (ending := run.ending(interrupts)) is None:
+        while (ending := run.ending()) is None:
+            if evaluate and run.evaluation_due():
+                run.evaluate(evaluate)
+                continue
             run.update()
             progress.update(counters, run.meter)
             if counters.step % config.log_every == 0:
                 run.log.write(counters.step, run.figures())
             if counters.step % config.save_every == 0:
                 run.save()
-            if evaluate and counters.step % config.evaluate_every == 0:
-                run.evaluate(evaluate)
             if sample and counters.step % config.sample_every == 0:
                 run.show(sample)
         run.save()
         if evaluate and ending != "interrupted" and counters.evaluated_step != counters.step:
             run.evaluate(evaluate)
+            ending = "interrupted" if run.cut_short else ending
     return TrainResult(
         ending=ending,
         step=counters.step,
@@ -131,6 +146,7 @@ class Run:
         loss: Loss,
         resume: bool,
         about: Mapping[str, Any] | None,
+        operations: int | None,
         processes: Processes,
     ) -> None:
         check_fit(model, examples, config)
@@ -139,6 +155,8 @@ class Run:
             check_tensorboard()
         self.examples, self.config, self.folder, self.processes = examples, config, folder, processes
         self.device = processes.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
         if processes.first:
             open_run(folder, resume)
         processes.wait()
@@ -158,6 +176,9 @@ class Run:
         }
         self.checkpoints = Checkpoints(folder / "checkpoints", identity, processes)
         self.checkpoints.restore(self.state)
+        self.batches = batches(
+            examples, model.slices, model.config.num_classes, config, processes, self.state.counters.step
+        )
         if config.checkpoint_blocks:
             checkpoint_blocks(model)
         if config.compile:
@@ -167,18 +188,30 @@ class Run:
             with written_whole(folder / SETTINGS) as aside:
                 settings = {**identity, "training": dataclasses.asdict(config), "about": about}
                 aside.write_text(json.dumps(settings, indent=2) + "\n")
-        self.log = MetricsLog(folder if processes.first else None, self.state.counters.step, config.tensorboard)
-        self.meter = Meter(config.batch_size, every=1 if self.device.type == "cpu" else STEPS_BETWEEN_READS)
+        self.log = MetricsLog(folder if processes.first else None, self.state.counters, config.tensorboard)
+        every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
+        self.meter = Meter(self.device, config.batch_size, every, operations and self._rate() / operations)
         self.started = time.monotonic() - self.state.counters.seconds
+        self.interrupts = Interrupts()
+        self.cut_short = False
 
-    def ending(self, interrupts: Interrupts) -> Ending | None:
-        """Why the run ends now; None if it goes on."""
+    def _rate(self) -> float:
+        """Operations/s of matrix products, all devices together."""
+        dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
+        return self.processes.count * matmul_rate(self.device, dtype)
+
+    def ending(self) -> Ending | None:
+        """Why the run ends now; None if it goes on. A lone process is asked after each step, many now and then."""
         counters, limit = self.state.counters, self.config.time_limit
         if counters.step >= self.config.steps:
             return "finished"
+        if self.cut_short:
+            return "interrupted"
+        if self.processes.count > 1 and counters.step % STEPS_BETWEEN_WAITS:
+            return None
         if limit is not None and self.processes.any(counters.seconds >= 60 * limit):
             return "time limit"
-        return "interrupted" if self.processes.any(interrupts.asked) else None
+        return "interrupted" if self.processes.any(self.interrupts.asked) else None
 
     def update(self) -> None:
         """One step."""
@@ -187,7 +220,7 @@ class Run:
         draw = step * self.processes.count + self.processes.rank
         torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
         state.optimiser.zero_grad()
-        nats = self._accumulate_gradients(step)
+        nats = self._accumulate_gradients()
         norm = whole(clip_grad_norm_(state.model.parameters(), config.clip_norm))
         self._measure(step + 1, nats, norm)
         for group in state.optimiser.param_groups:
@@ -213,11 +246,23 @@ class Run:
             if self.state.counters.best_step is None:
                 self._export()
 
+    def evaluation_due(self) -> bool:
+        """Whether the averaged weights of now are to be evaluated and have not been."""
+        step = self.state.counters.step
+        return step > 0 and step % self.config.evaluate_every == 0 and step != self.state.counters.evaluated_step
+
     def evaluate(self, callback: Callback) -> None:
-        """Save, for a kill may come while it lasts; evaluate the averaged weights; export them if they are the best."""
+        """Save, for an end may come while it lasts; evaluate the averaged weights; export them if they are the best.
+
+        An end that is asked for cuts it short; a resume begins with it.
+        """
         self.save()
         counters = self.state.counters
-        figures = self.show(callback, "validation_")
+        figures = self.show(callback, VALIDATION)
+        if self.processes.any(figures is None):
+            self.cut_short = True
+            return
+        assert figures is not None
         bits_per_dim = self.processes.from_first(figures["bits_per_dim"] if self.processes.first else 0.0)
         counters.evaluated_step = counters.step
         if counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
@@ -225,27 +270,30 @@ class Run:
             self._export()
         self.checkpoints.save(self.state)
 
-    def show(self, callback: Callback, prefix: str = "") -> Mapping[str, float]:
-        """Call back with the averaged weights, in the first process alone, and log the figures that come of it."""
-        average = self._average()
+    def show(self, callback: Callback, prefix: str = "") -> Mapping[str, float] | None:
+        """Call back with the averaged weights, in the first process alone, and log the figures that come of it.
+
+        None where an end was asked for, which a deadline may follow: no more is waited for.
+        """
+        average, step = self._average(), self.state.counters.step
         with self.meter.paused(), torch.no_grad():
-            figures = (callback(average, self.state.counters.step) or {}) if self.processes.first else {}
+            figures = self.interrupts.until_asked(lambda: callback(average, step) or {}) if self.processes.first else {}
         if figures:
-            self.log.write(self.state.counters.step, {prefix + name: value for name, value in figures.items()})
+            self.log.write(step, {prefix + name: value for name, value in figures.items()})
         return figures
 
-    def _accumulate_gradients(self, step: int) -> Tensor:
-        config, model, processes = self.config, self.state.model, self.processes
+    def _accumulate_gradients(self) -> Tensor:
+        config = self.config
         total = torch.zeros((), device=self.device)
-        mine = step_positions(step, config.batch_size, processes.rank, processes.count)
-        for positions in mine.reshape(config.accumulate, -1):
-            batch = draw_batch(self.examples, model.slices, model.config.num_classes, config, positions)
-            values, label, channel = batch.to(self.device)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-                nats = self.objective(values, label, channel) / config.accumulate
-            nats.backward()
+        for part in range(1, config.accumulate + 1):
+            with self.meter.waiting_for_data():
+                values, label, channel = next(self.batches).to(self.device)
+            with exchange(self.objective, now=part == config.accumulate):
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+                    nats = self.objective(values, label, channel) / config.accumulate
+                nats.backward()
             total += nats.detach()
-        return processes.mean(total)
+        return self.processes.mean(total)
 
     def _average(self) -> Any:
         """The averaged weights as a model that any process can use alone."""

@@ -6,17 +6,23 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 import torch
 from torch import Tensor
 
-from axial_transformers.files import written_whole
+from axial_transformers.files import naming, written_whole
 from axial_transformers.likelihood import LOG2
+from axial_transformers.training.machine import peak_memory
+from axial_transformers.training.record import Counters
 
 SMOOTHING = 0.98
+LONGEST_LINE = 1 << 20
+VALIDATION = "validation_"
+"""What the names of an evaluation's figures begin with."""
 
 
 class NonFiniteLoss(ValueError):
@@ -28,16 +34,24 @@ class NonFiniteLoss(ValueError):
 
 
 class Meter:
-    """Collects each step's loss and gradient norm; waits for the device only every `every` steps, to read them."""
+    """Collects each step's loss and gradient norm; waits for the device only every `every` steps, to read them.
 
-    def __init__(self, batch_size: int, every: int) -> None:
+    Args:
+        device: whose memory is watched.
+        batch_size: examples of a step.
+        every: steps between reads.
+        full_speed: examples/s if every operation of the model ran at the rate of matrix products; None: not known.
+    """
+
+    def __init__(self, device: torch.device, batch_size: int, every: int, full_speed: float | None = None) -> None:
         self.smooth_bits_per_dim: float | None = None
         self.smooth_seconds_per_step: float | None = None
-        self._batch_size = batch_size
-        self._every = every
+        self.newest_line: dict[str, float] = {}
+        self._device, self._batch_size, self._every, self._full_speed = device, batch_size, every, full_speed
         self._unread: list[tuple[int, Tensor]] = []
         self._read: list[tuple[float, float]] = []
         self._last_read = self._last_line = time.monotonic()
+        self._waited = 0.0
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
         """Take the scalars of a step.
@@ -73,14 +87,26 @@ class Meter:
         self.read()
         now, count = time.monotonic(), len(self._read)
         nats, norm = (sum(each) / count for each in zip(*self._read, strict=True))
-        rate = count * self._batch_size / (now - self._last_line)
-        self._read, self._last_line = [], now
-        return {
+        seconds = now - self._last_line
+        rate = count * self._batch_size / seconds
+        self.newest_line = {
             "bits_per_dim": nats / LOG2,
             "nats_per_dim": nats,
             "gradient_norm": norm,
             "examples_per_second": rate,
+            **({"model_flop_utilisation": rate / self._full_speed} if self._full_speed else {}),
+            "data_wait_share": self._waited / seconds,
+            "peak_memory_bytes": peak_memory(self._device),
         }
+        self._read, self._last_line, self._waited = [], now, 0.0
+        return self.newest_line
+
+    @contextmanager
+    def waiting_for_data(self) -> Iterator[None]:
+        """Time spent in here is a step's, but waits for examples."""
+        start = time.monotonic()
+        yield
+        self._waited += time.monotonic() - start
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -96,27 +122,32 @@ class Meter:
 class MetricsLog:
     """RUN/metrics.jsonl (one object a line, each with its step), and TensorBoard's files in RUN/tensorboard if asked.
 
-    A log without a folder goes nowhere: only one of several processes speaks. Lines after `step`, written by a process
-    that did not live to its next checkpoint, are removed.
+    A log without a folder goes nowhere: only one of several processes speaks. Lines of what comes again, since their
+    process did not live to its next checkpoint, are removed.
     """
 
-    def __init__(self, folder: Path | None, step: int, tensorboard: bool) -> None:
-        path = Path(os.devnull) if folder is None else folder / "metrics.jsonl"
-        if path.is_file():
-            lines = [line for line in path.read_text().splitlines(keepends=True) if _step(line) <= step]
-            with written_whole(path) as aside:
-                aside.write_text("".join(lines))
-        self._file = path.open("a")
+    def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:
+        resumed = counters.step, counters.evaluated_step == counters.step
+        self._path = Path(os.devnull) if folder is None else folder / "metrics.jsonl"
+        if self._path.is_file():
+            with written_whole(self._path) as aside, self._path.open(errors="replace") as old, aside.open("w") as new:
+                new.writelines(line for line in _lines(old) if _moment(line) <= resumed)
+        self._file = self._path.open("a")
         self._board = None
         if tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Append one line."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        self._file.flush()
+        """Append one line.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        with naming(self._path):
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
         if self._board:
             for name, value in values.items():
                 self._board.add_scalar(name, value, step)
@@ -127,7 +158,8 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError):  # what was not written has been said
+            self._file.close()
         if self._board:
             self._board.close()
 
@@ -142,8 +174,14 @@ def _smooth(old: float | None, new: float) -> float:
     return new if old is None else SMOOTHING * old + (1 - SMOOTHING) * new
 
 
-def _step(line: str) -> float:
+def _lines(file: TextIO) -> Iterator[str]:
+    return iter(lambda: file.readline(LONGEST_LINE), "")
+
+
+def _moment(line: str) -> tuple[float, bool]:
+    """The step of a line, and whether it is of an evaluation, the last thing of a step."""
     try:
-        return float(json.loads(line)["step"])
-    except ValueError:  # cut off in the middle
-        return math.inf
+        figures = json.loads(line)
+        return float(figures["step"]), any(name.startswith(VALIDATION) for name in figures)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):  # cut off, or not of this log
+        return math.inf, True

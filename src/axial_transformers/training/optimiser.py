@@ -40,11 +40,24 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 
 
 def moments(model: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state as tensors named after the parameters: "head.weight.exp_avg", ..."""
-    return {
-        f"{name}.{kind}": whole(tensor)
+    """Adam's state on the CPU, by the parameters' names ("head.weight.exp_avg"); zeros before any gradient."""
+    found = {
+        f"{name}.{kind}": tensor
         for name, parameter in model.named_parameters()
-        for kind, tensor in optimiser.state[parameter].items()
+        for kind, tensor in optimiser.state.get(parameter, {}).items()
+    }
+    return {
+        name: whole(found[name] if name in found else torch.zeros_like(like)).cpu()
+        for name, like in like_moments(model).items()
+    }
+
+
+def like_moments(model: nn.Module) -> dict[str, Tensor]:
+    """Tensors of the names and shapes that `moments` has."""
+    return {
+        f"{name}.{kind}": torch.zeros(()) if kind == "step" else parameter
+        for name, parameter in model.named_parameters()
+        for kind in ("step", "exp_avg", "exp_avg_sq")
     }
 
 

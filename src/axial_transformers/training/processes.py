@@ -1,6 +1,7 @@
 """One process or many, as torchrun starts them: which one this is, and what they agree on."""
 
 import os
+from ctypes import py_object, pythonapi
 from datetime import timedelta
 from types import TracebackType
 
@@ -14,6 +15,8 @@ PATIENCE = timedelta(hours=4)
 
 class Processes:
     """The processes of a run; entered, they can speak to each other (NCCL on CUDA, gloo on CPU).
+
+    Where one has ended, the others leave with a ConnectionError as soon as they need it.
 
     Args:
         device: what a lone process would train on; of many, each takes the CUDA device of its local rank.
@@ -73,6 +76,19 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
         if self._ours:
+            if lost:
+                _keep_for_ever(dist.group.WORLD)
             dist.destroy_process_group()
             self._ours = False
+        if lost:
+            raise ConnectionError(
+                f"process {self.rank} of {self.count} has lost another, which says why if it could: "
+                "the run can be resumed, with any number of processes"
+            ) from error
+
+
+def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
+    """Not even the end of the interpreter frees it: gloo may then wait without end for what a lost process would do."""
+    pythonapi.Py_IncRef(py_object(group))

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
 
@@ -10,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import Meter
-from axial_transformers.training.state import Counters
+from axial_transformers.training.record import Counters
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -57,7 +58,8 @@ class ProgressDisplay:
         rate = 1 / meter.smooth_seconds_per_step
         return (
             f"{meter.smooth_bits_per_dim:.3f} bits/dim  {rate:.3g} steps/s  "
-            f"{rate * self._config.batch_size:.0f} examples/s  {timedelta(seconds=round(left))} left"
+            f"{rate * self._config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}"
+            f"{timedelta(seconds=round(left))} left"
         )
 
     def __enter__(self) -> "ProgressDisplay":
@@ -68,3 +70,13 @@ class ProgressDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+
+
+def _machine(line: Mapping[str, float]) -> str:
+    """How well the machine was used, as metrics.jsonl last said; nothing before it did."""
+    if not line:
+        return ""
+    utilisation = line.get("model_flop_utilisation")
+    return (
+        "" if utilisation is None else f"{utilisation:.0%} MFU  "
+    ) + f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "

@@ -1,6 +1,7 @@
 """How a model lies on its processes: whole on each (DDP), or each holding a share of every tensor (FSDP2)."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -30,9 +31,19 @@ def spread(objective: Objective, processes: Processes, shard: bool) -> nn.Module
     if processes.count == 1:
         return objective
     if not shard:
-        return DistributedDataParallel(objective)
+        return DistributedDataParallel(objective, gradient_as_bucket_view=True)  # else there are two of each gradient
     shard_blocks(objective)
     return objective
+
+
+def exchange(objective: nn.Module, *, now: bool) -> AbstractContextManager[None]:
+    """In here the processes exchange the gradients of each backward pass, or (not `now`) DDP only adds them up.
+
+    FSDP2 always exchanges: to add them up, each process would hold whole gradients, which it is there to avoid.
+    """
+    if isinstance(objective, DistributedDataParallel) and not now:
+        return objective.no_sync()
+    return nullcontext()
 
 
 def shard_blocks(module: nn.Module) -> None:

@@ -12,40 +12,24 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
-from axial_transformers.files import folder_written_whole, written_whole
-from axial_transformers.training.optimiser import moments, set_moments
+from axial_transformers.checkpoint import read_tensors, write_tensors
+from axial_transformers.files import folder_written_whole, inside
+from axial_transformers.training.optimiser import like_moments, moments, set_moments
 from axial_transformers.training.processes import Processes
+from axial_transformers.training.record import Counters, Record
 from axial_transformers.training.spread import fill, whole
 
-WEIGHTS, AVERAGE, OPTIMISER, RECORD = "model.safetensors", "ema.safetensors", "optimiser.safetensors", "state.json"
+WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimiser.safetensors"
 SETTINGS = "train.json"
 KEPT = 2
-
-
-@dataclass
-class Counters:
-    """The numbers of a run's state."""
-
-    step: int = 0
-    """Updates made."""
-    seconds: float = 0.0
-    """Wall clock spent, over all resumes."""
-    evaluated_step: int | None = None
-    """When the averaged weights were last evaluated."""
-    best_step: int | None = None
-    """When they were best."""
-    best_bits_per_dim: float | None = None
-    """How good they were then."""
 
 
 @dataclass
@@ -58,11 +42,19 @@ class State:
     counters: Counters = field(default_factory=Counters)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors of each file of a checkpoint."""
+        """The tensors of each file of a checkpoint, off the device: all shares together may not fit there."""
         return {
-            WEIGHTS: {name: whole(tensor) for name, tensor in self.model.state_dict().items()},
-            AVERAGE: {name: whole(tensor) for name, tensor in self.average.state_dict().items()},
+            WEIGHTS: {name: whole(tensor).cpu() for name, tensor in self.model.state_dict().items()},
+            AVERAGE: {name: whole(tensor).cpu() for name, tensor in self.average.state_dict().items()},
             OPTIMISER: moments(self.model, self.optimiser),
+        }
+
+    def expected(self) -> dict[str, Mapping[str, Tensor]]:
+        """Tensors of the names and shapes that `tensors` has."""
+        return {
+            WEIGHTS: self.model.state_dict(),
+            AVERAGE: self.average.state_dict(),
+            OPTIMISER: like_moments(self.model),
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], counters: Counters) -> None:
@@ -71,6 +63,10 @@ class State:
         fill(self.average, tensors[AVERAGE])
         set_moments(self.model, self.optimiser, tensors[OPTIMISER])
         self.counters = counters
+
+
+class OtherRun(ValueError):
+    """A checkpoint is not of the run to resume."""
 
 
 class Checkpoints:
@@ -89,21 +85,25 @@ class Checkpoints:
         Raises:
             OSError: it could not be written; the checkpoints before are untouched.
         """
-        files = state.tensors()
+        files, path, before = state.tensors(), self._path(state.counters.step), self.newest()
         if self.processes.first:
-            self._write(self._path(state.counters.step), state, files)
+            try:
+                self._write(path, state, files)
+            except OSError as error:
+                rest = f"; {before} is intact: make room, then resume" if before else ""
+                raise OSError(f"{path} could not be written ({error}){rest}") from error
         self.processes.wait()
 
     def _write(self, path: Path, state: State, files: dict[str, dict[str, Tensor]]) -> None:
         if path.exists():  # the same tensors; but an evaluation may have happened since
-            self._write_record(path, state, json.loads((path / RECORD).read_text())["files"])
+            Record(state.counters, self.identity, Record.read(path).files).write(path)
         else:
             with folder_written_whole(path) as aside:
                 digests = {}
                 for name, tensors in files.items():
-                    _write_tensors(aside / name, tensors)
+                    write_tensors(aside / name, tensors)
                     digests[name] = _sha256(aside / name)
-                self._write_record(aside, state, digests)
+                Record(state.counters, self.identity, digests).write(aside)
         for old in self._newest_first()[KEPT:]:
             if _step(old) != state.counters.best_step:
                 shutil.rmtree(old)
@@ -114,26 +114,29 @@ class Checkpoints:
         Damaged newer checkpoints are named on stderr, and removed once an older one is found to be intact.
 
         Raises:
-            ValueError: the checkpoint is of another run (other data, seed, batch size or model).
+            OtherRun: the newest checkpoint is of another run (other data, seed, batch size or model).
             OSError: every checkpoint is damaged.
         """
-        damaged = []
+        damaged: dict[Path, Exception] = {}
         for path in self._newest_first():
             try:
-                record, tensors = _read(path)
-            except (OSError, ValueError) as error:
-                if self.processes.first:
-                    print(f"{path} is damaged ({error}): trying the checkpoint before it", file=sys.stderr)
-                damaged.append(path)
+                record = Record.read(path)
+                self._check_identity(record.identity)
+                tensors = _read_tensors(path, record.files, state.expected())
+            except OtherRun:
+                raise
+            except (OSError, ValueError, RecursionError) as error:
+                damaged[path] = error
                 continue
-            self._check_identity(record["identity"])
-            state.restore(tensors, Counters(**record["counters"]))
+            state.restore(tensors, record.counters)
             self.processes.wait()
-            for each in damaged if self.processes.first else ():
+            for each, reason in damaged.items() if self.processes.first else ():
+                print(f"{each} is damaged ({reason}): gone back to {path.name}", file=sys.stderr)
                 shutil.rmtree(each)
             return
         if damaged:
-            raise OSError(f"{self.folder} holds no intact checkpoint: remove it to start again")
+            newest = next(iter(damaged.values()))
+            raise OSError(f"{self.folder} holds no intact checkpoint ({newest}): remove it to start again")
 
     def newest(self) -> Path | None:
         """The newest checkpoint."""
@@ -143,18 +146,14 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def _newest_first(self) -> list[Path]:
-        return sorted(self.folder.glob("step-[0-9]*"), key=_step, reverse=True)
-
-    def _write_record(self, folder: Path, state: State, digests: dict[str, str]) -> None:
-        record = {"counters": vars(state.counters), "identity": self.identity, "files": digests}
-        with written_whole(folder / RECORD) as aside:
-            aside.write_text(json.dumps(record, indent=2) + "\n")
+        found = [path for path in self.folder.glob("step-*") if path.name[5:].isdecimal() and path.is_dir()]
+        return sorted(found, key=_step, reverse=True)
 
     def _check_identity(self, stored: dict[str, Any]) -> None:
         old, new = dict(_leaves(stored)), dict(_leaves(self.identity))
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
-                raise ValueError(
+                raise OtherRun(
                     f"{self.folder.parent} cannot be resumed: it has {name} = {old.get(name)}, not {new.get(name)}"
                 )
 
@@ -163,19 +162,23 @@ def open_run(folder: Path, resume: bool) -> None:
     """Make `folder` ready to train in, rid of what a killed process left half-written.
 
     Raises:
-        FileExistsError: it holds something, and is not to be resumed or is no run.
+        FileExistsError: it holds something, and is not to be resumed or is no run. It is left as it was.
+        ValueError: it holds a link that leads out of it, or what is neither a file nor a folder; likewise.
     """
-    for place in (".", "checkpoints", "checkpoints/*"):
-        for stray in folder.glob(f"{place}/.*.part*"):
-            if stray.is_dir():
-                shutil.rmtree(stray)
-            else:
-                stray.unlink()
-    if folder.is_dir() and any(folder.iterdir()):
+    strays = [*folder.rglob(".*.part*")]
+    if folder.is_dir() and {*folder.iterdir()} - {*strays}:
         if not resume:
             raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
         if not (folder / SETTINGS).exists():
             raise FileExistsError(f"{folder} holds no run to resume (it has no {SETTINGS}): give another folder")
+        for path in folder.rglob("*"):  # nothing outside is to be written or removed
+            if inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
+                raise ValueError(f"{path} is neither a file nor a folder: remove it")
+    for stray in strays:
+        if stray.is_dir() and not stray.is_symlink():
+            shutil.rmtree(stray)
+        else:
+            stray.unlink(missing_ok=True)  # it was in such a folder
     folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -187,23 +190,14 @@ def export(model: Any, folder: Path) -> None:
             file.replace(folder / file.name)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
-    record = json.loads((path / RECORD).read_text())
-    if not isinstance(record, dict) or record.keys() != {"counters", "identity", "files"}:
-        raise ValueError(f"{RECORD} is not a training state's")
-    if record["counters"].keys() != {each.name for each in fields(Counters)}:
-        raise ValueError(f"{RECORD} has other counters")
-    for name in (WEIGHTS, AVERAGE, OPTIMISER):
-        if _sha256(path / name) != record["files"].get(name):
+def _read_tensors(
+    folder: Path, files: dict[str, str], expected: dict[str, Mapping[str, Tensor]]
+) -> dict[str, dict[str, Tensor]]:
+    found = {name: read_tensors(folder / name, tensors) for name, tensors in expected.items()}
+    for name in found:
+        if _sha256(folder / name) != files.get(name):
             raise ValueError(f"{name} is not what was written")
-    return record, {name: load_file(path / name) for name in (WEIGHTS, AVERAGE, OPTIMISER)}
-
-
-def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        raise OSError(f"{path} could not be written: {error}") from error
+    return found
 
 
 def _step(path: Path) -> int:

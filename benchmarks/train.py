@@ -1,0 +1,328 @@
+"""Seconds of a training step: ours beside a straightforward one, of equal weights, batches and precision.
+
+    python benchmarks/train.py                                          digits, fashion_mnist, photos32 on the CPU
+    python benchmarks/train.py --recipes photos32 --precisions bfloat16 --seconds 60
+    python benchmarks/train.py --device cuda --recipes imagenet32 imagenet64 --precisions bfloat16
+
+Ours is the step of `axial train`, drawing of the batch included; the other is benchmarks/straightforward.py, blocks
+compiled on both sides or on neither. Both see the same random values and have one loss (checked before the clock
+starts); they step in turns, each in a process of its own, and the median wall time counts. The share of the matmul rate
+is that of the model's operations, as `axial inspect` counts them. On CUDA, batches grow until memory is full. The last
+line is JSON.
+"""
+
+import json
+import multiprocessing
+import platform
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from axial_transformers import recipes
+from axial_transformers.costs import training_operations
+from axial_transformers.data import Examples
+from axial_transformers.likelihood import random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.recipes import Recipe
+from axial_transformers.training.batches import Batch, draw_batch
+from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.loop import Run
+from axial_transformers.training.machine import matmul_rate, peak_memory
+from axial_transformers.training.order import step_positions
+from axial_transformers.training.processes import Processes
+from straightforward import Straightforward, StraightforwardTraining
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+AGREE = {"float32": 1e-5, "bfloat16": 1e-2}
+"""Relative difference of the two losses that rounding explains."""
+WARM_UP, LEAST_STEPS, MOST_STEPS = 3, 3, 40
+SETTLE = 0.05
+"""Seconds before a step, in which the idle threads of the other side cease to spin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    recipes: tuple[str, ...] = ("digits", "fashion_mnist", "photos32")
+    precisions: tuple[str, ...] = ("float32", "bfloat16")
+    compiled: tuple[bool, ...] = (False, True)
+    batch: int | None = None
+    """Examples of a step, in place of the recipe's."""
+    seconds: float = 20.0
+    """For each pair, and at least three steps."""
+    device: str = "cpu"
+    threads: int | None = None
+    """Of the CPU; None: as many as torch takes."""
+
+
+def main(options: Options) -> None:
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    rows = []
+    for name in options.recipes:
+        for precision in options.precisions:
+            for compiled in options.compiled:
+                rows.append(measure(name, precision, compiled, options))
+                print(json.dumps(rows[-1]), flush=True)
+    show(rows)
+    summary = {
+        "torch": torch.__version__,
+        "machine": torch.cuda.get_device_name() if options.device == "cuda" else platform.processor(),
+        "threads": torch.get_num_threads(),
+        "matmul_rate": {name: rate(options, name) for name in options.precisions},
+        "rows": rows,
+        "shipped_default_over_plain_float32": shipped_gains(rows),
+    }
+    if options.device == "cuda":
+        summary["growing_batches"] = {name: growing_batches(name, options) for name in options.recipes}
+    print(json.dumps(summary))
+
+
+def measure(name: str, precision: str, compiled: bool, options: Options) -> dict[str, Any]:
+    """Both sides of one recipe at one precision."""
+    recipe = recipes.NAMED[name]()
+    config = training(recipe, precision, compiled, options)
+    sides = {side: Worker(kind, name, config, options.threads) for side, kind in SIDES.items()}
+    ours, theirs = (side.ask("loss") for side in sides.values())
+    assert abs(ours - theirs) < AGREE[precision] * theirs, (ours, theirs)
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    start = time.monotonic()
+    for step in range(WARM_UP + MOST_STEPS):
+        for side, worker in sides.items():
+            time.sleep(SETTLE)
+            took = worker.ask("step")
+            if step >= WARM_UP:
+                seconds[side].append(took)
+        if step + 1 == WARM_UP:
+            start = time.monotonic()
+        if step + 1 >= WARM_UP + LEAST_STEPS and time.monotonic() - start > options.seconds:
+            break
+    peaks = {side: worker.ask("peak_memory") for side, worker in sides.items()}
+    for worker in sides.values():
+        worker.close()
+    medians = {side: median(times) for side, times in seconds.items()}
+    return {
+        "recipe": name,
+        "precision": precision,
+        "compiled": compiled,
+        "batch": config.batch_size,
+        "steps": len(seconds["ours"]),
+        **{
+            side: {**figures(recipe.model, config, took, rate(options, precision)), "peak_memory_bytes": peaks[side]}
+            for side, took in medians.items()
+        },
+        "speedup": round(medians["straightforward"] / medians["ours"], 3),
+        "shipped": (config.precision, config.compile) == (recipe.training.precision, recipe.training.compile),
+    }
+
+
+class Ours:
+    """What `axial train` steps through, on random values."""
+
+    def __init__(self, recipe: Recipe, config: TrainConfig):
+        self.folder = tempfile.TemporaryDirectory()
+        processes = Processes(config.torch_device())
+        self.run = Run(
+            build(recipe),
+            random_examples(recipe),
+            config,
+            Path(self.folder.name),
+            random_slice_loss,
+            resume=False,
+            about=None,
+            operations=None,
+            processes=processes,
+        )
+        self.device = self.run.device
+
+    def loss(self, batch: Batch) -> float:
+        model = self.run.state.model.eval()
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, self.run.config.precision == "bfloat16"):
+            loss = float(self.run.objective(*batch))
+        model.train()
+        return loss
+
+    def step(self) -> None:
+        self.run.update()
+        self.run.meter.read()  # waits for the device
+
+
+class Theirs:
+    """The straightforward training step, on the same batches."""
+
+    def __init__(self, recipe: Recipe, config: TrainConfig):
+        self.recipe, self.config, self.device = recipe, config, config.torch_device()
+        self.examples, self.steps = random_examples(recipe), 0
+        ours = build(recipe)
+        self.slices = ours.slices
+        model = Straightforward(recipe.model)
+        model.load(ours.state_dict())
+        bfloat16 = config.precision == "bfloat16"
+        self.training = StraightforwardTraining(model.to(self.device), bfloat16, config.learning_rate, config.compile)
+
+    def loss(self, batch: Batch) -> float:
+        model = self.training.model.eval()
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, self.training.bfloat16):
+            loss = float(model(*batch))
+        model.train()
+        return loss
+
+    def step(self) -> None:
+        positions = step_positions(self.steps, self.config.batch_size)
+        batch = draw_batch(self.examples, self.slices, self.recipe.model.num_classes, self.config, positions)
+        self.training.step(*batch.to(self.device))
+        self.steps += 1
+
+
+Kind = type[Ours] | type[Theirs]
+SIDES: dict[str, Kind] = {"ours": Ours, "straightforward": Theirs}
+
+
+class Worker:
+    """A side in a process of its own: what one does to the allocator serves only itself. It answers questions."""
+
+    def __init__(self, kind: Kind, name: str, config: TrainConfig, threads: int | None):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, kind, name, config, threads), daemon=True)
+        self.process.start()
+
+    def ask(self, question: str) -> Any:
+        self.pipe.send(question)
+        return self.pipe.recv()
+
+    def close(self) -> None:
+        self.pipe.close()
+        self.process.join()
+
+
+def serve(
+    pipe: Connection, kind: type[Ours] | type[Theirs], name: str, config: TrainConfig, threads: int | None
+) -> None:
+    if threads:
+        torch.set_num_threads(threads)
+    recipe = recipes.NAMED[name]()
+    side = kind(recipe, config)
+    while True:
+        try:
+            question = pipe.recv()
+        except EOFError:
+            return
+        if question == "loss":
+            first = draw_batch(
+                random_examples(recipe), build(recipe).slices, recipe.model.num_classes, config, np.arange(4)
+            )
+            pipe.send(side.loss(first.to(side.device)))
+        elif question == "step":
+            start = time.perf_counter()
+            side.step()
+            pipe.send(time.perf_counter() - start)
+        else:
+            pipe.send(peak_memory(side.device))
+
+
+def figures(model: AxialTransformerConfig, config: TrainConfig, seconds: float, matmul: float) -> dict[str, float]:
+    examples_per_second = config.batch_size / seconds
+    return {
+        "seconds": seconds,
+        "examples_per_second": examples_per_second,
+        "share_of_matmul_rate": examples_per_second * training_operations(model) / matmul,
+    }
+
+
+def rate(options: Options, precision: str) -> float:
+    return matmul_rate(torch.device(options.device), DTYPES[precision])
+
+
+def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -> TrainConfig:
+    changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
+    return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes)
+
+
+def build(recipe: Recipe) -> AxialTransformer:
+    torch.manual_seed(0)
+    return AxialTransformer(recipe.model)
+
+
+def random_examples(recipe: Recipe, count: int = 1024) -> Examples:
+    draw = np.random.default_rng(0)
+    shape = (count, *recipe.model.shape, recipe.model.channels)
+    return Examples(
+        values=draw.integers(0, recipe.model.num_values, shape, dtype=np.uint8),
+        names=[str(i) for i in range(count)],
+        labels=draw.integers(0, recipe.model.num_classes, count) if recipe.model.num_classes else None,
+        num_values=recipe.model.num_values,
+    )
+
+
+def shipped_gains(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """How much faster a recipe as it is steps than the straightforward model in float32, not compiled."""
+    plain = {
+        row["recipe"]: row["straightforward"]["seconds"]
+        for row in rows
+        if (row["precision"], row["compiled"]) == ("float32", False)
+    }
+    return {
+        row["recipe"]: round(plain[row["recipe"]] / row["ours"]["seconds"], 2)
+        for row in rows
+        if row["shipped"] and row["recipe"] in plain
+    }
+
+
+def growing_batches(name: str, options: Options) -> list[dict[str, float]]:
+    """Our step alone, its batch doubled until memory is full: peak memory and share of the matmul rate."""
+    found = []
+    batch = options.batch or 8
+    while True:
+        recipe = recipes.NAMED[name]()
+        config = training(recipe, "bfloat16", recipe.training.compile, replace(options, batch=batch))
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        try:
+            side = Ours(recipe, config)
+            for _ in range(3):
+                side.step()
+            start = time.perf_counter()
+            for _ in range(5):
+                side.step()
+            took = (time.perf_counter() - start) / 5
+        except torch.cuda.OutOfMemoryError:
+            return found
+        peak = torch.cuda.max_memory_allocated()
+        found.append(
+            {"batch": batch, "peak_memory_bytes": peak, **figures(recipe.model, batch, took, rate(options, "bfloat16"))}
+        )
+        del side
+        batch *= 2
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    table = Table(
+        "recipe", "batch", "precision", "blocks", "ours", "straightforward", "speed-up", "share of matmul rate"
+    )
+    for row in rows:
+        ours, plain = row["ours"], row["straightforward"]
+        table.add_row(
+            row["recipe"],
+            str(row["batch"]),
+            row["precision"],
+            "compiled" if row["compiled"] else "eager",
+            f"{ours['seconds']:.4f} s, {ours['examples_per_second']:,.0f}/s",
+            f"{plain['seconds']:.4f} s, {plain['examples_per_second']:,.0f}/s",
+            f"{row['speedup']:.2f}" + (" (shipped)" if row["shipped"] else ""),
+            f"{ours['share_of_matmul_rate']:.0%} | {plain['share_of_matmul_rate']:.0%}",
+        )
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

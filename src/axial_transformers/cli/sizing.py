@@ -1,0 +1,86 @@
+"""What axial inspect says of training: memory of a device, operations and time."""
+
+from dataclasses import asdict, replace
+from datetime import timedelta
+from typing import Any
+
+from axial_transformers.cli.console import engineering
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.sizing import (
+    Hardware,
+    Memory,
+    device_batch,
+    largest_batch,
+    memory,
+    step_operations,
+    step_seconds,
+)
+
+PAPER_STEPS = 200_000
+"""The published setting, by which runs can be compared."""
+
+
+def size(model: AxialTransformerConfig, training: TrainConfig, hardware: Hardware) -> dict[str, Any]:
+    """What a run needs, as JSON holds it: bytes, operations, seconds.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
+    seconds = step_seconds(model, training, hardware)
+    again = replace(training, checkpoint_blocks=True)
+    return {
+        "hardware": asdict(hardware),
+        "precision": training.precision,
+        "batch_size": training.batch_size,
+        "device_batch": device_batch(training, hardware.devices),
+        "sharded": training.shard and hardware.devices > 1,
+        "memory_bytes": {
+            "blocks_kept": _memory(model, replace(training, checkpoint_blocks=False), hardware),
+            "blocks_computed_again": _memory(model, again, hardware),
+        },
+        "operations_per_step": step_operations(model, training),
+        "seconds_per_step": seconds,
+        "examples_per_second": training.batch_size / seconds,
+        "seconds_of_200k_steps": PAPER_STEPS * seconds,
+        "steps": training.steps,
+        "seconds_of_all_steps": training.steps * seconds,
+    }
+
+
+def rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The same in words: one table, with its title."""
+    hardware, steps = found["hardware"], found["steps"]
+    kept, again = found["memory_bytes"].values()
+    devices = f"{hardware['devices']} device" + "s" * (hardware["devices"] > 1)
+    reached = f"{hardware['utilisation']:.0%} of {hardware['rate']:g} TFLOP/s"
+    table = {
+        "on each device": f"{found['device_batch']} examples at a time" + ", weights in shares" * found["sharded"],
+        "weights, gradients": f"{engineering(kept['weights'])}B + {engineering(kept['gradients'])}B",
+        "Adam, averaged weights": f"{engineering(kept['adam'])}B + {engineering(kept['average'])}B",
+        "gathered for a while": f"{engineering(kept['gathered'])}B",
+        "activations": f"{engineering(kept['activations'])}B, or {engineering(again['activations'])}B computed again",
+        "together": _verdict(kept, hardware["memory"]),
+        "with checkpoint-blocks": _verdict(again, hardware["memory"]),
+        "operations of a step": engineering(found["operations_per_step"]),
+        f"at {reached}": f"{found['seconds_per_step']:.3g} s a step, {found['examples_per_second']:,.0f} examples/s",
+        f"{PAPER_STEPS:,} steps": _duration(found["seconds_of_200k_steps"]),
+        f"{steps:,} steps, as set": _duration(found["seconds_of_all_steps"]),
+    }
+    if not found["sharded"]:
+        del table["gathered for a while"]
+    return {f"training on {devices}, {found['batch_size']} examples a step in {found['precision']}": table}
+
+
+def _memory(model: AxialTransformerConfig, training: TrainConfig, hardware: Hardware) -> dict[str, int]:
+    found: Memory = memory(model, training, hardware.devices)
+    return {**asdict(found), "total": found.total, "largest_device_batch": largest_batch(model, training, hardware)}
+
+
+def _verdict(found: dict[str, int], limit: float) -> str:
+    fits = "fits into" if found["total"] <= limit * 1e9 else "[red]does not fit into[/red]"
+    return f"{engineering(found['total'])}B, {fits} {limit:g} GB; up to {found['largest_device_batch']:,} at a time do"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 86400:,.1f} days" if seconds >= 2 * 86400 else str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,78 @@
+"""What the machine can do and what it has used: the measures of a run's figures."""
+
+import ctypes
+import sys
+import time
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from axial_transformers.ops.linear import linear
+
+MATRIX = {"cpu": 1024, "cuda": 8192}
+"""Side of the square matrices: large enough for full speed."""
+IN_A_ROW = {"cpu": 1, "cuda": 10}
+"""Products from one look at the clock to the next, so that a device with a queue never waits for the host."""
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Of malloc.h."""
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
+    """Operations/s that matrix products of `dtype` [n, n] reach on the device, on a CPU with the threads in use.
+
+    An operation is a multiplication or an addition: 2 n^3 a product. The best of what fits into `seconds`, since other
+    jobs only ever slow a device down; measured once in a process.
+    """
+    return _matmul_rate(device, dtype, seconds, torch.get_num_threads())
+
+
+@lru_cache
+@torch.no_grad()
+def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threads: int) -> float:
+    n, products = MATRIX.get(device.type, 1024), IN_A_ROW.get(device.type, 1)
+    # Not zeros, which cost a GPU less power and so run faster; not random, to leave the generators alone.
+    a = torch.linspace(-1, 1, n * n, device=device).view(n, n).to(dtype)
+    linear(a, a)
+    best, end = float("inf"), time.monotonic() + seconds
+    while best == float("inf") or time.monotonic() < end:
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(products):
+            linear(a, a)
+        _wait(device)
+        best = min(best, time.perf_counter() - start)
+    return products * 2 * n**3 / best
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes in use at the worst moment so far: of tensors on CUDA, else of this process's resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux, getrusage would count a parent's memory too
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def keep_freed_memory() -> None:
+    """Has the C library keep what a step frees for the next one, where that is glibc.
+
+    Otherwise a CPU's large tensors are new pages at every step, and to have them zeroed took up to a tenth of its time.
+    """
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(M_MMAP_MAX, 0)
+            mallopt(M_TRIM_THRESHOLD, -1)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

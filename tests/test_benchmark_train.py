@@ -1,0 +1,54 @@
+"""What training is measured against is the same model, and the measurement adds up."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from axial_transformers.likelihood import random_slice_loss
+from small_models import random_given, random_model, random_values, small_config
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import train as benchmark
+from straightforward import Straightforward
+
+CONFIGS = {
+    "one channel": small_config((3, 5), outer_layers=4, inner_layers=2, mlp_ratio=2.0),
+    "classes": small_config((3, 5), num_classes=3),
+    "channels": small_config((3, 5), 3, encoder_layers=4, outer_layers=2, inner_layers=1),
+    "channels and classes": small_config((5, 3), 2, num_classes=3),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_with_equal_weights_the_straightforward_model_has_our_loss_and_gradients(name):
+    ours = random_model(CONFIGS[name])
+    plain = Straightforward(ours.config).double()
+    plain.load(ours.state_dict())
+    assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in ours.parameters())
+    x, channel = random_values(ours, 4), torch.randint(ours.config.channels, (4,))
+    label = random_given(ours, 4).get("label")
+    one, other = random_slice_loss(ours, x, label, channel=channel), plain(x, label, channel)
+    assert one.item() == pytest.approx(other.item(), rel=1e-6)
+    one.backward()
+    other.backward()
+    for mine, theirs in (
+        (ours.embed_value.table, plain.values.weight),
+        (ours.inner_decoder.blocks[0].attention.norm.weight, plain.inner[0].attention.norm.weight),
+    ):
+        assert torch.allclose(mine.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_the_benchmark_reports_both_sides(capsys):
+    only = {"recipes": ("digits",), "precisions": ("float32",), "compiled": (False,)}
+    benchmark.main(benchmark.Options(**only, seconds=0, batch=2, threads=1))
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["shipped_default_over_plain_float32"].keys() == {"digits"}
+    assert len(found["rows"]) == 1
+    for row in found["rows"]:
+        assert row["speedup"] == pytest.approx(row["straightforward"]["seconds"] / row["ours"]["seconds"], rel=0.01)
+        assert row["ours"]["examples_per_second"] == pytest.approx(2 / row["ours"]["seconds"], rel=0.01)
+        assert 0 < row["ours"]["share_of_matmul_rate"] < 1.2

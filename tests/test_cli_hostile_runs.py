@@ -1,0 +1,193 @@
+"""A folder that pretends to be a run: one line, status 2, nothing changed in it or anywhere else."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from conftest import Axial
+from test_checkpoint import HOSTILE
+
+pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
+
+CHECKPOINT = "checkpoints/step-00000004"
+FILES = ("model.safetensors", "ema.safetensors", "optimiser.safetensors")
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A run with one checkpoint and two more steps to make."""
+    shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints/step-00000002", ignore_errors=True)
+    return tmp_path / "run"
+
+
+def state_of(folder: Path) -> dict[Path, Any]:
+    """Everything there, links included."""
+    return {
+        path: path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def refused(axial: Axial, folder: Path, *argv: object) -> str:
+    """The one line that a command leaves; all around the run stays as it was."""
+    before = state_of(folder.parent)
+    status, out, err = axial(*argv)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith(f"axial {argv[0]}: ")
+    assert len(err) < 1500
+    assert state_of(folder.parent) == before
+    return err
+
+
+def go_on(axial: Axial, run: Path) -> str:
+    return refused(axial, run, "train", run, "--training.steps", "6")
+
+
+def forge(checkpoint: Path, changes: dict[str, Any]) -> None:
+    """Make a record say other things and its checksums right again."""
+    record = json.loads((checkpoint / "state.json").read_text()) | changes
+    record["files"] = changes.get("files") or {
+        name: hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() for name in FILES
+    }
+    del record["sha256"]
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    (checkpoint / "state.json").write_text(json.dumps({**record, "sha256": digest}))
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=lambda content: repr(content[:60]))
+def test_weights_that_are_none(axial: Axial, run: Path, content: bytes):
+    for file in ("model.safetensors", *(f"{CHECKPOINT}/{name}" for name in FILES)):
+        (run / file).write_bytes(content)
+    forge(run / CHECKPOINT, {})
+    assert "model.safetensors" in refused(axial, run, "evaluate", run)
+    assert "no intact checkpoint" in go_on(axial, run)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("change", [lambda x: x.to(torch.int32), lambda x: x.new_zeros(3, 3)], ids=["dtype", "shape"])
+def test_tensors_of_another_dtype_or_shape(axial: Axial, run: Path, file, change):
+    tensors = load_file(run / CHECKPOINT / file)
+    name = next(iter(tensors))
+    save_file(tensors | {name: change(tensors[name])}, run / CHECKPOINT / file)
+    forge(run / CHECKPOINT, {})
+    assert name in go_on(axial, run)
+    if file == "model.safetensors":
+        assert name in refused(axial, run, "evaluate", run, "--weights", "raw")
+
+
+COUNTERS = {"step": 4, "seconds": 1.0, "evaluated_step": None, "best_step": None, "best_bits_per_dim": None}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"counters": None},
+        {"counters": COUNTERS | {"step": "4"}},
+        {"counters": COUNTERS | {"seconds": [[]]}},
+        {"counters": COUNTERS | {"more": 1}},
+        {"identity": []},
+        {"files": [1]},
+        {"files": {"model.safetensors": "../../../etc/passwd"}},
+    ],
+    ids=json.dumps,
+)
+def test_a_forged_state(axial: Axial, run: Path, changes):
+    forge(run / CHECKPOINT, changes)
+    assert "no intact checkpoint" in go_on(axial, run)
+
+
+@pytest.mark.parametrize("file", ["train.json", f"{CHECKPOINT}/state.json"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "\xff", "[" * 100_000, '{"model": ' * 50_000, " " * (17 << 20)],
+    ids=["empty", "open", "list", "null", "bytes", "deep list", "deep object", "large"],
+)
+def test_records_that_are_none(axial: Axial, run: Path, file, text):
+    (run / file).write_bytes(text.encode("latin-1"))
+    assert Path(file).name in go_on(axial, run)
+    if file == "train.json":
+        assert file in refused(axial, run, "evaluate", run)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"about": None},
+        {"about": {"recipe": []}},
+        {"about": {"source": 3}},
+        {"about": {"source": None}},
+        {"about": {"data": []}},
+        {"about": {"data": {"size": "8"}}},
+        {"about": {"class_names": 5}},
+        {"about": {"uint16": "yes"}},
+        {"model": None},
+        {"model": {"dim": "8"}},
+        {"training": {"steps": "many"}},
+        {"training": 4},
+        {"data": 7},
+        {"more": {}},
+    ],
+    ids=json.dumps,
+)
+def test_an_edited_record(axial: Axial, run: Path, edit):
+    record = json.loads((run / "train.json").read_text())
+    ((name, value),) = edit.items()
+    record[name] = record[name] | value if isinstance(value, dict) and name in record else value
+    (run / "train.json").write_text(json.dumps(record))
+    assert "train.json" in go_on(axial, run)
+    assert "train.json" in refused(axial, run, "evaluate", run)
+
+
+@pytest.mark.parametrize(
+    ("link", "evaluated"),
+    [
+        ("config.json", True),
+        ("model.safetensors", True),
+        ("train.json", True),
+        ("checkpoints", True),
+        (CHECKPOINT, True),
+        (f"{CHECKPOINT}/model.safetensors", True),
+        (f"{CHECKPOINT}/optimiser.safetensors", False),
+        ("metrics.jsonl", False),
+        ("samples", False),
+    ],
+)
+def test_links_out_of_the_folder(axial: Axial, run: Path, tmp_path, link, evaluated):
+    (run / link).rename(tmp_path / "elsewhere")
+    (run / link).symlink_to(tmp_path / "elsewhere")
+    assert f"{link} is a link out of {run}" in go_on(axial, run)
+    if evaluated:
+        assert "is a link out of" in refused(axial, run, "evaluate", run, "--weights", "raw")
+
+
+def test_a_link_to_what_does_not_exist_yet(axial: Axial, run: Path, tmp_path):
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(tmp_path / "new")
+    assert "metrics.jsonl is a link out of" in go_on(axial, run)
+
+
+@pytest.mark.parametrize("place", ["metrics.jsonl", f"{CHECKPOINT}/ema.safetensors"])
+def test_a_pipe_that_nobody_writes_to(axial: Axial, run: Path, place):
+    (run / place).unlink()
+    os.mkfifo(run / place)
+    assert f"{place} is neither a file nor a folder" in go_on(axial, run)
+
+
+def test_lines_of_a_log_that_are_no_such_lines(axial: Axial, run: Path):
+    lines = ["[]", "{}", '{"step": null}', '{"step": 1e999}', f'{{"step": {10**400}}}', "[" * 100_000, "\xff"]
+    lines.append("x" * (3 << 20))
+    whole = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_bytes((whole + "\n".join(lines)).encode("latin-1"))
+    assert axial("train", run, "--training.steps", "6").status == 0
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
+    assert len(steps) > whole.count("\n")

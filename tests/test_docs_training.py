@@ -1,0 +1,48 @@
+"""What docs/training.md says can be run, and its table of sizes is what axial inspect says."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from axial_transformers import recipes
+from axial_transformers.cli import sizing
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.sizing import Hardware
+from conftest import Axial
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "training.md").read_text()
+COMMANDS = re.findall(r"^axial inspect .*$", TEXT, flags=re.MULTILINE)
+
+
+def test_every_setting_and_file_named_exists():
+    settings = {field.name for field in fields(TrainConfig)}
+    for name in re.findall(r"--training\.([a-z-]+)", TEXT):
+        assert name.replace("-", "_") in settings, name
+    for path in re.findall(r"(?:tests|benchmarks)/\w+\.py", TEXT):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_of_sizing_run(axial: Axial, command):
+    assert axial(*command.split()[1:]).status == 0
+
+
+@pytest.mark.parametrize("name", ["imagenet32", "imagenet64", "imagenet64_released", "bair"])
+def test_the_table_of_sizes_is_what_inspect_says(name):
+    (row,) = re.findall(rf"^\| {name} \|(.*)\|$", TEXT, flags=re.MULTILINE)
+    recipe = recipes.NAMED[name]()
+    found = sizing.size(recipe.model, recipe.training, Hardware(devices=8))
+    kept, again = found["memory_bytes"].values()
+    expected = [
+        (kept["weights"] + kept["gradients"]) / 1e9,
+        (kept["adam"] + kept["average"]) / 1e9,
+        kept["activations"] / 1e9,
+        kept["total"] / 1e9,
+        again["total"] / 1e9,
+        found["operations_per_step"] / 1e15,
+        found["seconds_of_200k_steps"] / 3600,
+    ]
+    assert [float(cell) for cell in row.split("|")] == pytest.approx(expected, rel=0.005)

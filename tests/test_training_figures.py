@@ -1,0 +1,153 @@
+"""The figures of a run are what they are called."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers.costs import training_operations
+from axial_transformers.data.examples import Examples
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.training import TrainConfig, loop, train
+from axial_transformers.training.machine import matmul_rate
+from axial_transformers.training.metrics import Meter
+from axial_transformers.training.progress import ProgressDisplay
+from axial_transformers.training.record import Counters
+
+CPU = torch.device("cpu")
+CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_every=6, warmup_steps=1)
+
+
+def run(folder: Path, config: TrainConfig = CONFIG, **options) -> list[dict[str, float]]:
+    torch.manual_seed(0)
+    model = AxialTransformer(
+        AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
+    )
+    values = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 1), dtype=np.uint8)
+    train(model, Examples(values, [str(i) for i in range(9)], num_values=4), config, folder, **options)
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_utilisation_is_the_share_of_the_measured_rate(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "matmul_rate", lambda device, dtype: 5e9)
+    for line in run(tmp_path / "run", operations=2_000_000):
+        assert line["model_flop_utilisation"] == pytest.approx(line["examples_per_second"] * 2e6 / 5e9)
+
+
+def test_the_rate_is_that_of_the_precision_in_use(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(loop, "matmul_rate", lambda device, dtype: asked.append((device, dtype)) or 1.0)
+    run(tmp_path / "a", operations=1)
+    run(tmp_path / "b", dataclasses.replace(CONFIG, precision="bfloat16"), operations=1)
+    assert asked == [(CPU, torch.float32), (CPU, torch.bfloat16)]
+
+
+def test_a_model_of_unknown_cost_has_no_utilisation(tmp_path):
+    lines = run(tmp_path / "run")
+    assert len(lines) == 2
+    assert all("model_flop_utilisation" not in line and line["examples_per_second"] > 0 for line in lines)
+
+
+def test_slow_data_shows_as_time_waited_and_fast_data_does_not(tmp_path, monkeypatch):
+    fast = run(tmp_path / "fast")[-1]["data_wait_share"]
+    draw = loop.batches
+
+    def slow(*arguments):
+        for batch in draw(*arguments):
+            time.sleep(0.2)
+            yield batch
+
+    monkeypatch.setattr(loop, "batches", slow)
+    assert 0 < fast < 0.7 < run(tmp_path / "slow")[-1]["data_wait_share"] < 1
+
+
+def test_peak_memory_rises_with_what_is_held_and_never_falls():
+    code = """
+import torch
+from axial_transformers.training.machine import peak_memory
+before = peak_memory(torch.device("cpu"))
+held = torch.ones(50_000_000)
+risen = peak_memory(torch.device("cpu"))
+del held
+print(before, risen, peak_memory(torch.device("cpu")))
+"""  # a process of its own: in this one, another test may have reached more
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, risen, after = map(int, ran.stdout.split())
+    assert before + 100e6 < risen == pytest.approx(after, rel=0.01)
+
+
+def test_the_matmul_rate_is_measured_once_quickly_and_draws_nothing():
+    state = torch.get_rng_state()
+    start = time.monotonic()
+    rate = matmul_rate(CPU, torch.float32, seconds=0.05)
+    assert time.monotonic() - start < 5
+    assert 1e8 < rate < 1e14
+    assert matmul_rate(CPU, torch.float32, seconds=0.05) == rate
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_products_operations_are_counted(monkeypatch):
+    """One product of 1024 x 1024 matrices that takes a second is 2.1e9 operations/s."""
+    clock = iter(range(100))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))
+    assert matmul_rate(CPU, torch.float32, seconds=0.001) == 2 * 1024**3
+
+
+def test_tensorboard_has_every_figure(tmp_path):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    lines = run(tmp_path / "run", dataclasses.replace(CONFIG, tensorboard=True), operations=1000)
+    board = event_accumulator.EventAccumulator(str(tmp_path / "run/tensorboard")).Reload()
+    assert set(board.Tags()["scalars"]) == lines[0].keys() - {"step"}
+
+
+def test_the_progress_line_tells_all(monkeypatch, capsys):
+    monkeypatch.setattr("axial_transformers.training.progress.SECONDS_BETWEEN_LINES", 0.0)
+    counters, meter = Counters(step=1), Meter(CPU, batch_size=4, every=1, full_speed=1e12)
+    with ProgressDisplay(CONFIG, counters, speaks=True) as progress:
+        meter.add(1, torch.tensor(0.6931471805599453), torch.tensor(1.0))
+        progress.update(counters, meter)
+        meter.line()
+        progress.update(counters, meter)
+    first, second = capsys.readouterr().err.splitlines()
+    for figure in ("1.000 bits/dim", "steps/s", "examples/s", "left"):
+        assert figure in first
+        assert figure in second
+    for figure in ("0% MFU", "GB", "0% waiting for data"):
+        assert figure not in first
+        assert figure in second
+
+
+def test_training_costs_what_is_said_of_a_recipe():
+    config = AxialTransformerConfig(shape=(8, 8), num_values=17, dim=64, heads=4, outer_layers=4, inner_layers=2)
+    layer = 8 * 64**2 + 4 * 64 * 256 + 4 * 8 * 64
+    assert training_operations(config) == 3 * 64 * (6 * layer + 2 * 64 * 17)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_a_step_finds_the_memory_that_the_last_one_freed():
+    """Page faults of ten tensors of 64 MB, one after the other, in a process of its own."""
+    count = """
+import resource, torch
+from axial_transformers.training.machine import keep_freed_memory
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.zeros(1 << 24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+keep_freed_memory()
+faults()
+print(faults())
+"""
+    run = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True)
+    before, after = map(int, run.stdout.split())
+    if before < 1000:
+        pytest.skip("this C library keeps freed memory by itself")
+    assert after < before / 100
