@@ -53,3 +53,15 @@ def test_digits_models_the_embedded_digits():
     assert (recipe.model.shape, recipe.model.channels) == (examples.shape, examples.channels)
     assert (recipe.model.num_values, recipe.model.num_classes) == (examples.num_values, examples.num_classes)
     assert 0 < recipe.training.label_dropout < 1  # so that the model is unconditional as well
+
+
+@pytest.mark.parametrize("name", ["bair", "clips32", "clips32_frames"])
+def test_a_clip_comes_frame_by_frame_so_that_given_frames_are_the_exact_condition(name):
+    frames = NAMED[name]().model.placement.order[:, 0]
+    assert (frames.diff() >= 0).all()
+
+
+def test_frames_as_channels_know_the_first_frame():
+    model = recipes.clips32_frames().model
+    assert (model.layout, model.known_channels, model.placement.channels) == ("frames", 3, 16 * 3)
+    assert model.placement.shape == (32, 32)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from axial_transformers.recipes.bair import bair
+from axial_transformers.recipes.clips import clips32, clips32_frames
 from axial_transformers.recipes.custom import custom
 from axial_transformers.recipes.digits import digits
 from axial_transformers.recipes.fashion_mnist import fashion_mnist, fashion_mnist_gpu
@@ -27,6 +28,8 @@ NAMED: dict[str, Callable[[], Recipe]] = {
         imagenet64,
         imagenet64_released,
         bair,
+        clips32,
+        clips32_frames,
     )
 }
 """The recipes that a command line can name; `custom` is for any other data."""
