@@ -22,7 +22,9 @@ from axial_transformers import data
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.likelihood import bits_per_dim, random_slice_loss
 from axial_transformers.training import TrainConfig, train
-import os
+import gc, os
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 torch.manual_seed(int(os.environ.get("RANK", 0)))  # weights that differ until the first process gives its own
@@ -41,6 +43,11 @@ def score(model, step):
 
 usual = dict(steps=100, batch_size=8, learning_rate=1e-3, warmup_steps=20, ema_decay=0.9, device="cpu", log_every=1,
              save_every=30, evaluate_every=50)
+def destroy(then=dist.destroy_process_group):  # from DDP's part in C++ this may wait for ever
+    assert not [each for each in gc.get_objects() if type(each) is DistributedDataParallel], "outlives the group"
+    then()
+
+dist.destroy_process_group = destroy
 source = options.pop("source", None)
 examples = data.Examples(values, [str(i) for i in range(40)], num_values=4)
 if source:

@@ -103,7 +103,7 @@ def _train(run: "Run", config: TrainConfig, evaluate: Callback | None, sample: C
     with (
         deaths_of_workers(),
         run.interrupts,
-        closing(run.batches),
+        closing(run),
         run.log,
         ProgressDisplay(config, counters, run.processes.first) as progress,
     ):
@@ -199,6 +199,11 @@ class Run:
         """Operations/s of matrix products, all devices together."""
         dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
         return self.processes.count * matmul_rate(self.device, dtype)
+
+    def close(self) -> None:
+        """Draws no more batches, and lets go of what would hold the processes together, see `Processes`."""
+        self.batches.close()
+        del self.objective
 
     def ending(self) -> Ending | None:
         """Why the run ends now; None if it goes on. A lone process is asked after each step, many now and then."""

@@ -18,6 +18,9 @@ class Processes:
 
     Where one has ended, the others leave with a ConnectionError as soon as they need it.
 
+    Whoever leaves without an error has let go of every DistributedDataParallel before: its part in C++ would be the
+    last to free the group, waiting, under Python's lock, for a thread of gloo's that may be waiting for that lock.
+
     Args:
         device: what a lone process would train on; of many, each takes the CUDA device of its local rank.
     """
@@ -78,7 +81,7 @@ class Processes:
     ) -> None:
         lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
         if self._ours:
-            if lost:
+            if error is not None:
                 _keep_for_ever(dist.group.WORLD)
             dist.destroy_process_group()
             self._ours = False
@@ -90,5 +93,6 @@ class Processes:
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
-    """Not even the end of the interpreter frees it: gloo may then wait without end for what a lost process would do."""
+    """Not even the end of the interpreter frees it: the error's frames hold what may not be the last to do so, and gloo
+    may wait without end for what a lost process would do."""
     pythonapi.Py_IncRef(py_object(group))
