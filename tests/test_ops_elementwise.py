@@ -75,3 +75,14 @@ def test_equal_seeds_drop_equally_and_nothing_is_dropped_at_zero():
     assert not torch.equal(outs[0], outs[2])
     assert torch.equal(dropout(x, 0.0), x)
     assert not dropout(x, 1.0).any()
+
+
+def test_compiled_dropout_draws_what_the_eager_one_does():
+    x = torch.randn(5, 7, requires_grad=True)
+    found = []
+    for function in (dropout, torch.compile(dropout, backend="aot_eager")):
+        torch.manual_seed(3)
+        out = function(x, 0.5)
+        found.append((out.detach(), *torch.autograd.grad(out.sum(), x)))
+    assert all(map(torch.equal, *found))
+    assert found[0][0].count_nonzero() not in (0, x.numel())

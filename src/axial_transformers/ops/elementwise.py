@@ -24,12 +24,26 @@ def swish(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     """Each number is zero with probability p, and otherwise x / (1 - p). On a CPU, p counts in steps of 2^-16."""
     dropped = round(p * 2**16)
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not 0 < dropped < 2**16:
+    if x.device.type != "cpu" or not 0 < dropped < 2**16:
         return F.dropout(x, p)
-    # One draw of 64 bits serves four numbers; torch's own dropout draws one for each and takes four times as long.
+    return x * _kept(x.detach(), dropped).to(x.dtype).mul_(2**16 / (2**16 - dropped))
+
+
+@torch.library.custom_op(  # or the compiler would draw by its own, slower means
+    "axial_transformers::kept", mutates_args=(), device_types="cpu", tags=(torch.Tag.nondeterministic_seeded,)
+)
+def _kept(x: Tensor, dropped: int) -> Tensor:
+    """Which numbers of x stay, where a share of dropped / 2^16 goes: bool, of x's shape.
+
+    One draw of 64 bits serves four numbers; torch's own dropout draws one for each and takes four times as long.
+    """
     draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    chance = draws.view(torch.int16)[: x.numel()].view(x.shape)
-    return x * (chance >= dropped - 2**15).to(x.dtype).mul_(2**16 / (2**16 - dropped))
+    return draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+
+
+@_kept.register_fake
+def _(x: Tensor, dropped: int) -> Tensor:
+    return x.new_empty(x.shape, dtype=torch.bool)
 
 
 class _Swish(torch.autograd.Function):
