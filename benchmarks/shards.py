@@ -1,11 +1,14 @@
 """One shard of very many tiny records: time and memory of its index, of the order, and of a whole epoch in that order.
 
     python benchmarks/shards.py --records 10000000 --folder /somewhere/with/11/GB
+    python benchmarks/shards.py --records 10000000 --simulated
 
 The shard is a real tar file of 4x4 pictures, each of which states its number; the epoch is drawn as training draws it
-and every record is checked to come exactly once, in the order that (seed, position) says. After each stage: its
-seconds, what this process holds then beyond what it held at the beginning (mapped files left aside, whose pages the
-system takes back when it needs them), and the peak of all that was resident so far. The last line is JSON.
+and every record is checked to come exactly once, in the order that (seed, position) says. Simulated, there is an index
+but no tar file: instead of being read and decoded, a record is made up from where it would lie; all else is as ever.
+After each stage: its seconds, what this process holds then beyond what it held at the beginning (mapped files left
+aside, whose pages the system takes back when it needs them), and the peak of all that was resident so far. The last
+line is JSON.
 """
 
 import json
@@ -17,13 +20,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import numpy as np
 import torch
 import tyro
+from numpy.typing import NDArray
 
 from axial_transformers import data
+from axial_transformers.data import DataConfig
+from axial_transformers.data.shards.decoding import Form
+from axial_transformers.data.shards.examples import Records, ShardExamples
+from axial_transformers.data.shards.index import ROW, ShardIndex
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batches
 from axial_transformers.training.order import example_indices
@@ -33,6 +41,10 @@ SIDE = 4
 HEAD = f"P5 {SIDE} {SIDE} 255\n".encode()
 
 
+def content_of(i: int) -> bytes:
+    return i.to_bytes(8, "little").ljust(SIDE * SIDE, b"\0")
+
+
 def write_shard(path: Path, records: int) -> None:
     """Record i is a picture that begins with the eight bytes of i."""
     member = tarfile.TarInfo()
@@ -40,9 +52,30 @@ def write_shard(path: Path, records: int) -> None:
     with path.open("wb") as file:
         for i in range(records):
             member.name = f"{i:09d}.pgm"
-            content = HEAD + i.to_bytes(8, "little").ljust(SIDE * SIDE, b"\0")
-            file.write(member.tobuf(tarfile.USTAR_FORMAT) + content.ljust(tarfile.BLOCKSIZE, b"\0"))
+            file.write(member.tobuf(tarfile.USTAR_FORMAT) + (HEAD + content_of(i)).ljust(tarfile.BLOCKSIZE, b"\0"))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+class MadeUp(Records):
+    """The reader of a shard that is not there."""
+
+    def _read(self, shard: ShardIndex, row: int) -> NDArray[np.uint8]:
+        start = int(shard.rows[row]["start"])
+        number = start // (2 * tarfile.BLOCKSIZE)
+        return np.frombuffer(content_of(number), np.uint8).reshape(SIDE, SIDE, 1)
+
+
+def simulated_shard(folder: Path, records: int) -> data.Examples:
+    """The examples of a shard as `write_shard` would write it, of which there is only the index."""
+    rows = np.zeros(records, ROW)
+    rows["header"] = 2 * tarfile.BLOCKSIZE * np.arange(records)
+    rows["start"] = rows["header"] + tarfile.BLOCKSIZE
+    rows["size"] = len(HEAD) + SIDE * SIDE
+    (folder / "rows.bin").write_bytes(rows.tobytes())
+    form = Form("gray", 256, (SIDE, SIDE, 1), labelled=False)
+    shard = ShardIndex(folder / "none.tar", folder, digest="", forms={form: "none"}, bad=[])
+    values = cast(NDArray[np.uint8], MadeUp([shard], form, DataConfig(), 0, records))
+    return ShardExamples(values=values, names=range(records), num_values=256)  # type: ignore[arg-type]
 
 
 def anonymous_memory() -> int:
@@ -67,16 +100,24 @@ class Figures:
         print(f"{stage}: {seconds} s, holds {held:.1f} MB more than at first, peak {peak:.0f} MB", flush=True)
 
 
-def measure(folder: Path, records: int, positions: int, batch_size: int, workers: int) -> dict[str, float]:
-    figures, path = Figures(), folder / "tiny.tar"
-    figures.all["base_MB"] = round(figures.base / 1e6, 1)
+def indexed(folder: Path, records: int, figures: Figures) -> data.Examples:
+    """A real shard, its index made and found again."""
+    path = folder / "tiny.tar"
     with figures.of("writing"):
         write_shard(path, records)
     with figures.of("index"):
-        examples = data.load(path, split="all")
-    assert len(examples) == records
+        data.load(path, split="all")
     with figures.of("index_again"):
-        examples = data.load(path, split="all")
+        return data.load(path, split="all")
+
+
+def measure(
+    folder: Path, records: int, positions: int, batch_size: int, workers: int, simulated: bool
+) -> dict[str, float]:
+    figures = Figures()
+    figures.all["base_MB"] = round(figures.base / 1e6, 1)
+    examples = simulated_shard(folder, records) if simulated else indexed(folder, records, figures)
+    assert len(examples) == records
     with figures.of("order"):
         example_indices(0, records, np.arange(1))
     config = TrainConfig(batch_size=batch_size, workers=workers)
@@ -99,6 +140,7 @@ def measure(folder: Path, records: int, positions: int, batch_size: int, workers
         "records": records,
         "positions": positions,
         "workers": workers,
+        "simulated": simulated,
     }
 
 
@@ -110,10 +152,12 @@ def main(
     ] = None,
     batch_size: int = 1024,
     workers: int = 2,
+    simulated: Annotated[bool, tyro.conf.arg(help="make records up instead of writing and reading a shard")] = False,
 ) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as place:
         os.environ["XDG_CACHE_HOME"] = place
-        print(json.dumps(measure(Path(place), records, min(positions or records, records), batch_size, workers)))
+        figures = measure(Path(place), records, min(positions or records, records), batch_size, workers, simulated)
+        print(json.dumps(figures))
 
 
 if __name__ == "__main__":
