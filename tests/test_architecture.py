@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 LEVELS = {
     "files": 1,
+    "progress": 1,
     "workers": 1,
     "formats": 1,
     "checkpoint": 1,

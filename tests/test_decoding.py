@@ -163,3 +163,20 @@ def test_the_given_tensor_is_not_written_to(walk):
     before = x.clone()
     walk(model, lambda logits, site: torch.zeros(1, dtype=torch.int64), x)
     assert torch.equal(x, before)
+
+
+@every_variant
+def test_progress_is_told_of_every_row_and_of_the_end(config):
+    model = random_model(config)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    seen = []
+
+    def progress(turns):
+        for turn in turns:
+            seen.append((turn, len(turns)))
+            yield turn
+        seen.append("the end")
+
+    decode(model, Follow(model, x), blank(model, x), **given, progress=progress)
+    rows = len(model.order) // model.layout.shape[-1]
+    assert seen == [*((row, rows) for row in range(rows)), "the end"]

@@ -8,7 +8,7 @@ from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.ops import linear, lines, reference
 from axial_transformers.ops import threads as ops_threads
-from axial_transformers.ops.threads import over_threads
+from axial_transformers.ops.threads import mapped, over_threads
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 needs_numba = pytest.mark.skipif(not lines.HAS_NUMBA, reason="compiled attention needs numba")
@@ -108,6 +108,8 @@ def test_all_parts_are_worked_on_once_and_failures_come_through(threads, own, mo
         assert done == [1] * 7
         with pytest.raises(ZeroDivisionError):
             over_threads(lambda first, last: 1 // 0, 7)
+        assert mapped(lambda i: i * i, range(7)) == [i * i for i in range(7)]
+        assert mapped(lambda i: i * i, []) == []
     finally:
         torch.set_num_threads(before)
 

@@ -1,6 +1,5 @@
 """Exact bits/dim of a data set: every image counts once, whatever the batch size."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any, Protocol, runtime_checkable
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from axial_transformers.likelihood import bits_per_dim
 from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.progress import Progress
 
 
 @runtime_checkable
@@ -45,7 +45,7 @@ def evaluate(
     batch_size: int = 64,
     given_frames: int = 0,
     autocast: torch.dtype | None = None,
-    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+    progress: Progress = iter,
 ) -> Evaluation:
     """Exact bits/dim of x [N, *A, C] under the model, over every image; the last batch may be smaller.
 
@@ -78,7 +78,7 @@ def bits_of_each(
     batch_size: int = 64,
     given_frames: int = 0,
     autocast: torch.dtype | None = None,
-    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+    progress: Progress = iter,
 ) -> Tensor:
     """bits/dim of each image: [N] float64 on the CPU. Arguments as for `evaluate`."""
     if len(x) == 0:

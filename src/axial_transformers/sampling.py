@@ -7,6 +7,7 @@ from torch import Tensor
 from axial_transformers.decoding import Choose, GumbelChoice, KnownFirst, decode, gumbel
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.progress import Progress
 
 
 def sample(
@@ -22,6 +23,7 @@ def sample(
     cond: Float[Tensor, "b *a d"] | None = None,
     known: Integer[Tensor, "b *a c"] | None = None,
     compile: bool | None = None,
+    progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
     """Draws from the model.
 
@@ -34,6 +36,7 @@ def sample(
         label: [B] classes. cond: [B, *A, D].
         known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
         compile: whether decoding runs compiled; None: where that pays. The samples are the same.
+        progress: wraps the loop over rows, for a progress bar.
 
     Returns:
         [B, *A, C] uint8 if V <= 256, else int64, on the model's device.
@@ -56,7 +59,7 @@ def sample(
             raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
         known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
     choose = _gumbel_choice(model, batch, noise, generator, temperature, top_k, top_p)
-    return _decoded(model, choose, known, label, cond, compile)
+    return _decoded(model, choose, known, label, cond, compile, progress)
 
 
 def complete(
@@ -77,6 +80,7 @@ def complete(
     label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     compile: bool | None = None,
+    progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
     """Draws what is missing of data that is known in part.
 
@@ -114,7 +118,7 @@ def complete(
     draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)
     known = known.to(draw.noise.device)
     choose = KnownFirst(known.long(), known_sites, draw)
-    return _decoded(model, choose, known, label, cond, compile)
+    return _decoded(model, choose, known, label, cond, compile, progress)
 
 
 def known_mask(
@@ -187,9 +191,10 @@ def _decoded(
     label: Tensor | None,
     cond: Tensor | None,
     compile: bool | None,
+    progress: Progress,
 ) -> Tensor:
     """`decode` on the model's device, in the smallest of uint8 and int64 that holds the values."""
     device = model.embed_value.table.device
     label, cond = (None if each is None else each.to(device) for each in (label, cond))
-    values = decode(model, choose, known.to(device), label, cond, compile)
+    values = decode(model, choose, known.to(device), label, cond, compile, progress)
     return values.to(torch.uint8) if model.config.num_values <= 256 else values

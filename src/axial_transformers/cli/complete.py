@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from axial_transformers.cli.colours import sheet, unseen
-from axial_transformers.cli.console import ERRORS, show_log
+from axial_transformers.cli.console import progress, show_log
 from axial_transformers.cli.parsing import Flag, Positional, either, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
 from axial_transformers.data import MOVIES, Examples, Split, for_display, save_arrays, save_clips, save_movie
@@ -98,17 +98,17 @@ def main(argv: Sequence[str]) -> None:
         frames=options.frames,
     )
     show_log()
-    with ERRORS.status(f"drawing {options.count} completions of {len(examples)} examples"):
-        filled = complete(
-            trained.model,
-            torch.from_numpy(examples.values),
-            mask=mask,
-            count=options.count,
-            approximate=options.approximate,
-            temperature=options.temperature,
-            generator=torch.Generator().manual_seed(options.seed),
-            compile=compiled,
-        )
+    filled = complete(
+        trained.model,
+        torch.from_numpy(examples.values),
+        mask=mask,
+        count=options.count,
+        approximate=options.approximate,
+        temperature=options.temperature,
+        generator=torch.Generator().manual_seed(options.seed),
+        compile=compiled,
+        progress=progress(f"drawing {options.count} completions of {len(examples)} examples"),
+    )
     _save(filled.cpu().numpy(), trained, examples, mask.numpy(), options)
     print(options.output)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli.console import ERRORS, show_log
+from axial_transformers.cli.console import progress, show_log
 from axial_transformers.cli.parsing import Flag, Positional, either, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
 from axial_transformers.data import MOVIES, save_arrays, save_clips, save_grid, save_images
@@ -68,18 +68,18 @@ def main(argv: Sequence[str]) -> None:
     _check_output(trained, options.output)
     known = _known(trained, options)
     show_log()
-    with ERRORS.status(f"drawing {options.count} samples"):
-        values = sample(
-            trained.model,
-            options.count,
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            generator=torch.Generator().manual_seed(options.seed),
-            label=None if options.label is None else torch.full((options.count,), options.label),
-            known=known,
-            compile=compiled,
-        )
+    values = sample(
+        trained.model,
+        options.count,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        generator=torch.Generator().manual_seed(options.seed),
+        label=None if options.label is None else torch.full((options.count,), options.label),
+        known=known,
+        compile=compiled,
+        progress=progress(f"drawing {options.count} samples"),
+    )
     _save(values.cpu().numpy(), trained, options)
     print(options.output)
 

@@ -1,7 +1,7 @@
 """Images to an archive and back."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
 import torch
@@ -17,12 +17,10 @@ from axial_transformers.compression.exact import Given, in_float64, in_micro_bat
 from axial_transformers.compression.fingerprint import fingerprint
 from axial_transformers.compression.frequencies import PRECISION
 from axial_transformers.models import AxialTransformer
+from axial_transformers.progress import Progress
 
 LEAST_IMAGES = 64
 """Images of a chunk, at least, where there are so many: streams of fewer cost more than the model loses."""
-
-Progress = Callable[[Sequence[int]], Iterable[int]]
-"""Passes the numbers of chunks through, showing how far they are; `iter` shows nothing."""
 
 
 def compress(

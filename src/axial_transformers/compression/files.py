@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.compression import arrays, container, pictures
-from axial_transformers.compression.archive import ArchiveReader, Progress, compress
+from axial_transformers.compression.archive import ArchiveReader, compress
 from axial_transformers.compression.errors import ArchiveError, DamagedError
 from axial_transformers.compression.packed import OtherSizes, Packed
 from axial_transformers.files import folder_written_whole, written_whole
 from axial_transformers.models import AxialTransformer
+from axial_transformers.progress import Progress
 
 _MOST_METADATA = 1 << 24
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from math import ceil, prod
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention
 from axial_transformers.models.outer_decoder import OuterDecoder
 from axial_transformers.ops.line_kernels import PANEL, Array
+from axial_transformers.ops.threads import mapped
 
 TOGETHER = 16
 """Examples that a row is decoded of at a time: what they carry stays in a core's own cache."""
@@ -28,11 +28,7 @@ ENCODED_TOGETHER = 8
 WORTH_A_THREAD = 4
 """Examples: fewer take as long, since every thread reads all weights."""
 
-
 Given = Tensor | float
-
-Over = Callable[..., Iterable[Any]]
-"""`map`, or that of some threads."""
 
 log = logging.getLogger(__name__)
 
@@ -40,16 +36,14 @@ log = logging.getLogger(__name__)
 def compiled(model: AxialTransformer, choose: Choose, batch: int) -> Form:
     """The form for `batch` examples: float32, and a choice that is made of tensors."""
     threads = max(1, min(torch.get_num_threads(), batch // WORTH_A_THREAD))
-    over_threads: Over = ThreadPoolExecutor(threads).map if threads > 1 else map
     return Form(
-        context=_context(model, parts(batch, min(ENCODED_TOGETHER, ceil(batch / threads))), over_threads),
+        context=_context(model, parts(batch, min(ENCODED_TOGETHER, ceil(batch / threads)))),
         outer_decoders=[
-            _Outer(outer, parts(batch, ceil(batch / threads)), over_threads) if outer.blocks else outer
+            _Outer(outer, parts(batch, ceil(batch / threads))) if outer.blocks else outer
             for outer in model.outer_decoders
             if isinstance(outer, OuterDecoder)
         ],
-        row=_row(model, choose, parts(batch, min(TOGETHER, ceil(batch / threads))), over_threads),
-        torch_threads=1 if threads > 1 else None,
+        row=_row(model, choose, parts(batch, min(TOGETHER, ceil(batch / threads)))),
     )
 
 
@@ -58,7 +52,7 @@ def parts(batch: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, batch, size)]
 
 
-def _context(model: AxialTransformer, parts: list[slice], over: Over) -> Callable[[Tensor, int, Given], Tensor]:
+def _context(model: AxialTransformer, parts: list[slice]) -> Callable[[Tensor, int, Given], Tensor]:
     encoder = model.encoder
     blocks = None if encoder is None else _Unmasked(encoder.blocks, model.layout.shape)
 
@@ -72,12 +66,12 @@ def _context(model: AxialTransformer, parts: list[slice], over: Over) -> Callabl
 
         if c == 0 and not isinstance(given, Tensor):
             return of(slice(1))  # nothing has been seen yet: all examples are alike
-        return torch.cat(list(over(of, parts)))
+        return torch.cat(mapped(of, parts))
 
     return context
 
 
-def _row(model: AxialTransformer, choose: Choose, parts: list[slice], over: Over) -> Callable[[Tensor, Tensor], Tensor]:
+def _row(model: AxialTransformer, choose: Choose, parts: list[slice]) -> Callable[[Tensor, Tensor], Tensor]:
     ends = kernels.Ends(_array(model.embed_value.table), _norm([model], "head.0"), _dense([model], "head.1"))
     kernel, inner = _inner(model.inner_decoder)
     if not kernel.signatures:
@@ -95,7 +89,7 @@ def _row(model: AxialTransformer, choose: Choose, parts: list[slice], over: Over
         def decode(part: slice) -> NDArray[np.int64]:
             return kernel(x[part], *inner, ends, kernels.Choice(noise[part], known[part], *options))
 
-        return torch.from_numpy(np.concatenate(list(over(decode, parts))))
+        return torch.from_numpy(np.concatenate(mapped(decode, parts)))
 
     return row
 
@@ -110,9 +104,9 @@ class _Cache(NamedTuple):
 class _Outer:
     """`OuterDecoder`, slab by slab."""
 
-    def __init__(self, outer: OuterDecoder, parts: list[slice], over: Over):
+    def __init__(self, outer: OuterDecoder, parts: list[slice]):
         self.blocks, self.heads = _blocks(outer.blocks)
-        self.parts, self.over = parts, over
+        self.parts = parts
         self.lines = np.array([_lines(attention, outer.slab) for attention in _attentions(outer.blocks)])
         self.length, self.sites = outer.length, prod(outer.slab)
 
@@ -131,7 +125,7 @@ class _Outer:
             caches = state.keys[k], state.values[k]
             return kernels.slab(slabs[self.parts[k]], self.blocks, self.heads, self.lines, i, *caches)
 
-        return torch.from_numpy(np.concatenate(list(self.over(step, range(len(self.parts)))))).view(u.shape)
+        return torch.from_numpy(np.concatenate(mapped(step, range(len(self.parts))))).view(u.shape)
 
 
 class _Unmasked:

@@ -1,8 +1,7 @@
 """The forms of what the loop calls: eager, compiled for the CPU, and rows as CUDA graphs."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import util
 from typing import Any, Protocol
@@ -40,20 +39,6 @@ class Form:
     outer_decoders: Sequence[Steps]
     row: Callable[[Tensor, Tensor], Tensor]
     """Context [B, L, D] and sites [L, d + 1] of a row -> its values [B, L]."""
-    torch_threads: int | None = None
-    """Threads that torch may use meanwhile; None: as many as ever. Its idle ones spin, in the way of a form's own."""
-
-    @contextmanager
-    def running(self) -> Iterator["Form"]:
-        """While the loop calls it."""
-        before = torch.get_num_threads()
-        try:
-            if self.torch_threads:
-                torch.set_num_threads(self.torch_threads)
-            yield self
-        finally:
-            if self.torch_threads:
-                torch.set_num_threads(before)
 
 
 def best_form(model: AxialTransformer, choose: Choose, batch: int, compile: bool | None) -> Form:

@@ -13,6 +13,7 @@ from axial_transformers.decoding.choices import Choose
 from axial_transformers.decoding.forms import best_form
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.progress import Progress
 
 
 @torch.no_grad()
@@ -23,20 +24,23 @@ def decode(
     label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     compile: bool | None = None,
+    progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
     """x [B, *A, C], all but its known channels decided anew by `choose`, site after site in `model.order`: int64.
 
-    `compile` says whether the parts of the loop run compiled, None: where that pays; see `forms.best_form`.
+    `compile` says whether the parts of the loop run compiled, None: where that pays; see `forms.best_form`. `progress`
+    goes round the loop over rows.
     """
     y = model.layout.into(model.check(x)).clone()
     batch, shape = len(y), model.layout.shape
     given = model.given(batch, label, cond)
-    rows = iter(model.order.unflatten(0, (-1, shape[-1])))
+    rows = model.order.unflatten(0, (-1, shape[-1]))
+    turns = iter(progress(range(len(rows))))
 
     def slab(level: int, context: Tensor) -> Tensor:
         """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] is complete down to this level."""
         if level == len(form.outer_decoders):
-            return form.row(context, next(rows))
+            return form.row(context, rows[next(turns)])
         outer = form.outer_decoders[level]
         state, upper, slabs = outer.start(batch), torch.zeros_like(context[:, 0]), []
         for i in range(shape[level]):
@@ -45,9 +49,11 @@ def decode(
             upper = outer.step(model.embed_value(values) + context[:, i], i, state)
         return torch.stack(slabs, dim=1)
 
-    with without_dropout(model), best_form(model, choose, batch, compile).running() as form:
+    form = best_form(model, choose, batch, compile)
+    with without_dropout(model):
         for c in model.slices:
             y[..., c] = slab(0, form.context(y, c, given).expand(batch, *shape, -1))
+    next(turns, None)  # which ends a bar
     return model.layout.out(y)
 
 

@@ -1,15 +1,17 @@
 """Compiled kernels over torch's own threads."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 Parts = Callable[[int, int], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def over_threads(work: Parts, count: int) -> None:
@@ -24,8 +26,7 @@ def over_threads(work: Parts, count: int) -> None:
     bounds = [count * part // threads for part in range(threads + 1)]
     team = _team()
     if team is None:
-        with ThreadPoolExecutor(threads) as own:
-            list(own.map(work, bounds[:-1], bounds[1:]))
+        list(_own_team(threads).map(work, bounds[:-1], bounds[1:]))
         return None
     failures: list[BaseException] = []
 
@@ -42,6 +43,17 @@ def over_threads(work: Parts, count: int) -> None:
     return None
 
 
+def mapped(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """The function's result of each item, computed as `over_threads` does."""
+    results = dict[int, Result]()
+
+    def some(first: int, last: int) -> None:
+        results.update((i, function(items[i])) for i in range(first, last))
+
+    over_threads(some, len(items))
+    return [results[i] for i in range(len(items))]
+
+
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -51,3 +63,8 @@ def _team() -> Any:
     folder = Path(torch.__file__).parent
     found = sorted([*folder.glob("lib/libgomp*.so*"), *folder.with_name("torch.libs").glob("libgomp*.so*")])
     return ctypes.CDLL(str(found[0])) if found else None
+
+
+@cache
+def _own_team(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
