@@ -1,8 +1,9 @@
 """Bits/dim of clips after their first frame: a model, and JPEG XL on the same frames. JSON on the last line.
 
-    python benchmarks/video.py runs/clips32 clips_test.npz
+    python benchmarks/video.py runs/clips32 clips_test.npz --strips-to clips32.png
 
 JPEG XL is lossless, effort 7: each frame by itself, and each as its difference to the frame before, modulo 256.
+Strips are continuations of every fourth clip from its first frame, each above what really followed.
 """
 
 import json
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from tyro.conf import Positional
 
 from axial_transformers.compression.comparison import bits_per_dim
-from axial_transformers.data import DataConfig, load
+from axial_transformers.data import DataConfig, load, save_grid
 from axial_transformers.evaluation import bits_of_each, summarise
 from axial_transformers.models import AxialTransformer
+from axial_transformers.sampling import complete
 
 
 def jpeg_xl(frames: NDArray[np.uint8]) -> float:
@@ -27,15 +29,24 @@ def jpeg_xl(frames: NDArray[np.uint8]) -> float:
     return bits_per_dim(size, frames)
 
 
-def main(model: Positional[Path], source: Positional[Path], batch_size: int = 4) -> None:
+def strips(net: AxialTransformer, clips: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Continuations [2 N, T, H, W, C] of clips [N, T, H, W, C], each followed by its clip."""
+    drawn = complete(net, torch.from_numpy(clips), frames=1, generator=torch.Generator().manual_seed(0))
+    return np.stack([drawn.numpy(), clips], axis=1).reshape(-1, *clips.shape[1:])
+
+
+def main(model: Positional[Path], source: Positional[Path], batch_size: int = 4, strips_to: Path | None = None) -> None:
     """The first frame is given.
 
     Args:
         model: folder of a model of clips.
         source: clips, resized to the model's frames.
+        strips_to: a PNG file for the strips.
     """
     net = AxialTransformer.from_pretrained(model)
     clips = load(source, DataConfig(size=net.config.shape[1], fit="crop"), "all").values
+    if strips_to:
+        save_grid(strips_to, strips(net, clips[::4]), None, 1, 256)
     bits = bits_of_each(net, torch.from_numpy(clips), batch_size=batch_size, given_frames=1)
     figures = summarise(bits)
     frames, before = clips[:, 1:].reshape(-1, *clips.shape[2:]), clips[:, :-1].reshape(-1, *clips.shape[2:])
