@@ -131,6 +131,7 @@ def test_a_layer_is_the_same_by_compiled_attention(monkeypatch):
 @pytest.mark.parametrize("biased", [False, True])
 def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inputs, outputs, biased, monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    monkeypatch.setattr(linear, "FASTER", linear.HAS_ONEDNN)
     tensors = [torch.randn(*sites, inputs), torch.randn(outputs, inputs), torch.randn(outputs)][: 3 if biased else 2]
     tensors = [tensor.requires_grad_() for tensor in tensors]
     wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
@@ -152,6 +153,7 @@ def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inpu
 @pytest.mark.parametrize("sites", [(), (0,), (1,), (5, 0)], ids=str)
 def test_what_onednn_cannot_do_is_left_to_torch(sites, monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    monkeypatch.setattr(linear, "FASTER", linear.HAS_ONEDNN)
     x, weight = torch.randn(*sites, 64), torch.randn(32, 64)
     torch.testing.assert_close(linear.linear(x, weight), F.linear(x, weight))
 
@@ -159,5 +161,6 @@ def test_what_onednn_cannot_do_is_left_to_torch(sites, monkeypatch):
 @needs_onednn
 def test_rows_with_gaps_are_multiplied_as_they_are(monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    monkeypatch.setattr(linear, "FASTER", linear.HAS_ONEDNN)
     x, weight = torch.randn(40, 96)[:, 32:64], torch.randn(48, 64)[:, ::2]
     torch.testing.assert_close(linear.linear(x, weight), x @ weight.mT)
