@@ -21,7 +21,7 @@ def _on_amd() -> bool:
 
 
 FASTER = HAS_ONEDNN and _on_amd()
-"""On Intel's processors MKL, which torch takes, is as fast: there a call that is not torch's own only costs."""
+"""On Intel's processors MKL, which torch takes, is as fast (0.8 to 1.1 times): there the detour only costs."""
 PAYS_FROM = 2**24
 """Products in a call: for fewer, calling costs more than there is to gain."""
 NARROWEST = 16
