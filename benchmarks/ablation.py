@@ -29,11 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from axial_transformers.data import DataConfig, Examples, load
-from axial_transformers.evaluation import evaluate
-from axial_transformers.likelihood import random_slice_loss
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.peers import (
+from axial_transformers.baselines import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,
@@ -41,7 +37,11 @@ from axial_transformers.models.peers import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from axial_transformers.sampling import sample
+from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
 from timing import interleaved, peak_memory
 

@@ -1,4 +1,4 @@
-"""The measurement behind `axial_transformers.ops.lines.suits` and `ops.kernels.choose`: every kernel at every length.
+"""The measurement behind the dispatch of attention in `ops`: every kernel at every length.
 
     python benchmarks/attention_kernels.py
 
@@ -15,8 +15,9 @@ import torch
 import tyro
 from torch import Tensor
 
-from axial_transformers.ops import kernels, lines
-from axial_transformers.ops.attention import from_lines, to_lines
+from axial_transformers.ops import compiled_attention as lines
+from axial_transformers.ops import torch_attention as kernels
+from axial_transformers.ops.axial_attention import from_lines, to_lines
 from timing import interleaved
 
 Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]

@@ -23,12 +23,13 @@ import numpy as np
 import torch
 import tyro
 
-from axial_transformers.compression import comparison, compress, compress_files, container, decompress
+from axial_transformers.compression import compress, compress_files, container, decompress
+from axial_transformers.compression import other_codecs as comparison
 from axial_transformers.compression.chunk import Chunk
-from axial_transformers.compression.exact import Given, in_float64
+from axial_transformers.compression.exact import in_float64
 from axial_transformers.data import DataConfig, load
 from axial_transformers.decoding import decode as walk
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 
 Positional = tyro.conf.Positional
@@ -68,7 +69,7 @@ def path_difference(model: AxialTransformer, images: torch.Tensor) -> dict[str, 
         worst = max(worst, (found - logits[here]).abs().max().item())
         return images[here].long()
 
-    walk(exact, choose, images, *Given())
+    walk(exact, choose, images)
     return {"logits": worst, "guard_allows": 2 * (2**-41 - 2 * model.config.num_values * 2**-53)}
 
 

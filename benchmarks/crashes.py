@@ -27,7 +27,7 @@ import torch
 import tyro
 
 from axial_transformers.data import load
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
 

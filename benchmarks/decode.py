@@ -131,7 +131,7 @@ def main(options: Options) -> None:
 def noise_for(model: AxialTransformer, batch: int) -> Tensor:
     config = model.config
     shape = (batch, *config.shape, config.channels, config.num_values)
-    return gumbel(shape, torch.Generator().manual_seed(1)).to(model.embed_value.table.device)
+    return gumbel(shape, torch.Generator().manual_seed(1)).to(model.device)
 
 
 def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor:

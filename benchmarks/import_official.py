@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from axial_transformers import recipes
+from axial_transformers.importers.official import import_official, import_official_to
+from axial_transformers.importers.official_variables import AVERAGE, variables
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.official import import_official, import_official_to
-from axial_transformers.official.variables import AVERAGE, variables
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from tensor_bundle_writer import write_bundle

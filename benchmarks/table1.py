@@ -22,12 +22,7 @@ from rich.table import Table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.dependencies import check, influence
-from axial_transformers.layers.attention import AxisAttention
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.layers.sequence import SequenceAttention
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.peers import (
+from axial_transformers.baselines import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,
@@ -35,6 +30,11 @@ from axial_transformers.models.peers import (
     SparseTransformer,
     SparseTransformerConfig,
 )
+from axial_transformers.baselines.sequence_attention import SequenceAttention
+from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.likelihood.dependencies import check, influence
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 COMMON = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
 SIZES = (16, 32, 48, 64)

@@ -29,16 +29,16 @@ from rich.console import Console
 from rich.table import Table
 
 from axial_transformers import recipes
-from axial_transformers.costs import training_operations
+from axial_transformers.costs.machine import matmul_rate, peak_memory
+from axial_transformers.costs.operations import training_operations
 from axial_transformers.data import Examples
-from axial_transformers.likelihood import random_slice_loss
+from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.recipes import Recipe
 from axial_transformers.training.batches import Batch, draw_batch
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.example_order import step_positions
 from axial_transformers.training.loop import Run
-from axial_transformers.training.machine import matmul_rate, peak_memory
-from axial_transformers.training.order import step_positions
 from axial_transformers.training.processes import Processes
 from straightforward import Straightforward, StraightforwardTraining
 

@@ -14,14 +14,14 @@ Shape = tuple[int, ...]
 
 def small_config(shape: Shape, channels: int = 1, layout: str = "channels", **fields: Any) -> AxialTransformerConfig:
     """One round of layers in every stack, and a channel encoder where there are channels to encode."""
-    placement = LAYOUTS[layout](shape, channels)
-    axes = len(placement.shape)
+    bijection = LAYOUTS[layout](shape, channels)
+    axes = len(bijection.shape)
     defaults = {
         "num_values": 5,
         "dim": 8,
         "heads": 2,
         "mlp_ratio": 1.0,
-        "encoder_layers": axes if placement.channels > 1 else 0,
+        "encoder_layers": axes if bijection.channels > 1 else 0,
         "outer_layers": tuple(range(axes, 1, -1)),
         "inner_layers": 1,
     }

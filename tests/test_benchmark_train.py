@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from axial_transformers.likelihood import random_slice_loss
+from axial_transformers.likelihood.bits import random_slice_loss
 from small_models import random_given, random_model, random_values, small_config
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

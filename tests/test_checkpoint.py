@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from axial_transformers.checkpoint import CONFIG, WEIGHTS
 from axial_transformers.models import AxialTransformer
+from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
 from small_models import VARIANTS, random_model, random_values, small_config
 
 MEGABYTE = 1 << 20
@@ -74,7 +74,7 @@ def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def fail(*args: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("axial_transformers.checkpoint.save_file", fail)
+    monkeypatch.setattr("axial_transformers.storage.model_folders.save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         random_model(small_config((5,))).save_pretrained(tmp_path / "model")
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from axial_transformers.data import load
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from conftest import Axial
 

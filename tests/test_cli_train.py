@@ -10,7 +10,7 @@ from PIL import Image
 
 from axial_transformers.cli import evaluate, train
 from axial_transformers.data import Examples, load
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training import TrainResult
 from conftest import TINY, Axial

@@ -11,7 +11,7 @@ from PIL import Image
 
 from axial_transformers import cli, data
 from axial_transformers.data import DataConfig
-from axial_transformers.likelihood import bits_map
+from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer
 from conftest import Axial
 from small_models import random_model, small_config

@@ -21,13 +21,13 @@ from axial_transformers.compression import (
     container,
     decompress,
     fingerprint,
-    plain,
 )
+from axial_transformers.compression import webp as plain
 from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.frequencies import intervals
 from axial_transformers.decoding import decode
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 SMALL = {"dim": 16, "heads": 2, "inner_layers": 2}

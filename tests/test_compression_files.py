@@ -17,8 +17,8 @@ from axial_transformers.compression import (
     compress_files,
     container,
     decompress_files,
-    tiles,
 )
+from axial_transformers.compression.files import tiles
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 

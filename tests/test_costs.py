@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.costs import (
+from axial_transformers.costs.operations import (
     cache_numbers,
     decode_operations,
     forward_operations,
@@ -14,7 +14,7 @@ from axial_transformers.costs import (
 )
 from axial_transformers.decoding import decode
 from axial_transformers.layers.attention import KeyValueCache
-from axial_transformers.likelihood import random_slice_loss
+from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 CONFIGS = [

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from axial_transformers import data
 from axial_transformers.data import DataConfig
 from axial_transformers.data.shards.sources import expand, shard_files
+from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batches, draw_batch
-from axial_transformers.training.order import step_positions
+from axial_transformers.training.example_order import step_positions
 from axial_transformers.training.processes import Processes
-from axial_transformers.workers import ahead
 from conftest import TINY, Axial
 from shard_writer import array, picture, pictures, write
 

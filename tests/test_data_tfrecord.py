@@ -5,8 +5,8 @@ import pytest
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.tfrecord import FeatureError
-from axial_transformers.formats.wire import ChecksumError, FormatError, TruncatedError
+from axial_transformers.data.bair_videos import FeatureError
+from axial_transformers.storage.tensorflow.protobuf import ChecksumError, FormatError, TruncatedError
 from tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record, write_records
 
 FRAME = bytes(64 * 64 * 3)

@@ -7,8 +7,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.decoding import decode, decode_naively
-from axial_transformers.models import AxialTransformer
-from axial_transformers.sampling import GumbelChoice, gumbel
+from axial_transformers.decoding.sampling import GumbelChoice, gumbel
+from axial_transformers.models import AxialTransformer, Conditioning
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
@@ -41,7 +41,7 @@ def test_cached_logits_equal_forward_logits(config, dtype, bound):
     model = random_model(config, dtype)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
     follow = Follow(model, x)
-    assert torch.equal(decode(model, follow, blank(model, x), **given), x)
+    assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
     with torch.no_grad():
         torch.testing.assert_close(follow.logits, model(x, **given), rtol=0, atol=bound)
 
@@ -51,7 +51,10 @@ def test_samples_equal_the_naive_ones_site_for_site(config):
     model = random_model(config)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
     noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1))
-    samples = [walk(model, GumbelChoice(noise=noise), blank(model, x), **given) for walk in (decode, decode_naively)]
+    samples = [
+        walk(model, GumbelChoice(noise=noise), blank(model, x), Conditioning(**given))
+        for walk in (decode, decode_naively)
+    ]
     assert torch.equal(*samples)
     assert samples[0].dtype == torch.int64
 
@@ -116,11 +119,11 @@ def test_examples_do_not_hear_each_other(name):
     model = random_model(VARIANTS[name])
     x, given = random_values(model, BATCH), random_given(model, BATCH)
     noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
-    together = decode(model, GumbelChoice(noise=noise), x, **given)
+    together = decode(model, GumbelChoice(noise=noise), x, Conditioning(**given))
     for i in range(BATCH):
         one = slice(i, i + 1)
         alone = {key: tensor[one] for key, tensor in given.items()}
-        assert torch.equal(decode(model, GumbelChoice(noise=noise[one]), x[one], **alone), together[one])
+        assert torch.equal(decode(model, GumbelChoice(noise=noise[one]), x[one], Conditioning(**alone)), together[one])
 
 
 @pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "columns"])
@@ -177,6 +180,6 @@ def test_progress_is_told_of_every_row_and_of_the_end(config):
             yield turn
         seen.append("the end")
 
-    decode(model, Follow(model, x), blank(model, x), **given, progress=progress)
+    decode(model, Follow(model, x), blank(model, x), Conditioning(**given), progress=progress)
     rows = len(model.order) // model.layout.shape[-1]
     assert seen == [*((row, rows) for row in range(rows)), "the end"]

@@ -8,8 +8,8 @@ import pytest
 
 from axial_transformers import recipes
 from axial_transformers.cli import sizing
+from axial_transformers.costs.training_step import Hardware
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.sizing import Hardware
 from conftest import Axial
 
 ROOT = Path(__file__).parents[1]

@@ -5,8 +5,8 @@ from math import isnan, sqrt
 import pytest
 import torch
 
-from axial_transformers.evaluation import bits_of_each, evaluate, summarise
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.likelihood.evaluation import bits_of_each, evaluate, summarise
 from small_models import random_values, small_model
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers import sampling
-from axial_transformers.decoding import GumbelChoice, KnownFirst, decode, forms, gumbel
+from axial_transformers.baselines.sparse_transformer import SparseTransformer, SparseTransformerConfig
+from axial_transformers.decoding import GumbelChoice, KnownFirst, backend_choice, decode, gumbel, sampling
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.peers.sparse_transformer import SparseTransformer, SparseTransformerConfig
+from axial_transformers.models import AxialTransformerConfig, Conditioning
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="compiled decoding needs numba")
@@ -27,7 +26,8 @@ def assert_equal_samples(model, batch, **options):
     noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
     choose = GumbelChoice(noise=noise, **options)
     assert torch.equal(
-        decode(model, choose, x, **given, compile=True), decode(model, choose, x, **given, compile=False)
+        decode(model, choose, x, Conditioning(**given), compile=True),
+        decode(model, choose, x, Conditioning(**given), compile=False),
     )
 
 
@@ -86,7 +86,7 @@ def test_examples_split_over_threads_do_not_depend_on_each_other(config):
 
 
 def test_the_exponential_is_that_of_the_library():
-    from axial_transformers.decoding.kernels import exp
+    from axial_transformers.kernels.rows import exp
 
     x = np.linspace(-87, 87, 10_001, dtype=np.float32)
     ours = np.array([exp(number) for number in x], dtype=np.float64)
@@ -131,7 +131,7 @@ def test_attention_that_has_no_kernel_is_eager():
 
 
 def test_without_numba_decoding_is_eager(monkeypatch):
-    monkeypatch.setattr(forms.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(backend_choice.util, "find_spec", lambda name: None)
     model = random_model(small_config((3, 2)), torch.float32)
     sampling.sample(model, 2)
     with pytest.raises(ValueError, match="numba"):
@@ -148,10 +148,10 @@ def test_a_known_value_that_the_model_does_not_have_is_refused():
 
 def test_preparation_pays_for_much_work_only(monkeypatch):
     """Little work stays eager as long as nothing is prepared."""
-    monkeypatch.delitem(forms.sys.modules, "axial_transformers.decoding.compiled", raising=False)
+    monkeypatch.delitem(backend_choice.sys.modules, "axial_transformers.decoding.compiled_backend", raising=False)
     little, much = (random_model(small_config(shape), torch.float32) for shape in ((3, 2), (64, 64)))
-    assert not forms._pays(little, 64)
-    assert forms._pays(much, 1)
+    assert not backend_choice._pays(little, 64)
+    assert backend_choice._pays(much, 1)
 
 
 def test_no_samples_need_no_form():
@@ -170,5 +170,6 @@ def test_graphs_replay_what_eager_decoding_computes(config, dtype):
     noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)).to(device)
     choose = GumbelChoice(noise=noise, top_k=4, top_p=0.9)
     assert torch.equal(
-        decode(model, choose, x, **given, compile=True), decode(model, choose, x, **given, compile=False)
+        decode(model, choose, x, Conditioning(**given), compile=True),
+        decode(model, choose, x, Conditioning(**given), compile=False),
     )

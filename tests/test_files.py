@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from axial_transformers.files import folder_written_whole, written_whole
+from axial_transformers.storage.files import folder_written_whole, written_whole
 
 
 def names(folder: Path) -> list[str]:

@@ -15,8 +15,10 @@ from axial_transformers.layers.attention import (
     FullAttention,
 )
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import kernels, reference
-from axial_transformers.ops.attention import axial_attention, full_attention
+from axial_transformers.ops import reference
+from axial_transformers.ops import torch_attention as kernels
+from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.full_attention import full_attention
 
 SHAPES = [(5,), (3, 5), (1, 4), (2, 3, 4)]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

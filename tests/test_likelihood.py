@@ -6,7 +6,7 @@ from math import prod
 import pytest
 import torch
 
-from axial_transformers.likelihood import LOG2, bits_map, bits_per_dim, random_slice_loss, slice_nats
+from axial_transformers.likelihood.bits import LOG2, bits_map, bits_per_dim, random_slice_loss, slice_nats
 from small_models import VARIANTS, random_given, random_model, random_values, small_config, small_model
 
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
@@ -79,7 +79,7 @@ def test_random_channels_are_uniform_over_those_that_carry_loss(monkeypatch):
     model = small_model((3, 1, 1), 2, "frames", known_channels=2)
     drawn = []
     monkeypatch.setattr(
-        "axial_transformers.likelihood.slice_nats",
+        "axial_transformers.likelihood.bits.slice_nats",
         lambda model, x, channel, label, cond: drawn.append(channel) or torch.zeros(len(x), 1),
     )
     random_slice_loss(model, random_values(model, 4000), generator=torch.Generator().manual_seed(0))

@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 import torch
 
-from axial_transformers.dependencies import check, influence
 from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, axial_transformer, outer_decoder
 from axial_transformers.models.layouts import LAYOUTS
 from small_models import random_values, small_config, small_model

@@ -17,12 +17,12 @@ SHAPES = [(3, 5), (2, 3, 4), (7, 1)]
 def test_out_undoes_into(shape, channels, layout):
     if layout == "frames" and len(shape) == 1:
         pytest.skip("a sequence has no frames")
-    placement = LAYOUTS[layout](shape, channels)
+    bijection = LAYOUTS[layout](shape, channels)
     for further in ((), (2,)):
         x = torch.randn(2, *shape, channels, *further)
-        y = placement.into(x)
-        assert y.shape == (2, *placement.shape, placement.channels, *further)
-        assert torch.equal(placement.out(y), x)
+        y = bijection.to_model(x)
+        assert y.shape == (2, *bijection.shape, bijection.channels, *further)
+        assert torch.equal(bijection.to_data(y), x)
 
 
 def sites(shape, channels, layout):
@@ -52,11 +52,11 @@ def test_known_channels_are_not_generated():
 def test_conditioning_goes_where_its_site_goes(layout):
     """A cond equal to the coordinates of its site is found at those coordinates for every channel."""
     shape, channels = (2, 3), 2
-    placement = LAYOUTS[layout](shape, channels)
+    bijection = LAYOUTS[layout](shape, channels)
     cond = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), dim=-1).unsqueeze(0)
-    of_each_channel = placement.into(cond.unsqueeze(-2).expand(1, *shape, channels, 2))
-    for channel in range(placement.channels):
-        assert torch.equal(placement.spread(cond), of_each_channel.select(-2, channel))
+    of_each_channel = bijection.to_model(cond.unsqueeze(-2).expand(1, *shape, channels, 2))
+    for channel in range(bijection.channels):
+        assert torch.equal(bijection.spread(cond), of_each_channel.select(-2, channel))
 
 
 def test_frames_take_no_conditioning():

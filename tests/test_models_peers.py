@@ -3,12 +3,7 @@
 import pytest
 import torch
 
-from axial_transformers.decoding import decode, decode_naively
-from axial_transformers.dependencies import check, influence
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.layers.sequence import BlockAttention, LocalAttention, SequenceAttention, StridedAttention
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.peers import (
+from axial_transformers.baselines import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,
@@ -16,7 +11,17 @@ from axial_transformers.models.peers import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from axial_transformers.ops.attention import attend_step
+from axial_transformers.baselines.sequence_attention import (
+    BlockAttention,
+    LocalAttention,
+    SequenceAttention,
+    StridedAttention,
+)
+from axial_transformers.decoding import decode, decode_naively
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.likelihood.dependencies import check, influence
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.axial_attention import attend_step
 
 SIZES = {"num_values": 5, "dim": 16, "heads": 4, "mlp_ratio": 1.0}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from axial_transformers.formats import crc32c as checksums
-from axial_transformers.formats.wire import FormatError
-from axial_transformers.official.bundle import TensorBundle, find_prefix
+from axial_transformers.storage.tensorflow import crc32c as checksums
+from axial_transformers.storage.tensorflow.protobuf import FormatError
+from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
 from tensor_bundle_writer import entry, header, nested, number, write_bundle, write_index
 
 VALUES: dict[str, np.ndarray] = {

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from axial_transformers.cli import evaluate, import_official, sample
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.importers.official import FormatError
+from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
-from axial_transformers.official import FormatError
 
 C = Path(__file__).parent / "data" / "official_c"
 E = Path(__file__).parents[2] / "shared" / "oracle" / "e_sliced_channel_model"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from axial_transformers.importers.official import VariablesError, import_official, import_official_to
+from axial_transformers.importers.official_variables import variables
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.official import VariablesError, import_official, import_official_to
-from axial_transformers.official.variables import variables
 from tensor_bundle_writer import write_bundle
 
 Variables = dict[str, np.ndarray]

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from axial_transformers.likelihood import LOG2, bits_per_dim, random_slice_loss
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.importers.official import import_official
+from axial_transformers.importers.official_variables import variables
+from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer
-from axial_transformers.official import import_official
-from axial_transformers.official.variables import variables
 from axial_transformers.ops.shift import shift
 from axial_transformers.recipes import NAMED
-from axial_transformers.sampling import sample
 from tensor_bundle_writer import write_bundle
 
 ORACLE = Path(__file__).parents[2] / "shared" / "oracle"

@@ -5,44 +5,44 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from axial_transformers.ops import elementwise
-from axial_transformers.ops.elementwise import dropout, swish
+from axial_transformers.ops.elementwise import dropout, quick_gelu
 
 
-def slow_swish(x: torch.Tensor) -> torch.Tensor:
+def slow_quick_gelu(x: torch.Tensor) -> torch.Tensor:
     return x / (1 + torch.exp(-1.702 * x))
 
 
 @pytest.mark.parametrize("block", [1, 4, 2**18])
 @pytest.mark.parametrize("shape", [(3, 5, 2), (1, 7), (0, 3), ()])
-def test_swish_and_its_gradient_are_the_authors_in_blocks_of_any_size(monkeypatch, block, shape):
+def test_quick_gelu_and_its_gradient_are_the_authors_in_blocks_of_any_size(monkeypatch, block, shape):
     monkeypatch.setattr(elementwise, "BLOCK", block)
     x = (4 * torch.randn(shape, dtype=torch.float64)).requires_grad_()
-    torch.testing.assert_close(swish(x), slow_swish(x))
-    assert torch.autograd.gradcheck(swish, x)
+    torch.testing.assert_close(quick_gelu(x), slow_quick_gelu(x))
+    assert torch.autograd.gradcheck(quick_gelu, x)
 
 
-def test_swish_of_a_transposed_tensor_is_in_place_order():
+def test_quick_gelu_of_a_transposed_tensor_is_in_place_order():
     x = torch.randn(4, 3, dtype=torch.float64).T.requires_grad_()
     above = torch.randn(4, 3, dtype=torch.float64).T
-    (mine,) = torch.autograd.grad(swish(x), x, above)
-    (expected,) = torch.autograd.grad(slow_swish(x), x, above)
+    (mine,) = torch.autograd.grad(quick_gelu(x), x, above)
+    (expected,) = torch.autograd.grad(slow_quick_gelu(x), x, above)
     torch.testing.assert_close(mine, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_swish_keeps_its_input_alone(dtype):
+def test_quick_gelu_keeps_its_input_alone(dtype):
     kept = []
     x = torch.randn(6, dtype=dtype, requires_grad=True)
     with saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor):
-        out = swish(x)
+        out = quick_gelu(x)
     assert kept == [6]
     assert out.dtype == dtype
 
 
-def test_swish_compiles_and_runs_on_no_device_at_all():
+def test_quick_gelu_compiles_and_runs_on_no_device_at_all():
     x = torch.randn(2, 3, requires_grad=True)
-    torch.testing.assert_close(torch.compile(swish, backend="eager")(x), swish(x))
-    assert swish(torch.empty(2, 3, device="meta", requires_grad=True)).shape == (2, 3)
+    torch.testing.assert_close(torch.compile(quick_gelu, backend="eager")(x), quick_gelu(x))
+    assert quick_gelu(torch.empty(2, 3, device="meta", requires_grad=True)).shape == (2, 3)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.999])

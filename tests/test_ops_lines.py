@@ -4,11 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from axial_transformers.kernels import threads as ops_threads
+from axial_transformers.kernels.threads import mapped, over_threads
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import linear, lines, reference
-from axial_transformers.ops import threads as ops_threads
-from axial_transformers.ops.threads import mapped, over_threads
+from axial_transformers.ops import compiled_attention as lines
+from axial_transformers.ops import linear, reference
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 needs_numba = pytest.mark.skipif(not lines.HAS_NUMBA, reason="compiled attention needs numba")

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from axial_transformers.ops import reference
-from axial_transformers.ops.shift import neighbourhood, shift
+from axial_transformers.ops.shift import shift, shifted_copies
 
 
 @pytest.mark.parametrize("axis", [1, 2, 3, -2, -3])
@@ -20,6 +20,6 @@ def test_a_linear_map_of_the_neighbourhood_is_a_convolution(shape, convolve):
     """A kernel [3, .., 3, C, D] as it stands is the matrix of the linear map."""
     x = torch.randn(2, *shape, 4, dtype=torch.float64)
     kernel = torch.randn(*[3] * len(shape), 4, 6, dtype=torch.float64)
-    found = neighbourhood(x) @ kernel.flatten(0, -2)
+    found = shifted_copies(x) @ kernel.flatten(0, -2)
     expected = convolve(x.movedim(-1, 1), kernel.movedim((-1, -2), (0, 1)), padding=1).movedim(1, -1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from axial_transformers import recipes
-from axial_transformers.costs import parameters
+from axial_transformers.costs.operations import parameters
 from axial_transformers.data import load
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED
 
@@ -57,11 +57,11 @@ def test_digits_models_the_embedded_digits():
 
 @pytest.mark.parametrize("name", ["bair", "clips32", "clips32_frames"])
 def test_a_clip_comes_frame_by_frame_so_that_given_frames_are_the_exact_condition(name):
-    frames = NAMED[name]().model.placement.order[:, 0]
+    frames = NAMED[name]().model.bijection.order[:, 0]
     assert (frames.diff() >= 0).all()
 
 
 def test_frames_as_channels_know_the_first_frame():
     model = recipes.clips32_frames().model
-    assert (model.layout, model.known_channels, model.placement.channels) == ("frames", 3, 16 * 3)
-    assert model.placement.shape == (32, 32)
+    assert (model.layout, model.known_channels, model.bijection.channels) == ("frames", 3, 16 * 3)
+    assert model.bijection.shape == (32, 32)

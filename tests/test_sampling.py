@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from axial_transformers.decoding import decode
-from axial_transformers.likelihood import bits_per_dim
-from axial_transformers.sampling import GumbelChoice, KnownFirst, gumbel, sample
+from axial_transformers.decoding.sampling import GumbelChoice, KnownFirst, gumbel, sample
+from axial_transformers.likelihood.bits import bits_per_dim
 from small_models import random_values, small_model
 
 CHI_SQUARE_1_IN_1000 = {4: 18.5, 15: 37.7, 26: 54.1}

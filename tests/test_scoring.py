@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from axial_transformers.scoring import auroc, complexity, corrected
+from axial_transformers.likelihood.outliers import auroc, complexity, corrected
 
 
 def test_auroc_counts_pairs():

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.costs import training_operations
+from axial_transformers.costs.machine import matmul_rate
+from axial_transformers.costs.operations import training_operations
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.progress import Bar
 from axial_transformers.training import TrainConfig, loop, train
-from axial_transformers.training.machine import matmul_rate
+from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.display import figures
 from axial_transformers.training.metrics import Meter
-from axial_transformers.training.progress import ProgressDisplay
-from axial_transformers.training.record import Counters
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_every=6, warmup_steps=1)
@@ -107,13 +108,13 @@ def test_tensorboard_has_every_figure(tmp_path):
 
 
 def test_the_progress_line_tells_all(monkeypatch, capsys):
-    monkeypatch.setattr("axial_transformers.training.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("axial_transformers.progress.SECONDS_BETWEEN_LINES", 0.0)
     counters, meter = Counters(step=1), Meter(CPU, batch_size=4, every=1, full_speed=1e12)
-    with ProgressDisplay(CONFIG, counters, speaks=True) as progress:
+    with Bar("training") as display:
         meter.add(1, torch.tensor(0.6931471805599453), torch.tensor(1.0))
-        progress.update(counters, meter)
+        display.update(1, figures(CONFIG, counters, meter))
         meter.line()
-        progress.update(counters, meter)
+        display.update(1, figures(CONFIG, counters, meter))
     first, second = capsys.readouterr().err.splitlines()
     for figure in ("1.000 bits/dim", "steps/s", "examples/s", "left"):
         assert figure in first

@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from axial_transformers.data.examples import Examples
-from axial_transformers.likelihood import bits_per_dim, random_slice_loss
+from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import NonFiniteLoss, TrainConfig, train
-from axial_transformers.training.record import Record
-from axial_transformers.training.state import Checkpoints
+from axial_transformers.training.checkpoint_record import Record
+from axial_transformers.training.checkpoints import Checkpoints
 
 CONFIG = TrainConfig(
     steps=40,
@@ -304,7 +304,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(uninterrupted, tmp_path, monke
             raise SafetensorError("No space left on device")
         save_file(tensors, path)
 
-    monkeypatch.setattr("axial_transformers.checkpoint.save_file", save_file_until_full)
+    monkeypatch.setattr("axial_transformers.storage.model_folders.save_file", save_file_until_full)
     with pytest.raises(OSError, match="No space left"):
         run(tmp_path / "run")
     monkeypatch.undo()

@@ -10,14 +10,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from axial_transformers import recipes
-from axial_transformers.data.examples import Examples
-from axial_transformers.likelihood import random_slice_loss
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.training import TrainConfig
-from axial_transformers.training.activations import LiveBytes, activation_bytes
-from axial_transformers.training.loop import Run
-from axial_transformers.training.processes import Processes
-from axial_transformers.training.sizing import (
+from axial_transformers.costs.activations import LiveBytes, activation_bytes
+from axial_transformers.costs.training_step import (
     Hardware,
     device_batch,
     largest_batch,
@@ -25,6 +19,12 @@ from axial_transformers.training.sizing import (
     step_operations,
     step_seconds,
 )
+from axial_transformers.data.examples import Examples
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.loop import Run
+from axial_transformers.training.processes import Processes
 
 MODEL = AxialTransformerConfig(
     shape=(16, 24), channels=2, num_values=64, dim=64, heads=2, encoder_layers=2, outer_layers=4, inner_layers=2

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from axial_transformers.compression import compress, decompress
+    from axial_transformers.decoding.sampling import complete, sample
+    from axial_transformers.importers.official import import_official
     from axial_transformers.layers.attention import AxialAttention, CrossAttention, FullAttention
     from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-    from axial_transformers.likelihood import bits_map, bits_per_dim, random_slice_loss
+    from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
     from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-    from axial_transformers.official import import_official
-    from axial_transformers.ops.attention import axial_attention
-    from axial_transformers.sampling import complete, sample
+    from axial_transformers.ops.axial_attention import axial_attention
 
 _HOMES = {
     "AxialAttention": "layers.attention",
@@ -20,15 +20,15 @@ _HOMES = {
     "CrossAttention": "layers.attention",
     "FullAttention": "layers.attention",
     "PositionSensitiveAxialAttention": "layers.position_sensitive",
-    "axial_attention": "ops.attention",
-    "bits_map": "likelihood",
-    "bits_per_dim": "likelihood",
-    "complete": "sampling",
+    "axial_attention": "ops.axial_attention",
+    "bits_map": "likelihood.bits",
+    "bits_per_dim": "likelihood.bits",
+    "complete": "decoding.sampling",
     "compress": "compression",
     "decompress": "compression",
-    "import_official": "official",
-    "random_slice_loss": "likelihood",
-    "sample": "sampling",
+    "import_official": "importers.official",
+    "random_slice_loss": "likelihood.bits",
+    "sample": "decoding.sampling",
 }
 
 __all__ = [

@@ -1,6 +1,116 @@
-"""How a long loop says how far it is."""
+"""The one way in which a long loop says how far it is: on stderr, and only where it is asked to."""
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
 
-Progress = Callable[[Sequence[int]], Iterable[int]]
-"""What goes round the numbers of a loop's turns, such as a progress bar; `iter` shows nothing."""
+from rich import progress as columns
+from rich.console import Console
+
+SECONDS_BETWEEN_LINES = 30.0
+
+Item = TypeVar("Item")
+
+
+class Progress(Protocol):
+    """A wrapper of the items of a loop, such as `bar` returns; `iter` shows nothing."""
+
+    def __call__(self, items: Iterable[Item], /) -> Iterable[Item]:
+        """The same items."""
+        ...
+
+
+def bar(description: str) -> Progress:
+    """A wrapper that shows a bar with the time left on a terminal, and elsewhere a line every half minute."""
+
+    def wrap(items: Iterable[Item], /) -> Iterator[Item]:
+        with Bar(description, columns.TimeRemainingColumn()) as display:
+            display.start(len(items) if isinstance(items, Sized) else None)
+            for number, item in enumerate(items, start=1):
+                yield item
+                display.update(number)
+
+    return wrap
+
+
+def rank() -> int:
+    """Number of this process among those that torchrun started. The first one, 0, speaks for all."""
+    return int(os.environ.get("RANK", 0))
+
+
+class Display:
+    """A reporter of a loop's steps, which shows nothing."""
+
+    def start(self, total: int | None, completed: int = 0) -> None:
+        """Begins with `completed` of `total` steps made; None: their number is not known."""
+
+    def update(self, completed: int, figures: str = "") -> None:
+        """Reports how many steps are made, and figures of now."""
+
+    def say(self, text: str) -> None:
+        """Reports an event, on a line of its own."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends."""
+
+
+class Bar(Display):
+    """A bar on a terminal; elsewhere a plain line every half minute. Of several processes the first one shows it.
+
+    Args:
+        description: what the loop does.
+        column: what rich shows at the right end of the bar.
+    """
+
+    def __init__(self, description: str, *column: columns.ProgressColumn) -> None:
+        console = Console(stderr=True)
+        self._description, self._speaks = description, rank() == 0
+        self._bar = columns.Progress(
+            columns.TextColumn("{task.description}"),
+            columns.BarColumn(),
+            columns.MofNCompleteColumn(),
+            columns.TextColumn("{task.fields[figures]}"),
+            *column,
+            console=console,
+            transient=True,
+            disable=not (self._speaks and console.is_terminal),
+        )
+        self._task = self._bar.add_task(description, start=False, total=None, figures="")
+        self._total: int | None = None
+        self._last_line = time.monotonic()
+
+    def start(self, total: int | None, completed: int = 0) -> None:
+        self._total = total
+        self._bar.update(self._task, total=total, completed=completed)
+        self._bar.start_task(self._task)
+
+    def update(self, completed: int, figures: str = "") -> None:
+        if not self._bar.disable:
+            self._bar.update(self._task, completed=completed, figures=figures)
+        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            of_total = "" if self._total is None else f"/{self._total}"
+            self.say(f"{self._description} {completed}{of_total}  {figures}".rstrip())
+
+    def say(self, text: str) -> None:
+        if not self._bar.disable:
+            self._bar.console.print(text, highlight=False, markup=False)
+        elif self._speaks:
+            print(text, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from axial_transformers.cli.colours import sheet, unseen
-from axial_transformers.cli.console import progress, show_log
+from axial_transformers.cli.console import show_log
 from axial_transformers.cli.parsing import Flag, Positional, either, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
 from axial_transformers.data import MOVIES, Examples, Split, for_display, save_arrays, save_clips, save_movie
 from axial_transformers.data.npy import read_array
-from axial_transformers.files import written_whole
-from axial_transformers.sampling import complete, known_mask
+from axial_transformers.decoding.sampling import complete, known_mask
+from axial_transformers.progress import bar
+from axial_transformers.storage.files import written_whole
 
 APPROXIMATE = "approximate: what is drawn before a known site has not heard it"
 LETTER = (7, 14)
@@ -107,7 +108,7 @@ def main(argv: Sequence[str]) -> None:
         temperature=options.temperature,
         generator=torch.Generator().manual_seed(options.seed),
         compile=compiled,
-        progress=progress(f"drawing {options.count} completions of {len(examples)} examples"),
+        progress=bar(f"drawing {options.count} completions of {len(examples)} examples"),
     )
     _save(filled.cpu().numpy(), trained, examples, mask.numpy(), options)
     print(options.output)

@@ -10,11 +10,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from axial_transformers.cli.console import ERRORS, progress
+from axial_transformers.cli.console import ERRORS
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import Weights, open_model
-from axial_transformers.compression import comparison, compress_files
-from axial_transformers.likelihood import bits_per_dim
+from axial_transformers.compression import compress_files
+from axial_transformers.compression import other_codecs as comparison
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.progress import bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +55,12 @@ def main(argv: Sequence[str]) -> None:
     model = open_model(options.model, options.weights, options.device).model
     written = compress_files(
         model, options.source, options.archive, other_sizes=options.other_sizes, verify=options.verify,
-        chunk_images=options.chunk_images, progress=progress("chunks"),
+        chunk_images=options.chunk_images, progress=bar("chunks"),
     )  # fmt: skip
     if written.left_out:
         ERRORS.print(f"warning: not in the archive: {', '.join(written.left_out)}", style=None, highlight=False)
     images = written.images.numpy()
-    device = next(model.parameters()).device
+    device = model.device
     bits = torch.cat(
         [bits_per_dim(model, some.to(device)).cpu() for some in written.images.split(64)] or [torch.zeros(1)]
     )
@@ -68,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
     }
     if options.compare and images.size:
         for name, encode in comparison.codecs().items():
-            rates[name] = comparison.one_file_each(encode, images, progress(name))
+            rates[name] = comparison.one_file_each(encode, images, bar(name))
             rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
     if options.json:
         figures = {"archive": str(options.archive), "images": len(images), "bytes": written.size, "bits_per_dim": rates}

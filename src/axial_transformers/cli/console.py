@@ -1,23 +1,10 @@
 """What the verbs say while they work: on stderr, so that stdout stays clean."""
 
 import logging
-from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.progress import track
-
-from axial_transformers.progress import Progress
 
 ERRORS = Console(stderr=True)
-
-
-def progress(description: str) -> Progress:
-    """A wrapper for loops, which shows a bar with the time left on a terminal and nothing elsewhere."""
-
-    def wrap(steps: Sequence[int]) -> Iterable[int]:
-        return track(steps, description, console=ERRORS, transient=True, disable=not ERRORS.is_terminal)
-
-    return wrap
 
 
 def show_log() -> None:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from axial_transformers.cli.console import ERRORS, progress
+from axial_transformers.cli.console import ERRORS
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import Weights, open_model
 from axial_transformers.compression import decompress_files
+from axial_transformers.progress import bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
     model = open_model(options.model, options.weights, options.device).model
     lost = decompress_files(
         model, options.archive, options.output, salvage=options.salvage, micro_batch=options.micro_batch,
-        progress=progress("chunks"),
+        progress=bar("chunks"),
     )  # fmt: skip
     if lost:
         ERRORS.print(f"warning: lost, {len(lost)}: {', '.join(lost)}", highlight=False)

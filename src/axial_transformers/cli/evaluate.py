@@ -9,12 +9,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from axial_transformers.cli.console import progress
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import Weights, open_model
 from axial_transformers.data import Examples, Split, imagenet_version
-from axial_transformers.evaluation import evaluate
+from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.progress import bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
         batch_size=options.batch_size,
         given_frames=given_frames,
         autocast=torch.bfloat16 if options.precision == "bfloat16" else None,
-        progress=progress("bits/dim"),
+        progress=bar("bits/dim"),
     )
     figures = {
         **result.to_json(),

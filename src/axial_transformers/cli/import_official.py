@@ -9,7 +9,7 @@ import tyro
 
 from axial_transformers.cli.console import ERRORS
 from axial_transformers.cli.parsing import Positional, parse
-from axial_transformers.official import PUBLISHED_HEADS, import_official_to
+from axial_transformers.importers.official import PUBLISHED_HEADS, import_official_to
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,18 +11,19 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from axial_transformers import checkpoint
 from axial_transformers.cli.console import ERRORS, engineering
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.settings import RUN_RECORD, choose, describe, read_record
 from axial_transformers.cli.sizing import rows as training_rows
 from axial_transformers.cli.sizing import size
-from axial_transformers.costs import cache_numbers, decode_operations, forward_operations, parameters
-from axial_transformers.dependencies import check, influence
+from axial_transformers.costs.operations import cache_numbers, decode_operations, forward_operations, parameters
+from axial_transformers.costs.training_step import Hardware
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.storage import model_folders
+from axial_transformers.storage.typed_json import from_json
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.sizing import Hardware
 
 MOST_SITES = 300
 """Of a model whose dependencies are checked: the time grows with their square."""
@@ -97,11 +98,11 @@ def _hardware(argv: Sequence[str]) -> tuple[Hardware, list[str]]:
 def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig]:
     name = argv[0]
     looks_like_hub_id = name.count("/") == 1 and not Path(name).exists()
-    if looks_like_hub_id or (Path(name) / checkpoint.CONFIG).is_file():
+    if looks_like_hub_id or (Path(name) / model_folders.CONFIG).is_file():
         parse(_NoOptions, argv[1:], f"inspect {name}")
-        folder = checkpoint.locate(name)
-        stored = checkpoint.load_config(folder, AxialTransformer.name)
-        config = checkpoint.from_json(AxialTransformerConfig, stored, folder / checkpoint.CONFIG)
+        folder = model_folders.locate(name)
+        stored = model_folders.load_config(folder, AxialTransformer.name)
+        config = from_json(AxialTransformerConfig, stored, folder / model_folders.CONFIG)
         return config, _training(folder)
     settings = choose(argv, "inspect").settings
     return settings.model, settings.training
@@ -118,7 +119,7 @@ class _NoOptions:
 
 
 def _sites(config: AxialTransformerConfig) -> int:
-    layout = config.placement
+    layout = config.bijection
     return torch.Size(layout.shape).numel() * (layout.channels - config.known_channels)
 
 

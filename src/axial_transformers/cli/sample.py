@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli.console import progress, show_log
+from axial_transformers.cli.console import show_log
 from axial_transformers.cli.parsing import Flag, Positional, either, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
 from axial_transformers.data import MOVIES, save_arrays, save_clips, save_grid, save_images
-from axial_transformers.sampling import sample
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.progress import bar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def main(argv: Sequence[str]) -> None:
         label=None if options.label is None else torch.full((options.count,), options.label),
         known=known,
         compile=compiled,
-        progress=progress(f"drawing {options.count} samples"),
+        progress=bar(f"drawing {options.count} samples"),
     )
     _save(values.cpu().numpy(), trained, options)
     print(options.output)

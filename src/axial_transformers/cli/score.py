@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from axial_transformers.cli.colours import HEAT, colour, sheet
-from axial_transformers.cli.console import progress
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import TrainedModel, Weights, open_model
 from axial_transformers.data import Examples, Split
-from axial_transformers.evaluation import bits_of_each
-from axial_transformers.files import folder_written_whole, written_whole
-from axial_transformers.likelihood import bits_map
-from axial_transformers.scoring import auroc, corrected
+from axial_transformers.likelihood.bits import bits_map
+from axial_transformers.likelihood.evaluation import bits_of_each
+from axial_transformers.likelihood.outliers import auroc, corrected
+from axial_transformers.progress import bar
+from axial_transformers.storage.files import folder_written_whole, written_whole
 
 HOTTEST = 8.0
 """Bits of a site at the hot end of a heat map."""
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _scores(trained: TrainedModel, examples: Examples, batch_size: int) -> dict[str, NDArray[np.floating]]:
     values = torch.from_numpy(examples.values)
-    bits = bits_of_each(trained.model, values, batch_size=batch_size, progress=progress("bits/dim")).numpy()
+    bits = bits_of_each(trained.model, values, batch_size=batch_size, progress=bar("bits/dim")).numpy()
     return {"bits_per_dim": bits, "corrected": corrected(bits, examples.values)}
 
 
@@ -122,7 +122,7 @@ def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
 
 
 def _heat(trained: TrainedModel, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    x = torch.from_numpy(values[None]).to(trained.model.embed_value.table.device)
+    x = torch.from_numpy(values[None]).to(trained.model.device)
     bits = bits_map(trained.model, x)[0].mean(dim=-1).cpu().numpy()
     if bits.ndim == 3:
         bits = np.concatenate(list(bits), axis=1)

@@ -8,12 +8,12 @@ from pathlib import Path
 import tyro
 
 from axial_transformers import recipes
-from axial_transformers.checkpoint import from_json, read_object
 from axial_transformers.cli import did_you_mean
 from axial_transformers.cli.parsing import parse
 from axial_transformers.data import DataConfig, Examples, load, names_shards
-from axial_transformers.files import inside
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.storage.files import inside
+from axial_transformers.storage.typed_json import from_json, read_object
 from axial_transformers.training import TrainConfig
 
 RUN_RECORD = "train.json"

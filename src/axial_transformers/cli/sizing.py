@@ -5,9 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from axial_transformers.cli.console import engineering
-from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.training import TrainConfig
-from axial_transformers.training.sizing import (
+from axial_transformers.costs.training_step import (
     Hardware,
     Memory,
     device_batch,
@@ -16,6 +14,8 @@ from axial_transformers.training.sizing import (
     step_operations,
     step_seconds,
 )
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.training import TrainConfig
 
 PAPER_STEPS = 200_000
 """The published setting, by which runs can be compared."""

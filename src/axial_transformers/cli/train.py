@@ -1,6 +1,5 @@
 """axial train: a recipe, or a model of one's own data."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,11 +8,12 @@ import torch
 
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.settings import Origin, Preset, Settings, choose, describe
-from axial_transformers.costs import training_operations
+from axial_transformers.costs.operations import training_operations
 from axial_transformers.data import Examples, load, save_grid
-from axial_transformers.evaluation import evaluate
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.sampling import sample
+from axial_transformers.progress import Bar, rank
 from axial_transformers.training import TrainResult, train
 
 HELP = """\
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     preset = choose(argv, "train")
     result = run(preset)
-    if int(os.environ.get("RANK", 0)) == 0:  # of the processes that torchrun started, one speaks
+    if rank() == 0:  # of the processes that torchrun started, one speaks
         report(preset.settings.out, result)
     return INTERRUPTED if result.ending == "interrupted" else 0
 
@@ -76,6 +76,7 @@ def run(preset: Preset) -> TrainResult:
             )
         ),
         operations=training_operations(settings.model),
+        progress=Bar("training"),
     )
 
 

@@ -13,10 +13,10 @@ from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.codec import decode_chunk, encode_chunk, symbols
 from axial_transformers.compression.container import Header
 from axial_transformers.compression.errors import DamagedError, WrongConditionsError, WrongModelError
-from axial_transformers.compression.exact import Given, in_float64, in_micro_batches
+from axial_transformers.compression.exact import in_float64, in_micro_batches
 from axial_transformers.compression.fingerprint import fingerprint
 from axial_transformers.compression.frequencies import PRECISION
-from axial_transformers.models import AxialTransformer
+from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
 
 LEAST_IMAGES = 64
@@ -60,17 +60,17 @@ def compress(
     _check_model(model)
     if not LEAST_IMAGES <= chunk_images <= container.MOST_IMAGES // 2:
         raise ValueError(f"chunk_images must be in {LEAST_IMAGES}..{container.MOST_IMAGES // 2}, not {chunk_images}")
-    given, exact = Given(label, cond), in_float64(model)
+    conditioning, exact = Conditioning(label, cond), in_float64(model)
     ranges = _even_ranges(len(images), chunk_images)
     entries, contents = [], []
     for i in progress(range(len(ranges))):
         some = model.check(images[ranges[i]])
-        chunk = encode_chunk(exact, some, given.of(ranges[i], images.device), micro_batch, plain_codec)
+        chunk = encode_chunk(exact, some, conditioning.of(ranges[i]), micro_batch, plain_codec)
         contents.append(chunk.pack())
         entries.append(container.entry(len(some), symbols(exact, len(some), chunk), contents[-1]))
     header = Header(
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
-        num_values=model.config.num_values, precision=PRECISION, conditions=given.kinds, metadata=metadata,
+        num_values=model.config.num_values, precision=PRECISION, conditions=_kinds(conditioning), metadata=metadata,
         chunks=(*entries, *(container.entry(0, 0, file) for file in files)),
     )  # fmt: skip
     archive = container.write(header, [*contents, *files])
@@ -128,9 +128,10 @@ class ArchiveReader:
         micro_batch: int = container.MOST_IMAGES,
     ):  # fmt: skip
         _check_model(model)
-        self.header, self._file, self._given = container.read_header(file), file, Given(label, cond)
+        self.header, self._file = container.read_header(file), file
+        self._conditioning = Conditioning(label, cond)
         _check_header(self.header, model)
-        _check_given(self.header, self._given)
+        _check_conditioning(self.header, self._conditioning)
         self._exact = in_micro_batches(in_float64(model), micro_batch)
 
     def content(self, chunk: int) -> bytes:
@@ -145,8 +146,8 @@ class ArchiveReader:
             parts = Chunk.unpack(content)
             if symbols(self._exact, count, parts) != entries[chunk].symbols:
                 raise DamagedError("its parts do not make up the symbols that the index states")
-            given = self._given.of(slice(first, first + count), torch.device("cpu"))
-            return decode_chunk(self._exact, count, parts, given)
+            conditioning = self._conditioning.of(slice(first, first + count))
+            return decode_chunk(self._exact, count, parts, conditioning)
         except DamagedError as error:
             raise DamagedError(f"chunk {chunk} of {len(entries)}: {error}") from error
 
@@ -170,8 +171,13 @@ def _check_model(model: AxialTransformer) -> None:
         raise ValueError("the model conditions on known channels, which an archive does not hold")
 
 
-def _check_given(header: Header, given: Given) -> None:
-    for bit, (name, value) in enumerate(given._asdict().items()):
+def _kinds(conditioning: Conditioning) -> int:
+    """1 if there is a label, plus 2 if there is an external conditioning."""
+    return (conditioning.label is not None) + 2 * (conditioning.cond is not None)
+
+
+def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
+    for bit, (name, value) in enumerate(conditioning._asdict().items()):
         stored = bool(header.conditions >> bit & 1)
         if stored != (value is not None) or (value is not None and len(value) != header.images):
             was = f"with {name} of its {header.images} images" if stored else f"without {name}"

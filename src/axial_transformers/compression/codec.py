@@ -13,22 +13,26 @@ from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.compression import coder, plain
+from axial_transformers.compression import coder
+from axial_transformers.compression import webp as plain
 from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.errors import DamagedError
-from axial_transformers.compression.exact import Given
 from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
 from axial_transformers.decoding import decode
-from axial_transformers.models import AxialTransformer
+from axial_transformers.models import AxialTransformer, Conditioning
 
 
 def encode_chunk(
-    exact: AxialTransformer, images: Int[Tensor, "n *a c"], given: Given, micro_batch: int, plain_codec: bool
+    exact: AxialTransformer,
+    images: Int[Tensor, "n *a c"],
+    conditioning: Conditioning,
+    micro_batch: int,
+    plain_codec: bool,
 ) -> Chunk:
     """The chunk of images [N, *A, C] under a model in float64, which sees `micro_batch` of them at once."""
     rows = [slice(first, first + micro_batch) for first in range(0, len(images), micro_batch)]
-    device = _device(exact)
-    parts = [_intervals(exact, images[some].to(device), given.of(some, device)) for some in rows]
+    device = exact.device
+    parts = [_intervals(exact, images[some].to(device), conditioning.of(some).double().to(device)) for some in rows]
     values, lower, frequency, doubtful = (torch.cat(part) for part in zip(*parts))  # [N, sites] each
 
     bits = (PRECISION - frequency.double().log2()).sum(1)
@@ -43,13 +47,13 @@ def encode_chunk(
 
 
 @torch.no_grad()
-def _intervals(exact: AxialTransformer, x: Tensor, given: Given) -> list[Tensor]:
+def _intervals(exact: AxialTransformer, x: Tensor, conditioning: Conditioning) -> list[Tensor]:
     """Values, and what the coder must know of them (`Intervals`): [N, sites] each, sites in `model.order`."""
     slices = []
     for c in exact.slices:
         channel = torch.full((len(x),), c, device=x.device)
         values = exact.slice_values(x, channel).flatten(1).cpu()
-        logits = exact.slice_logits(x, channel, *given).flatten(1, -2).cpu()
+        logits = exact.slice_logits(x, channel, *conditioning).flatten(1, -2).cpu()
         slices.append((values, *intervals(logits, values)))
     return [torch.cat(parts, dim=1) for parts in zip(*slices)]
 
@@ -65,7 +69,9 @@ def symbols(exact: AxialTransformer, images: int, chunk: Chunk) -> int:
     return (images - len(chunk.plain)) * len(exact.order) - len(chunk.recorded)
 
 
-def decode_chunk(exact: AxialTransformer, images: int, chunk: Chunk, given: Given) -> UInt8[Tensor, "n *a c"]:
+def decode_chunk(
+    exact: AxialTransformer, images: int, chunk: Chunk, conditioning: Conditioning
+) -> UInt8[Tensor, "n *a c"]:
     """The images of a chunk: uint8 [N, *A, C].
 
     Raises:
@@ -79,13 +85,14 @@ def decode_chunk(exact: AxialTransformer, images: int, chunk: Chunk, given: Give
         pixels[place] = torch.from_numpy(plain.decode(file, shape))
     modelled = [i for i in range(images) if i not in chunk.plain]
     if modelled:
-        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, given.of(modelled, _device(exact)))
+        some = conditioning.of(modelled).double().to(exact.device)
+        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some)
     if _checksum(pixels.numpy()) != chunk.checksum:
         raise DamagedError("the images' checksum differs from what was decoded (or label or cond from what was given)")
     return pixels
 
 
-def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, given: Given) -> Tensor:
+def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning) -> Tensor:
     """The images [N, *A, C] = `shape` that the model coded: their next site is read for all of them at once."""
     count, sites = shape[0], len(exact.order)
     recorded = torch.full((sites * count,), -1, dtype=torch.int16)
@@ -101,15 +108,11 @@ def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk
         values[unknown] = stream.read(frequencies(logits.cpu()[unknown]))
         return values.to(logits.device)
 
-    device = _device(exact)
-    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), *given)
+    device = exact.device
+    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), conditioning)
     stream.finish()
     return images.to("cpu", torch.uint8)
 
 
 def _checksum(pixels: NDArray[np.uint8]) -> int:
     return zlib.crc32(np.ascontiguousarray(pixels).data)
-
-
-def _device(model: AxialTransformer) -> torch.device:
-    return next(model.parameters()).device

@@ -3,32 +3,12 @@
 import copy
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from axial_transformers.models import AxialTransformer
-
-
-class Given(NamedTuple):
-    """What a model is told beside the images: classes [N] and conditioning [N, *A, D], or None."""
-
-    label: Int[Tensor, " n"] | None = None
-    cond: Float[Tensor, "n *a d"] | None = None
-
-    @property
-    def kinds(self) -> int:
-        """1 if there is a label, plus 2 if there is a conditioning."""
-        return (self.label is not None) + 2 * (self.cond is not None)
-
-    def of(self, rows: slice | list[int], device: torch.device) -> "Given":
-        """What is given of some images, where a float64 model wants it."""
-        return Given(
-            None if self.label is None else self.label[rows].to(device),
-            None if self.cond is None else self.cond[rows].to(device, torch.float64),
-        )
 
 
 def in_float64(model: AxialTransformer) -> AxialTransformer:

@@ -6,8 +6,8 @@ from dataclasses import MISSING, fields
 
 import torch
 
-from axial_transformers import checkpoint
 from axial_transformers.models import AxialTransformer
+from axial_transformers.storage.typed_json import to_json
 
 
 def fingerprint(model: AxialTransformer) -> bytes:
@@ -17,9 +17,7 @@ def fingerprint(model: AxialTransformer) -> bytes:
     """
     defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
     config = {
-        name: value
-        for name, value in checkpoint.to_json(model.config).items()
-        if name not in defaults or value != defaults[name]
+        name: value for name, value in to_json(model.config).items() if name not in defaults or value != defaults[name]
     }
     digest = hashlib.sha256(json.dumps({"model": model.name, **config}, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):

@@ -2,7 +2,7 @@
 
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.imagenet import imagenet_version
+from axial_transformers.data.imagenet_batches import imagenet_version
 from axial_transformers.data.loading import load
 from axial_transformers.data.movies import MOVIES, save_clips, save_movie
 from axial_transformers.data.pictures import for_display, image_grid, save_arrays, save_grid, save_images

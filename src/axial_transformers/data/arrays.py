@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.clips import clips
+from axial_transformers.data.clip_cutting import clips
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, Stack
-from axial_transformers.data.imagenet import is_batch, read_batch
+from axial_transformers.data.examples import Examples, GrowingArray
+from axial_transformers.data.imagenet_batches import is_batch, read_batch
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.uint16 import split_uint16
 
@@ -36,7 +36,7 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     """
     values, labels, kind = _read(files[0], options)
     if len(files) > 1:
-        stack, all_labels = Stack(), [labels]
+        stack, all_labels = GrowingArray(), [labels]
         stack.add(values)
         for file in files[1:]:
             values, labels, its_kind = _read(file, options)
@@ -109,7 +109,7 @@ def _clips(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArra
     channels = videos.shape[-1]
     if channels not in (1, 3):
         raise ValueError(f"{path} has {channels} channels: only gray and RGB videos of 8 bits are cut and resized")
-    stack = Stack()
+    stack = GrowingArray()
     for video in videos:
         frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
         for part, _ in clips(path, frames, options):

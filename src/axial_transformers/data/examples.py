@@ -95,7 +95,7 @@ class Examples:
         return digest.hexdigest()
 
 
-class Stack:
+class GrowingArray:
     """Values [N, ...] collected part by part in one growing block of memory, so that none is held twice."""
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.examples import Examples, Stack
-from axial_transformers.data.progress import shown
+from axial_transformers.data.examples import Examples, GrowingArray
+from axial_transformers.progress import Progress
 
 
 def gather(
@@ -17,14 +17,15 @@ def gather(
     labels: Sequence[int] | None,
     class_names: tuple[str, ...] | None,
     uint16: bool,
+    progress: Progress,
 ) -> Examples:
     """What `read` makes of each file: parts [n, *A, C], and n places that end their names, which begin below `root`.
 
     Raises:
         ValueError: examples of different shapes.
     """
-    stack, names, repeats = Stack(), list[str](), list[int]()
-    for file in shown(files, "Reading"):
+    stack, names, repeats = GrowingArray(), list[str](), list[int]()
+    for file in progress(files):
         count = len(names)
         for examples, places in read(file):
             if stack.shape not in (None, examples.shape[1:]):

@@ -16,6 +16,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import gather
 from axial_transformers.data.uint16 import split_uint16
+from axial_transformers.progress import Progress
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 
@@ -44,6 +45,7 @@ def load_images(
     class_names: tuple[str, ...] | None,
     options: DataConfig,
     kind: Kind,
+    progress: Progress,
 ) -> Examples:
     """Decodes and fits images; names are paths below `root`, followed by #row,column for tiles.
 
@@ -59,6 +61,7 @@ def load_images(
         labels,
         class_names,
         uint16=kind == "gray16",
+        progress=progress,
     )
 
 

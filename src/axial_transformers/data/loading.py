@@ -5,16 +5,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from axial_transformers.data import images, npy, shards, tfrecord, video
+from axial_transformers.data import bair_videos as tfrecord
+from axial_transformers.data import images, npy, shards, video
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.config import DataConfig, Split
-from axial_transformers.data.digits import load_digits
+from axial_transformers.data.embedded_digits import load_digits
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.order import natural
+from axial_transformers.data.natural_order import natural
 from axial_transformers.data.splits import Part, hashed_part, part_of_file, part_of_folder, tail_part
+from axial_transformers.progress import Progress
 
 
-def load(source: str | Path, config: DataConfig | None = None, split: Split = "train") -> Examples:
+def load(
+    source: str | Path, config: DataConfig | None = None, split: Split = "train", progress: Progress = iter
+) -> Examples:
     """The examples of one split of a source; "all" takes every example there is.
 
     Sources:
@@ -35,6 +39,8 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
             named), or a folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that; where
             none states validation, the last `validation_fraction` of the records of the train shards validates.
 
+    `progress` wraps the loops over files: reading, downloading, indexing.
+
     Raises:
         FileNotFoundError: no such source.
         ValueError: nothing in that split, or an example that cannot be read; the line names the file.
@@ -46,15 +52,15 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
         return load_digits(split)
     path = Path(source)
     if not path.is_dir() and shards.names_shards(str(source)):
-        return _load_shards(str(source), shards.shard_files(str(source)), config, split)
+        return _load_shards(str(source), shards.shard_files(str(source), progress), config, split, progress)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
     if path.is_dir():
-        return _load_folder(path, config, split)
+        return _load_folder(path, config, split, progress)
     if path.suffix.lower() in npy.SUFFIXES:
         examples = load_arrays([path], config)
     elif path.suffix.lower() in tfrecord.SUFFIXES or (path.suffix.lower() in video.SUFFIXES and config.frames):
-        examples = _load_video(path, config)
+        examples = _load_video(path, config, progress)
     elif path.suffix.lower() in video.SUFFIXES:
         raise _without_frames(path)
     else:
@@ -66,25 +72,25 @@ def load(source: str | Path, config: DataConfig | None = None, split: Split = "t
     return _tail(path, examples, config, split, {"train": [path]})
 
 
-def _load_folder(folder: Path, config: DataConfig, split: Split) -> Examples:
+def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     files = sorted(
         (file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(folder))),
         key=lambda file: file.relative_to(folder).as_posix(),
     )
     videos = _videos(files, config)
     if videos == [folder]:
-        return _tail(folder, _load_video(folder, config), config, split, {"train": videos})
+        return _tail(folder, _load_video(folder, config, progress), config, split, {"train": videos})
     if videos:
-        return _load_each(folder, videos, config, split)
+        return _load_each(folder, videos, config, split, progress)
     pictures = [file for file in files if file.suffix.lower() in images.SUFFIXES]
     if pictures and config.frames is None:
-        return _load_each(folder, pictures, config, split)
+        return _load_each(folder, pictures, config, split, progress)
     arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
     if arrays:
         return _load_array_folder(folder, sorted(arrays, key=natural), config, split)
     if tars := [file for file in files if file.suffix == shards.SUFFIX]:
         tars.sort(key=lambda file: (file.parent, natural(file)))
-        return _load_shards(str(folder), tars, config, split)
+        return _load_shards(str(folder), tars, config, split, progress)
     if any(file.suffix.lower() in video.SUFFIXES for file in files):
         raise _without_frames(folder)
     raise ValueError(
@@ -102,8 +108,8 @@ def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
     return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
 
 
-def _load_video(path: Path, config: DataConfig) -> Examples:
-    return video.load_videos(path.parent, [path], None, None, config, video.kind_of_videos([path], config))
+def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
+    return video.load_videos(path.parent, [path], None, None, config, video.kind_of_videos([path], config), progress)
 
 
 def _without_frames(path: Path) -> ValueError:
@@ -132,7 +138,7 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
     return _tail(folder, load_arrays(parts["train"], config), config, split, parts)
 
 
-def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
     """Records by the split that the names of their shards state, or of the folders in which these lie apart."""
     common = Path(os.path.commonpath([file.parent for file in files]))
     parts: dict[Part, list[Path]] = {}
@@ -141,12 +147,12 @@ def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: 
         part = part_of_file(file.stem) or next(filter(None, map(part_of_folder, folders)), None)
         parts.setdefault(part or "train", []).append(file)
     if split == "all":
-        return shards.load_shards(files, config)
+        return shards.load_shards(files, config, progress)
     if split in parts and split != "train":
-        return shards.load_shards(parts[split], config)
+        return shards.load_shards(parts[split], config, progress)
     if "train" not in parts:
         raise _empty(source, split, parts)
-    examples = shards.load_shards(parts["train"], config)
+    examples = shards.load_shards(parts["train"], config, progress)
     chosen = tail_part(len(examples), split, *_shares(config, parts, test_default=0.0))
     if chosen.start == chosen.stop:
         raise _empty(source, split, parts)
@@ -178,7 +184,7 @@ def _empty(source: Path | str, split: Split, parts: Mapping[Part, object]) -> Va
     return ValueError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
 
 
-def _load_each(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+def _load_each(folder: Path, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
     """Images or videos, each of which is in one split and one class."""
     places = {file: file.relative_to(folder) for file in files}  # within the folder of their split, where there is one
     stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
@@ -210,5 +216,7 @@ def _load_each(folder: Path, files: Sequence[Path], config: DataConfig, split: S
     number = {name: i for i, name in enumerate(class_names or ())}
     labels = [number[places[file].parts[0]] for file in chosen] if in_classes else None
     if files[0].suffix.lower() in images.SUFFIXES and config.frames is None:
-        return images.load_images(folder, chosen, labels, class_names, config, images.kind_of_images(files, config))
-    return video.load_videos(folder, chosen, labels, class_names, config, video.kind_of_videos(files, config))
+        return images.load_images(
+            folder, chosen, labels, class_names, config, images.kind_of_images(files, config), progress
+        )
+    return video.load_videos(folder, chosen, labels, class_names, config, video.kind_of_videos(files, config), progress)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.pictures import for_display, image_grid
-from axial_transformers.files import written_whole
+from axial_transformers.storage.files import written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
 """What the names of movies end in."""

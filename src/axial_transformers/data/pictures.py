@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.uint16 import join_uint16
-from axial_transformers.files import folder_written_whole, written_whole
+from axial_transformers.storage.files import folder_written_whole, written_whole
 
 
 def for_display(values: NDArray[np.integer], num_values: int = 256, uint16: bool = False) -> NDArray[np.uint8]:

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import images, tfrecord
-from axial_transformers.data.clips import clips
+from axial_transformers.data import bair_videos as tfrecord
+from axial_transformers.data import images
+from axial_transformers.data.clip_cutting import clips
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import gather
-from axial_transformers.data.order import natural
+from axial_transformers.data.natural_order import natural
+from axial_transformers.progress import Progress
 
 _CONTAINERS = {
     ".mp4": "mov",
@@ -41,6 +43,7 @@ def load_videos(
     class_names: tuple[str, ...] | None,
     options: DataConfig,
     kind: images.Kind,
+    progress: Progress,
 ) -> Examples:
     """Clips [N, T, H, W, C] of videos, each of them a file or a folder of frames.
 
@@ -59,7 +62,7 @@ def load_videos(
             for examples, places in clips(video, (_in_kind(frame, kind) for frame in frames), options):
                 yield examples, [f"#{number:04d}{place}" for place in places]
 
-    return gather(root, videos, read, labels, class_names, uint16=kind == "gray16")
+    return gather(root, videos, read, labels, class_names, uint16=kind == "gray16", progress=progress)
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> images.Kind:

@@ -1,4 +1,4 @@
-"""The one loop that decodes, what it can be told to choose, and the forms of its innermost part."""
+"""The one loop that decodes, what it can be told to choose, and its backends."""
 
 from axial_transformers.decoding.choices import Choose, GumbelChoice, KnownFirst, gumbel
 from axial_transformers.decoding.loop import decode, decode_naively

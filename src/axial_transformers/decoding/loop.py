@@ -6,13 +6,13 @@ finished rows, and of finished sites of the current row, are kept, and every lay
 """
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 from torch import Tensor
 
+from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Choose
-from axial_transformers.decoding.forms import best_form
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
 
 
@@ -21,27 +21,26 @@ def decode(
     model: AxialTransformer,
     choose: Choose,
     x: Integer[Tensor, "b *a c"],
-    label: Integer[Tensor, " b"] | None = None,
-    cond: Float[Tensor, "b *a d"] | None = None,
+    conditioning: Conditioning = UNCONDITIONAL,
     compile: bool | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
     """x [B, *A, C], all but its known channels decided anew by `choose`, site after site in `model.order`: int64.
 
-    `compile` says whether the parts of the loop run compiled, None: where that pays; see `forms.best_form`. `progress`
+    `compile` says whether the parts of the loop run compiled, None: where that pays; see `choose_backend`. `progress`
     goes round the loop over rows.
     """
-    y = model.layout.into(model.check(x)).clone()
+    y = model.layout.to_model(model.check(x)).clone()
     batch, shape = len(y), model.layout.shape
-    given = model.given(batch, label, cond)
+    embedded = model.embed_conditioning(batch, conditioning)
     rows = model.order.unflatten(0, (-1, shape[-1]))
     turns = iter(progress(range(len(rows))))
 
     def slab(level: int, context: Tensor) -> Tensor:
         """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] is complete down to this level."""
-        if level == len(form.outer_decoders):
-            return form.row(context, rows[next(turns)])
-        outer = form.outer_decoders[level]
+        if level == len(backend.outer_decoders):
+            return backend.row(context, rows[next(turns)])
+        outer = backend.outer_decoders[level]
         state, upper, slabs = outer.start(batch), torch.zeros_like(context[:, 0]), []
         for i in range(shape[level]):
             values = slab(level + 1, context[:, i] + upper)
@@ -49,12 +48,12 @@ def decode(
             upper = outer.step(model.embed_value(values) + context[:, i], i, state)
         return torch.stack(slabs, dim=1)
 
-    form = best_form(model, choose, batch, compile)
+    backend = choose_backend(model, choose, batch, compile)
     with without_dropout(model):
         for c in model.slices:
-            y[..., c] = slab(0, form.context(y, c, given).expand(batch, *shape, -1))
+            y[..., c] = slab(0, backend.context(y, c, embedded).expand(batch, *shape, -1))
     next(turns, None)  # which ends a bar
-    return model.layout.out(y)
+    return model.layout.to_data(y)
 
 
 @torch.no_grad()
@@ -62,13 +61,12 @@ def decode_naively(
     model: AxialTransformer,
     choose: Choose,
     x: Integer[Tensor, "b *a c"],
-    label: Integer[Tensor, " b"] | None = None,
-    cond: Float[Tensor, "b *a d"] | None = None,
+    conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:
     """What `decode` does, by one forward pass of everything for each site: the oracle."""
     x = model.check(x).clone()
     with without_dropout(model):
         for site in model.order.tolist():
             here = (slice(None), *site)
-            x[here] = choose(model(x, label, cond)[here], tuple(site))
+            x[here] = choose(model(x, *conditioning)[here], tuple(site))
     return x

@@ -12,14 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.attention import (
-    attend_step,
-    axial_attention_weights,
-    axial_self_attention,
-    full_attention,
-    full_attention_weights,
-)
-from axial_transformers.ops.lines import unpacked
+from axial_transformers.ops.axial_attention import attend_step, axial_attention_weights, axial_self_attention
+from axial_transformers.ops.compiled_attention import unpacked
+from axial_transformers.ops.full_attention import full_attention, full_attention_weights
 
 
 class KeyValueCache(NamedTuple):

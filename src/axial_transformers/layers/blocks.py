@@ -11,12 +11,12 @@ from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.elementwise import dropout, swish
+from axial_transformers.ops.elementwise import dropout, quick_gelu
 
 Part = TypeVar("Part", bound=nn.Module)
 
 
-class Stack(nn.ModuleList, Generic[Part]):
+class ModuleListOf(nn.ModuleList, Generic[Part]):
     """A ModuleList that knows what it holds: iterating gives parts of one type."""
 
     def __init__(self, parts: Iterable[Part]):
@@ -61,7 +61,7 @@ class AttentionBlock(nn.Module):
 
 
 class FeedforwardBlock(nn.Module):
-    """x + Dropout(W2 swish(W1 LayerNorm(x)))."""
+    """x + Dropout(W2 quick_gelu(W1 LayerNorm(x)))."""
 
     def __init__(self, dim: int, hidden: int, dropout: float):
         super().__init__()
@@ -72,7 +72,7 @@ class FeedforwardBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
         """[.., D] -> [.., D]."""
-        return x + self.dropout(self.contract(swish(self.expand(self.norm(x)))))
+        return x + self.dropout(self.contract(quick_gelu(self.expand(self.norm(x)))))
 
 
 class TransformerBlock(nn.Module):

@@ -15,16 +15,18 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers import checkpoint
 from axial_transformers.layers.attention import AxisAttention
-from axial_transformers.layers.blocks import Stack
+from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.channel_encoder import ChannelEncoder
+from axial_transformers.models.conditioning import Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
 from axial_transformers.ops.shift import shift
+from axial_transformers.storage import model_folders
+from axial_transformers.storage.typed_json import from_json, to_json
 
 
 class AxialTransformer(nn.Module):
@@ -36,12 +38,12 @@ class AxialTransformer(nn.Module):
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
         self.config = config
-        self.layout = config.placement
+        self.layout = config.bijection
         self.encoder = ChannelEncoder(config) if config.encoder_layers else None
         self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
         self.embed_value = Embedding(config.num_values, config.dim)
         self.position = Positions(self.layout.shape, config.dim)
-        self.outer_decoders = Stack(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
+        self.outer_decoders = ModuleListOf(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
         self.inner_decoder = self.build_inner(config)
         self.head = nn.Sequential(nn.LayerNorm(config.dim), Dense(config.dim, config.num_values, residual=True))
 
@@ -52,6 +54,11 @@ class AxialTransformer(nn.Module):
             return InnerLSTM(config)
         layers = range(config.inner_layers)
         return InnerAttention(config, (AxisAttention(config.dim, config.heads, -2, masked=True) for _ in layers))
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.embed_value.table.device
 
     @property
     def slices(self) -> range:
@@ -84,7 +91,7 @@ class AxialTransformer(nn.Module):
         """
         logits = [self.slice_logits(x, torch.full((len(x),), c, device=x.device), label, cond) for c in self.slices]
         known = [torch.zeros_like(logits[0])] * self.config.known_channels
-        return self.layout.out(torch.stack(known + logits, dim=-2))
+        return self.layout.to_data(torch.stack(known + logits, dim=-2))
 
     def slice_logits(
         self,
@@ -95,7 +102,8 @@ class AxialTransformer(nn.Module):
     ) -> Float[Tensor, "b *s v"]:
         """Logits of one slice an example, the model's channel `channel` [B]: [B, *A', V] in the model's coordinates."""
         x = self.check(x)
-        context = self.context(self.layout.into(x), channel, self.given(len(x), label, cond))
+        conditioning = self.embed_conditioning(len(x), Conditioning(label, cond))
+        context = self.context(self.layout.to_model(x), channel, conditioning)
         h = self.embed_value(self.slice_values(x, channel))
         for outer in self.outer_decoders:
             context = context + outer(h + context)
@@ -103,31 +111,38 @@ class AxialTransformer(nn.Module):
 
     def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
         """The values that `slice_logits` predicts: int64 [B, *A'], in the model's coordinates."""
-        x = self.layout.into(x)
+        x = self.layout.to_model(x)
         index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
         return x.long().gather(-1, index).squeeze(-1)
 
     def context(
-        self, x: Integer[Tensor, "b *s c"], channel: Integer[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+        self,
+        x: Integer[Tensor, "b *s c"],
+        channel: Integer[Tensor, " b"],
+        conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "..."]:
         """position + e, for x in the model's coordinates: what every decoder starts from."""
-        return self.position() + (given if self.encoder is None else self.encoder(x, channel, given))
+        e = conditioning if self.encoder is None else self.encoder(x, channel, conditioning)
+        return self.position() + e
 
-    def given(
-        self, batch: int, label: Integer[Tensor, " b"] | None = None, cond: Float[Tensor, "b *a d"] | None = None
-    ) -> Float[Tensor, "b *g d"] | float:
-        """The label's embedding plus external conditioning, in the model's coordinates; 0 where there is neither."""
-        given: Tensor | float = 0.0
+    def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Float[Tensor, "b *g d"] | float:
+        """The label's embedding plus external conditioning, in the model's coordinates; 0 where there is neither.
+
+        Raises:
+            ValueError: a label or a conditioning that is not the model's.
+        """
+        label, cond = conditioning
+        embedded: Tensor | float = 0.0
         if self.labels is not None:
             label = None if label is None else _checked(label, batch, self.labels.classes)
-            given = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
+            embedded = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
         elif label is not None:
             raise ValueError("label given, but the model was built without num_classes")
         if cond is not None:
             if cond.shape != (batch, *self.config.shape, self.config.dim):
                 raise ValueError(f"cond must be {[batch, *self.config.shape, self.config.dim]}, not {list(cond.shape)}")
-            given = given + self.layout.spread(cond)
-        return given
+            embedded = embedded + self.layout.expand_cond(cond)
+        return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """x as int64, once its shape, dtype and (on CPU, where looking is cheap) values are known to be the model's."""
@@ -149,7 +164,7 @@ class AxialTransformer(nn.Module):
         Raises:
             FileExistsError: `folder` exists and is not empty.
         """
-        checkpoint.save(folder, self.name, checkpoint.to_json(self.config), self.state_dict())
+        model_folders.save(folder, self.name, to_json(self.config), self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
@@ -159,13 +174,11 @@ class AxialTransformer(nn.Module):
             ValueError: damaged files, another model's, or weights that do not fit the configuration.
             FileNotFoundError: no such folder or hub id.
         """
-        folder = checkpoint.locate(folder)
-        config = checkpoint.from_json(
-            cls.config_class, checkpoint.load_config(folder, cls.name), folder / checkpoint.CONFIG
-        )
+        folder = model_folders.locate(folder)
+        config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
         with torch.device("meta"):
             model = cls(config)
-        model.load_state_dict(checkpoint.load_tensors(folder, model.state_dict()), assign=True)
+        model.load_state_dict(model_folders.load_tensors(folder, model.state_dict()), assign=True)
         return model.requires_grad_().eval()
 
 

@@ -7,44 +7,50 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxisAttention
-from axial_transformers.layers.blocks import Stack, TransformerBlock
+from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.ops.shift import neighbourhood
+from axial_transformers.ops.shift import shifted_copies
 
 
 class ChannelEncoder(nn.Module):
     """Unmasked attention over every axis, of the channels before c:
 
-    x[channels < c] / 255, planes that name c  ->  3-wide convolution  ->  + position + given  ->  blocks  ->  e
+    x[channels < c] / 255, planes that name c  ->  3-wide convolution  ->  + position + conditioning  ->  blocks  ->  e
     """
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        shape, self.channels = config.placement.shape, config.placement.channels
+        shape, self.channels = config.bijection.shape, config.bijection.channels
         self.planes: Literal["one_hot", "index"] = config.channel_planes
         inputs = self.channels + (self.channels if self.planes == "one_hot" else 1)
         self.convolution = Dense(3 ** len(shape) * inputs, config.dim)
         self.position = Positions(shape, config.dim)
         one_round = range(-2, -2 - len(shape), -1)  # innermost axis first
-        self.blocks = Stack(
+        self.blocks = ModuleListOf(
             TransformerBlock(AxisAttention(config.dim, config.heads, axis), config.hidden, config.dropout)
             for _ in range(config.encoder_layers // len(shape))
             for axis in one_round
         )
 
     def forward(
-        self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+        self,
+        x: Integer[Tensor, "b *a c"],
+        channel: Integer[Tensor, " b"],
+        conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        """x [B, *A, C], the current channel [B] of each example, what is given [B, *A or 1s, D] -> e [B, *A, D]."""
-        h = self.convolve(x, channel, given)
+        """x [B, *A, C], channel of each example [B], embedded conditioning [B, *A or 1s, D] -> e [B, *A, D]."""
+        h = self.convolve(x, channel, conditioning)
         for block in self.blocks:
             h = block(h)
         return h
 
     def convolve(
-        self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"], given: Float[Tensor, "b *g d"] | float
+        self,
+        x: Integer[Tensor, "b *a c"],
+        channel: Integer[Tensor, " b"],
+        conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
         """The input of the blocks [B, *A, D], from that of `forward`."""
         site = (-1,) + (1,) * (x.ndim - 2)
@@ -56,5 +62,5 @@ class ChannelEncoder(nn.Module):
             planes = (channel / self.channels).view(*site, 1)
         dtype = self.convolution.weight.dtype
         seen = torch.where(before, x, 0).to(dtype) / 255
-        h = self.convolution(neighbourhood(torch.cat([seen, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
-        return h + self.position() + given
+        h = self.convolution(shifted_copies(torch.cat([seen, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
+        return h + self.position() + conditioning

@@ -78,7 +78,7 @@ class AxialTransformerConfig:
             "an lstm inner decoder is one layer: set inner_layers to 1",
         )
 
-        layout = self.placement
+        layout = self.bijection
         axes = len(layout.shape)
         _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many sites")
         _require(layout.channels <= LARGEST, f"{layout.channels} channels are more than {LARGEST}")
@@ -105,7 +105,7 @@ class AxialTransformerConfig:
         )
 
     @property
-    def placement(self) -> Layout:
+    def bijection(self) -> Layout:
         """The bijection between the data's coordinates and the model's."""
         return LAYOUTS[self.layout](self.shape, self.channels)
 
@@ -114,7 +114,7 @@ class AxialTransformerConfig:
         """One number for each outer decoder, outermost first."""
         if isinstance(self.outer_layers, tuple):
             return self.outer_layers
-        return (self.outer_layers,) * (len(self.placement.shape) - 1)
+        return (self.outer_layers,) * (len(self.bijection.shape) - 1)
 
     @property
     def hidden(self) -> int:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
-from axial_transformers.layers.blocks import Dropout, Stack, TransformerBlock
+from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerBlock
 from axial_transformers.models.config import AxialTransformerConfig
 
 
@@ -17,8 +17,10 @@ class InnerAttention(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[AxisAttention]):
         super().__init__()
-        self.length = config.placement.shape[-1]
-        self.blocks = Stack(TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions)
+        self.length = config.bijection.shape[-1]
+        self.blocks = ModuleListOf(
+            TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
+        )
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Channels stay channels. `into` and `out` take any further dimensions behind those of a site along."""
+    """Channels stay channels. `to_model` and `out` take any further dimensions behind those of a site along."""
 
     data_shape: tuple[int, ...]
     data_channels: int
@@ -33,25 +33,26 @@ class Layout:
         """The channels C' of the model."""
         return self.data_channels
 
-    def into(self, x: Tensor) -> Tensor:
+    def to_model(self, x: Tensor) -> Tensor:
         """[B, *A, C, ..] -> [B, *A', C', ..]."""
         return x
 
-    def out(self, x: Tensor) -> Tensor:
-        """[B, *A', C', ..] -> [B, *A, C, ..], the inverse of `into`."""
+    def to_data(self, x: Tensor) -> Tensor:
+        """[B, *A', C', ..] -> [B, *A, C, ..], the inverse of `to_model`."""
         return x
 
-    def spread(self, cond: Tensor) -> Tensor:
+    def expand_cond(self, cond: Tensor) -> Tensor:
         """Conditioning [B, *A, D], repeated for every channel that became a site -> [B, *A', D]."""
         channel = len(self.data_shape) + 1
-        return self.into(cond.unsqueeze(channel).expand(*cond.shape[:-1], self.data_channels, -1)).select(channel, 0)
+        repeated = cond.unsqueeze(channel).expand(*cond.shape[:-1], self.data_channels, -1)
+        return self.to_model(repeated).select(channel, 0)
 
     @property
     def order(self) -> Tensor:
         """The sites (a1, .., ad, c) of the data in the model's generation order: int64 [sites, d + 1]."""
         axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
         sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
-        return self.into(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
+        return self.to_model(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
 
     @property
     def _channel(self) -> int:
@@ -69,10 +70,10 @@ class Rows(Layout):
     def channels(self) -> int:
         return 1
 
-    def into(self, x: Tensor) -> Tensor:
+    def to_model(self, x: Tensor) -> Tensor:
         return x.movedim(self._channel, 1).flatten(1, 2).unsqueeze(self._channel)
 
-    def out(self, x: Tensor) -> Tensor:
+    def to_data(self, x: Tensor) -> Tensor:
         return x.squeeze(self._channel).unflatten(1, (self.data_channels, -1)).movedim(1, self._channel)
 
 
@@ -87,10 +88,10 @@ class Columns(Layout):
     def channels(self) -> int:
         return 1
 
-    def into(self, x: Tensor) -> Tensor:
+    def to_model(self, x: Tensor) -> Tensor:
         return x.flatten(self._channel - 1, self._channel).unsqueeze(self._channel)
 
-    def out(self, x: Tensor) -> Tensor:
+    def to_data(self, x: Tensor) -> Tensor:
         return x.squeeze(self._channel).unflatten(self._channel - 1, (-1, self.data_channels))
 
 
@@ -105,13 +106,13 @@ class Axis(Layout):
     def channels(self) -> int:
         return 1
 
-    def into(self, x: Tensor) -> Tensor:
+    def to_model(self, x: Tensor) -> Tensor:
         return x.unsqueeze(self._channel + 1)
 
-    def out(self, x: Tensor) -> Tensor:
+    def to_data(self, x: Tensor) -> Tensor:
         return x.squeeze(self._channel + 1)
 
-    def spread(self, cond: Tensor) -> Tensor:
+    def expand_cond(self, cond: Tensor) -> Tensor:
         return cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
 
 
@@ -130,13 +131,13 @@ class Frames(Layout):
     def channels(self) -> int:
         return self.data_shape[0] * self.data_channels
 
-    def into(self, x: Tensor) -> Tensor:
+    def to_model(self, x: Tensor) -> Tensor:
         return x.movedim(1, self._channel - 1).flatten(self._channel - 1, self._channel)
 
-    def out(self, x: Tensor) -> Tensor:
+    def to_data(self, x: Tensor) -> Tensor:
         return x.unflatten(self._channel - 1, (-1, self.data_channels)).movedim(self._channel - 1, 1)
 
-    def spread(self, cond: Tensor) -> Tensor:
+    def expand_cond(self, cond: Tensor) -> Tensor:
         raise ValueError("layout 'frames' takes no cond: its frames are channels, and a cond is one for all channels")
 
 
@@ -151,13 +152,13 @@ class Raster(Layout):
     def channels(self) -> int:
         return 1
 
-    def into(self, x: Tensor) -> Tensor:
+    def to_model(self, x: Tensor) -> Tensor:
         return x.flatten(1, self._channel).unsqueeze(2)
 
-    def out(self, x: Tensor) -> Tensor:
+    def to_data(self, x: Tensor) -> Tensor:
         return x.squeeze(2).unflatten(1, (*self.data_shape, self.data_channels))
 
-    def spread(self, cond: Tensor) -> Tensor:
+    def expand_cond(self, cond: Tensor) -> Tensor:
         return cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1).flatten(1, -2)
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
-from axial_transformers.layers.blocks import Stack, TransformerBlock
+from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.ops.shift import shift
 
@@ -19,11 +19,11 @@ class OuterDecoder(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig, level: int):
         super().__init__()
-        shape = config.placement.shape
+        shape = config.bijection.shape
         inside = len(shape) - level - 1
         self.axis = -(inside + 2)
         self.length, self.slab = shape[level], shape[level + 1 :]
-        self.blocks = Stack(
+        self.blocks = ModuleListOf(
             TransformerBlock(
                 AxisAttention(config.dim, config.heads, axis, masked=axis == self.axis), config.hidden, config.dropout
             )

@@ -14,11 +14,11 @@ BLOCK = 2**18
 """Numbers worked on at a time on a CPU: what passes several times over a tensor then passes over its cache."""
 
 
-def swish(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """x * sigmoid(1.702 x), the authors' nonlinearity; keeps x alone for its gradient, first derivatives only."""
     if torch.compiler.is_compiling():  # which fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
-    return _Swish.apply(x)  # type: ignore[no-untyped-call]
+    return _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
 
 
 def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
@@ -46,7 +46,7 @@ def _(x: Tensor, dropped: int) -> Tensor:
     return x.new_empty(x.shape, dtype=torch.bool)
 
 
-class _Swish(torch.autograd.Function):
+class _QuickGELU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
@@ -62,7 +62,7 @@ class _Swish(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         out = torch.empty_like(x)
         for some, above, result in _blocks(x, grad.contiguous(), out):
-            torch.mul(some, STEEPNESS, out=result)  # the derivative of swish at x is that of silu at 1.702 x
+            torch.mul(some, STEEPNESS, out=result)  # the derivative of quick_gelu at x is that of silu at 1.702 x
             torch.ops.aten.silu_backward.grad_input(above, result, grad_input=result)
         return out
 

@@ -14,7 +14,7 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
     return torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], dim=axis)
 
 
-def neighbourhood(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
+def shifted_copies(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
     """Concatenates the 3^d shifted copies of x [B, *A, C] (zeros outside) into [B, *A, 3^d * C].
 
     A linear map of the result is a 3-wide convolution over every axis. Copies run through the offsets -1, 0, 1 with the

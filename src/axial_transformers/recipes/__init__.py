@@ -3,18 +3,13 @@
 from collections.abc import Callable
 
 from axial_transformers.recipes.bair import bair
-from axial_transformers.recipes.clips import clips32, clips32_frames
 from axial_transformers.recipes.custom import custom
 from axial_transformers.recipes.digits import digits
 from axial_transformers.recipes.fashion_mnist import fashion_mnist, fashion_mnist_gpu
-from axial_transformers.recipes.imagenet import (
-    imagenet32,
-    imagenet32_released,
-    imagenet64,
-    imagenet64_released,
-)
+from axial_transformers.recipes.imagenet import imagenet32, imagenet32_released, imagenet64, imagenet64_released
 from axial_transformers.recipes.photos import photos32
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
+from axial_transformers.recipes.short_clips import clips32, clips32_frames
 
 NAMED: dict[str, Callable[[], Recipe]] = {
     recipe.__name__: recipe

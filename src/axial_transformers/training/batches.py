@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
+from axial_transformers.data.workers import ahead
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.order import Stream, example_indices, step_positions, uniforms
+from axial_transformers.training.example_order import Stream, example_indices, step_positions, uniforms
 from axial_transformers.training.processes import Processes
-from axial_transformers.workers import ahead
 
 WORKERS = 2
 """Where examples are not in memory and nothing is said."""

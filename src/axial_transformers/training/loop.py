@@ -14,21 +14,22 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from axial_transformers.files import written_whole
+from axial_transformers.costs.machine import keep_freed_memory, matmul_rate
+from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
-from axial_transformers.likelihood import random_slice_loss
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.progress import Display
+from axial_transformers.storage.files import written_whole
 from axial_transformers.training.batches import Examples, batches, check_fit, check_share
+from axial_transformers.training.checkpoints import SETTINGS, Checkpoints, State, export, open_run
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.display import figures
+from axial_transformers.training.example_order import Stream, random_bits
 from axial_transformers.training.interrupts import Interrupts
-from axial_transformers.training.machine import keep_freed_memory, matmul_rate
 from axial_transformers.training.metrics import VALIDATION, Meter, MetricsLog, NonFiniteLoss, check_tensorboard
 from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
-from axial_transformers.training.order import Stream, random_bits
+from axial_transformers.training.parallelism import Objective, exchange, gathered, shard_blocks, spread, whole
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.progress import ProgressDisplay
-from axial_transformers.training.spread import Objective, exchange, gathered, shard_blocks, spread, whole
-from axial_transformers.training.state import SETTINGS, Checkpoints, State, export, open_run
-from axial_transformers.workers import deaths_of_workers
 
 Loss = Callable[..., Tensor]
 Callback = Callable[[Any, int], Mapping[str, float] | None]
@@ -67,6 +68,7 @@ def train(
     resume: bool = False,
     about: Mapping[str, Any] | None = None,
     operations: int | None = None,
+    progress: Display | None = None,
 ) -> TrainResult:
     """Trains `model` in place, leaving in `folder` what `from_pretrained` reads and what a resume needs.
 
@@ -85,6 +87,7 @@ def train(
         resume: continue from the newest intact checkpoint; start afresh where there is none.
         about: what else JSON can hold of the run's origin, for train.json.
         operations: what an example costs, as `costs.training_operations` counts, for the figure of utilisation.
+        progress: shows how far the run is, such as `progress.Bar`; None shows nothing.
 
     Raises:
         ValueError: model, data and settings do not fit each other, or are not those of the run to resume.
@@ -95,18 +98,21 @@ def train(
     """
     with Processes(config.torch_device()) as processes:
         run = Run(model, examples, config, Path(folder), loss, resume, about, operations, processes)
-        return _train(run, config, evaluate, sample)
+        return _train(run, config, evaluate, sample, progress or Display())
 
 
-def _train(run: "Run", config: TrainConfig, evaluate: Callback | None, sample: Callback | None) -> TrainResult:
+def _train(
+    run: "Run", config: TrainConfig, evaluate: Callback | None, sample: Callback | None, progress: Display
+) -> TrainResult:
     counters = run.state.counters
     with (
         deaths_of_workers(),
         run.interrupts,
         closing(run),
         run.log,
-        ProgressDisplay(config, counters, run.processes.first) as progress,
+        progress,
     ):
+        progress.start(config.steps, counters.step)
         if counters.step:
             progress.say(f"resumed at step {counters.step}")
         while (ending := run.ending()) is None:
@@ -114,7 +120,7 @@ def _train(run: "Run", config: TrainConfig, evaluate: Callback | None, sample: C
                 run.evaluate(evaluate)
                 continue
             run.update()
-            progress.update(counters, run.meter)
+            progress.update(counters.step, figures(config, counters, run.meter))
             if counters.step % config.log_every == 0:
                 run.log.write(counters.step, run.figures())
             if counters.step % config.save_every == 0:

@@ -14,10 +14,10 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
-from axial_transformers.files import naming, written_whole
-from axial_transformers.likelihood import LOG2
-from axial_transformers.training.machine import peak_memory
-from axial_transformers.training.record import Counters
+from axial_transformers.costs.machine import peak_memory
+from axial_transformers.likelihood.bits import LOG2
+from axial_transformers.storage.files import naming, written_whole
+from axial_transformers.training.checkpoint_record import Counters
 
 SMOOTHING = 0.98
 LONGEST_LINE = 1 << 20

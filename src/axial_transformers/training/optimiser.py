@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.spread import local, share, whole
+from axial_transformers.training.parallelism import local, share, whole
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:

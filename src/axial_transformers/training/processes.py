@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from axial_transformers.progress import rank
+
 PATIENCE = timedelta(hours=4)
 """How long the others wait for the first process, which alone evaluates and samples."""
 
@@ -26,7 +28,7 @@ class Processes:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.rank, self.count = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.rank, self.count = rank(), int(os.environ.get("WORLD_SIZE", 1))
         many_gpus = device.type == "cuda" and self.count > 1
         self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if many_gpus else device
         self._ours = False

@@ -8,16 +8,16 @@ import torch
 
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import ERRORS
-from axial_transformers.cli.demo.baselines import independent_bits, xz_bits
 from axial_transformers.cli.demo.figures import figures
 from axial_transformers.cli.demo.page import Story, page
+from axial_transformers.cli.demo.simple_codes import independent_bits, xz_bits
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.settings import Preset, of_recipe
 from axial_transformers.cli.train import run
 from axial_transformers.data import load
-from axial_transformers.evaluation import evaluate
-from axial_transformers.files import written_whole
+from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
+from axial_transformers.storage.files import written_whole
 from axial_transformers.training import TrainResult
 
 MOST_MINUTES = 2.4

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from axial_transformers.cli.colours import DRAWN, HEAT, INK, Pixels, colour, sheet, unseen
 from axial_transformers.data import Examples
-from axial_transformers.likelihood import bits_map
+from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer
-from axial_transformers.sampling import complete, sample
 
 CLASSES = 10
 SEEN_ROWS = 4

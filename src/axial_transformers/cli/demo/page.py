@@ -8,8 +8,8 @@ from axial_transformers.cli.colours import HEAT
 from axial_transformers.cli.demo import html
 from axial_transformers.cli.demo.figures import CLASSES, HOTTEST, Pictures
 from axial_transformers.cli.settings import Preset
-from axial_transformers.costs import parameters
-from axial_transformers.evaluation import Evaluation
+from axial_transformers.costs.operations import parameters
+from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.training import TrainResult
 
 THIS_MODEL = "this model"

@@ -19,13 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.cache import cache_folder, only_one_process
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.progress import shown
-from axial_transformers.data.shards.decoding import Form, class_of, common_form, decode, read
+from axial_transformers.data.shards.record_decoding import Form, class_of, common_form, decode, read
 from axial_transformers.data.shards.tar import Record, records
-from axial_transformers.files import folder_written_whole
-from axial_transformers.workers import ahead
+from axial_transformers.data.workers import ahead
+from axial_transformers.progress import Progress
+from axial_transformers.storage.caches import cache_folder, only_one_process
+from axial_transformers.storage.files import folder_written_whole
 
 ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
 """Where a record's member begins, where its bytes begin, how many they are; its class, or -1."""
@@ -62,7 +62,7 @@ def _rows(folder: Path) -> NDArray[np.void]:
     return np.memmap(path, ROW, "r") if path.stat().st_size else np.zeros(0, ROW)
 
 
-def index(paths: Sequence[Path], options: DataConfig) -> list[ShardIndex]:
+def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> list[ShardIndex]:
     """The indices of shards, of which those are made that the cache does not have.
 
     Raises:
@@ -73,7 +73,7 @@ def index(paths: Sequence[Path], options: DataConfig) -> list[ShardIndex]:
     folders = {path: _folder(path, options) for path in paths}
     with only_one_process(_cache()):
         missing = [path for path, folder in folders.items() if not folder.exists()]
-        for path, chunks in _checked(missing, options):
+        for path, chunks in _checked(missing, options, progress):
             _write(folders[path], chunks, options.skip_bad)
     indices = [_open(path, folders[path]) for path in paths]
     _refuse([line for each in indices for line in each.bad], options.skip_bad)
@@ -108,11 +108,15 @@ class _Checked(NamedTuple):
     bad: list[str]
 
 
-def _checked(paths: Sequence[Path], options: DataConfig) -> Iterator[tuple[Path, Iterator[_Checked]]]:
+def _checked(
+    paths: Sequence[Path], options: DataConfig, progress: Progress
+) -> Iterator[tuple[Path, Iterator[_Checked]]]:
     """Of each shard, what came of checking its records, chunk by chunk."""
     large = sum(path.stat().st_size for path in paths) > _WORTH_WORKERS
     results = ahead(partial(_check, options=options), _chunks(paths), workers=_cores() if large else 0)
-    for path, chunks in shown(groupby(results, key=itemgetter(0)), "Indexing", len(paths)):
+    of_shards = groupby(results, key=itemgetter(0))
+    for _ in progress(paths):
+        path, chunks = next(of_shards)
         yield path, (checked for _, checked in chunks)
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
-from axial_transformers.data.cache import cache_folder, only_one_process
-from axial_transformers.data.order import natural
-from axial_transformers.data.progress import shown
-from axial_transformers.files import written_whole
+from axial_transformers.data.natural_order import natural
+from axial_transformers.progress import Progress
+from axial_transformers.storage.caches import cache_folder, only_one_process
+from axial_transformers.storage.files import written_whole
 
 SUFFIX = ".tar"
 
@@ -28,7 +28,7 @@ def names_shards(source: str) -> bool:
     return source.startswith((*_WEB, "hf://")) or source.endswith(SUFFIX) or "{" in source
 
 
-def shard_files(source: str) -> list[Path]:
+def shard_files(source: str, progress: Progress = iter) -> list[Path]:
     """The shards that a source names, in the order of the pattern, or as people number files.
 
     Sources: a path, with braces as in `train-{000..009}.tar` or `{train,val}-0.tar`; an http(s) address with or without
@@ -41,9 +41,9 @@ def shard_files(source: str) -> list[Path]:
         OSError: a download failed.
     """
     if source.startswith("hf://"):
-        return _from_hub(source)
+        return _from_hub(source, progress)
     if source.startswith(_WEB):
-        return [_downloaded(address) for address in shown(expand(source), "Downloading")]
+        return [_downloaded(address) for address in progress(expand(source))]
     files = [Path(name) for name in expand(source)]
     for file in files:
         if not file.is_file():
@@ -119,7 +119,7 @@ def _downloaded(address: str) -> Path:
     return path
 
 
-def _from_hub(source: str) -> list[Path]:
+def _from_hub(source: str, progress: Progress) -> list[Path]:
     match = _HUB.fullmatch(source)
     if not match:
         raise ValueError(f"{source} is no hf://datasets/OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME/PATH.tar")
@@ -128,10 +128,7 @@ def _from_hub(source: str) -> list[Path]:
     repository, revision, path = match["repository"], match["revision"], match["path"] or ""
     try:
         names = expand(path) if path.endswith(SUFFIX) else _tar_files(repository, revision, path)
-        local = [
-            hf_hub_download(repository, name, repo_type="dataset", revision=revision)
-            for name in shown(names, "Downloading")
-        ]
+        local = [hf_hub_download(repository, name, repo_type="dataset", revision=revision) for name in progress(names)]
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise FileNotFoundError(f"{source} is not to be had from the hub ({type(error).__name__}: {reason})") from error

@@ -1,0 +1,156 @@
+"""Folders of pictures: to images of the model's size, and back to files of the same names, modes and pixels."""
+
+import io
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.files import tiles
+from axial_transformers.compression.files.packed import OtherSizes, Packed, refuse
+from axial_transformers.data import join_uint16, split_uint16
+from axial_transformers.models import AxialTransformerConfig
+
+_MODES = {1: "L", 2: "I;16", 3: "RGB"}
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
+_KEEPS = {
+    ".png": _MODES.values(), ".tif": _MODES.values(), ".tiff": _MODES.values(), ".bmp": ("L", "RGB"), ".webp": ("RGB",),
+    ".ppm": ("RGB",), ".pgm": ("L",),
+}  # fmt: skip
+_MOST_PIXELS = 1 << 26
+
+
+def pack(folder: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Packed:
+    """Every picture below a folder; those of other modes than the model's whole, as PNG files.
+
+    Raises:
+        ValueError: a file that is no picture, or of another size (unless tiled).
+    """
+    if len(config.shape) != 2:
+        raise ValueError(f"{folder} holds pictures, but the model is of shape {config.shape}")
+    images, pictures, files = [], [], []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
+        picture = _open(path)
+        pictures.append([path.relative_to(folder).as_posix(), picture.mode, picture.height, picture.width])
+        if picture.mode == _MODES.get(config.channels):
+            if (picture.height, picture.width) != config.shape and other_sizes == "refuse":
+                raise refuse(path, (picture.height, picture.width), config.shape)
+            images.append(tiles.cut(_values(picture)[None], config.shape))
+        else:
+            files.append(_as_png(picture))
+    if not pictures:
+        raise ValueError(f"{folder} holds no pictures")
+    empty = np.zeros((0, *config.shape, config.channels), np.uint8)
+    return Packed(np.concatenate([empty, *images]), {"pictures": pictures}, files)
+
+
+def unpack(
+    target: Path, pictures: Any, config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None],
+    files: Sequence[bytes | None],
+) -> list[str]:  # fmt: skip
+    """Writes the pictures into an empty folder; returns the names of those of which something is missing (None).
+
+    Raises:
+        DamagedError: the description does not fit what there is, or names files outside of the folder.
+    """
+    lost, next_image, next_file = [], 0, 0
+    for name, mode, *axes in _checked(pictures):
+        if mode == _MODES.get(config.channels):
+            count = prod(tiles.grid((axes[0], axes[1]), config.shape))
+            parts = images[next_image : next_image + count]
+            next_image += count
+            if len(parts) < count:
+                raise DamagedError(f"the archive describes more pictures than it holds: {name!r}")
+            whole = [part for part in parts if part is not None]
+            picture = _picture(tiles.join(np.stack(whole), (axes[0], axes[1]))[0]) if len(whole) == count else None
+        else:
+            if next_file >= len(files):
+                raise DamagedError(f"the archive describes more pictures than it holds: {name!r}")
+            file = files[next_file]
+            next_file += 1
+            picture = None if file is None else _from_png(file, name, mode, (axes[0], axes[1]))
+        if picture is None:
+            lost.append(name)
+        else:
+            _save(picture, target, name)
+    if (next_image, next_file) != (len(images), len(files)):
+        raise DamagedError("the archive holds more pictures than it describes")
+    return lost
+
+
+def _checked(pictures: Any) -> list[tuple[str, str, int, int]]:
+    """The description [[name, mode, height, width], ..], once it is known to be one."""
+    if not isinstance(pictures, list):
+        raise DamagedError("the archive's description of its pictures is damaged")
+    for picture in pictures:
+        if not isinstance(picture, list) or [type(part) for part in picture] != [str, str, int, int]:
+            raise DamagedError(f"the archive's description of a picture is damaged: {picture!r:.100}")
+        name, height, width = PurePosixPath(picture[0]), *picture[2:]
+        if name.is_absolute() or not name.parts or ".." in name.parts or set("\\:\0") & set(picture[0]):
+            raise DamagedError(f"the archive names a file outside of its folder: {picture[0]!r:.100}")
+        if min(height, width) < 1 or height * width > _MOST_PIXELS:
+            raise DamagedError(f"the archive claims {height}x{width} pixels for {picture[0]!r:.100}")
+    return [tuple(picture) for picture in pictures]
+
+
+def _open(path: Path) -> Image.Image:
+    try:
+        image: Image.Image = Image.open(path, formats=_FORMATS)
+        if image.width * image.height > _MOST_PIXELS or getattr(image, "is_animated", False):
+            raise ValueError(f"more than {_MOST_PIXELS:,} pixels, or more than one picture")
+        image = ImageOps.exif_transpose(image)
+        image.load()
+    except Exception as error:  # decoders of damaged files raise errors of every kind
+        raise ValueError(f"{path} cannot be compressed as a picture ({error}): move it out of the folder") from error
+    if image.mode in ("I;16B", "I;16L", "I;16N") or (image.mode == "I" and path.suffix.lower() in (".png", ".pgm")):
+        return Image.fromarray(np.asarray(image).astype(np.uint16))
+    if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
+        raise ValueError(f"{path} has pixels of mode {image.mode}, which no archive holds: convert it first")
+    return image
+
+
+def _values(picture: Image.Image) -> NDArray[np.uint8]:
+    """[H, W, C]."""
+    values = np.asarray(picture)
+    return split_uint16(values[..., None]) if picture.mode == "I;16" else np.atleast_3d(values)
+
+
+def _picture(values: NDArray[np.uint8]) -> Image.Image:
+    values = np.ascontiguousarray(values)
+    if values.shape[-1] == 2:
+        return Image.fromarray(join_uint16(values)[..., 0])
+    return Image.fromarray(values if values.shape[-1] == 3 else values[..., 0])
+
+
+def _as_png(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def _from_png(file: bytes, name: str, mode: str, size: tuple[int, int]) -> Image.Image:
+    try:
+        picture = Image.open(io.BytesIO(file), formats=["PNG"])
+        found = (picture.mode, picture.height, picture.width)
+        if found == (mode, *size):
+            picture.load()
+            return picture
+    except Exception as error:  # as in _open
+        raise DamagedError(f"{name!r} is damaged ({type(error).__name__})") from error
+    raise DamagedError(f"{name!r} is of mode and size {found}, not {(mode, *size)}")
+
+
+def _save(picture: Image.Image, target: Path, name: str) -> None:
+    """Under its own name, with .png behind it if files of that kind do not keep pixels and mode."""
+    path = target / name
+    if path.suffix.lower() != ".png" and picture.mode not in _KEEPS.get(path.suffix.lower(), ()):
+        path = path.with_name(f"{path.name}.png")
+    if path.exists():
+        raise DamagedError(f"the archive names {name!r} twice")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, lossless=True)  # only WebP listens

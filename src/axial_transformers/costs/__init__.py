@@ -1,0 +1,1 @@
+"""Costs of a model and of its training: operations, activations, memory, time."""

@@ -1,0 +1,94 @@
+"""What a model costs: parameters, operations, memory of the decoding caches. Counted from the configuration alone.
+
+Operations are multiplications and additions of matrix products, for one example, as torch's flop counter sees them with
+the MATH attention kernel, which computes masked scores too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Layers of one kind: how many over an axis, seeing how much of it, at how many sites of a slice."""
+
+    layers: int
+    length: int
+    masked: bool
+
+
+def parameters(config: AxialTransformerConfig) -> dict[str, int]:
+    """Number of parameters of each part of the model."""
+    with torch.device("meta"):
+        model = AxialTransformer(config)
+    return {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+
+
+def forward_operations(config: AxialTransformerConfig) -> int:
+    """Operations of one forward pass: the logits of every slice."""
+    return _operations(config, cached=False)
+
+
+def training_operations(config: AxialTransformerConfig) -> int:
+    """Operations of the loss of one random slice and of its gradients: what an example costs in training.
+
+    The gradients of a matrix product are two more of the same size, one for its input and one for its weights; the
+    channel encoder's first map has data as its input, which takes none.
+    """
+    slices = config.bijection.channels - config.known_channels
+    return 3 * forward_operations(config) // slices - prod(config.bijection.shape) * _first_map(config)
+
+
+def decode_operations(config: AxialTransformerConfig) -> int:
+    """Operations of decoding one example with caches: masked layers look only at what is there."""
+    return _operations(config, cached=True)
+
+
+def cache_numbers(config: AxialTransformerConfig) -> int:
+    """Numbers held at once by the decoding caches of one example: keys and values, or the LSTM's state."""
+    shape, dim = config.bijection.shape, config.dim
+    outer = sum(
+        layers // (len(shape) - level) * prod(shape[level:])
+        for level, layers in enumerate(config.layers_of_outer_decoders)
+    )
+    inner = config.inner_layers * shape[-1] if config.inner == "attention" else 1
+    return 2 * dim * (outer + inner)
+
+
+def _operations(config: AxialTransformerConfig, cached: bool) -> int:
+    layout, dim = config.bijection, config.dim
+    shape, slices = layout.shape, layout.channels - config.known_channels
+    a_site = 2 * dim * config.num_values
+    total = float(a_site + _first_map(config))
+    for group in _layer_groups(config):
+        # Of L cached steps, the i-th looks at i + 1 places: on average at (L + 1) / 2.
+        seen = (group.length + 1) / 2 if group.masked and cached else group.length
+        total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * seen * dim)
+    if config.inner == "lstm":
+        total += 16 * dim**2
+    return round(total * prod(shape) * slices)
+
+
+def _first_map(config: AxialTransformerConfig) -> int:
+    """Operations of the channel encoder's convolution at one site."""
+    if not config.encoder_layers:
+        return 0
+    layout = config.bijection
+    planes = layout.channels if config.channel_planes == "one_hot" else 1
+    return 2 * 3 ** len(layout.shape) * (layout.channels + planes) * config.dim
+
+
+def _layer_groups(config: AxialTransformerConfig) -> Iterator[_Layers]:
+    shape = config.bijection.shape
+    for length in shape:
+        yield _Layers(config.encoder_layers // len(shape), length, masked=False)
+    for level, layers in enumerate(config.layers_of_outer_decoders):
+        for axis in range(level, len(shape)):
+            yield _Layers(layers // (len(shape) - level), shape[axis], masked=axis == level)
+    if config.inner == "attention":
+        yield _Layers(config.inner_layers, shape[-1], masked=True)

@@ -1,0 +1,185 @@
+"""Examples that stay in their shards until they are asked for."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.examples import Examples
+from axial_transformers.data.shards.index import ShardIndex, index
+from axial_transformers.data.shards.record_decoding import Form, common_form, decode_array, decode_picture, read
+from axial_transformers.data.shards.tar import Place, name_at
+from axial_transformers.progress import Progress, rank
+
+Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardExamples(Examples):
+    """Examples of which nothing but the classes is in memory. Selecting some reads these into memory."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 in hexadecimal over name, bytes and class of every whole record of the shards, the form that all are
+        read as, how they are fitted, and which of them these are."""
+        return self._records.fingerprint
+
+    def part(self, chosen: slice) -> "ShardExamples":
+        """Some that follow each other, none of which is read."""
+        records = self._records.part(chosen)
+        return replace(
+            self,
+            values=_as_array(records),
+            names=_Names(records),
+            labels=None if self.labels is None else self.labels[chosen],
+        )
+
+    @property
+    def _records(self) -> "Records":
+        return cast(Records, self.values)
+
+
+def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> ShardExamples:
+    """All whole records of tar files, one file after the other; names are SHARD.tar/MEMBER.
+
+    Raises:
+        ValueError: as `index`; or fit=tiles, which would make several examples of a record.
+    """
+    if options.fit == "tiles":
+        raise ValueError("fit=tiles cuts the pictures of folders only, not of shards: use fit=crop or fit=stretch")
+    shards = index(paths, options, progress)
+    forms = dict[Form, str]()
+    for shard in shards:
+        forms |= {form: name for form, name in shard.forms.items() if form not in forms}
+    if not forms:
+        raise ValueError(f"{paths[0]} holds no records: pictures (.png, .jpg, ...) or arrays (.npy) are needed")
+    skipped = [line for shard in shards for line in shard.bad]
+    if rank() == 0:  # of the processes that torchrun started, one speaks
+        for line in skipped:
+            warnings.warn(f"skipped: {line}", stacklevel=2)
+    form = common_form(forms)
+    records = Records(shards, form, options, 0, sum(len(shard.rows) for shard in shards))
+    labels = np.concatenate([shard.rows["label"] for shard in shards]).astype(np.int64) if form.labelled else None
+    return ShardExamples(
+        values=_as_array(records),
+        names=_Names(records),
+        labels=labels,
+        class_names=None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)),
+        num_values=form.num_values,
+        uint16=form.medium.endswith("16"),
+        skipped=tuple(skipped),
+    )
+
+
+def _as_array(records: "Records") -> NDArray[np.uint8]:
+    """Records as an array, which they are in all that is asked of them."""
+    return cast(NDArray[np.uint8], records)
+
+
+class Records:
+    """Like an array uint8 [N, *A, C]; what is selected is read, decoded, and a NumPy array.
+
+    Reading a record that has changed since it was indexed raises ValueError.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, shards: Sequence[ShardIndex], form: Form, options: DataConfig, start: int, stop: int) -> None:
+        self.shards, self.form, self.options = shards, form, options
+        self._start, self._stop = start, stop
+        self._starts = np.cumsum([0, *(len(shard.rows) for shard in shards)])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[N, *A, C]."""
+        return len(self), *self.form.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
+        places = [self.place(number) for number in _numbers(indices, len(self))]
+        values = np.empty((len(places), *self.form.shape), np.uint8)
+        for value, (shard, row) in zip(values, places, strict=True):
+            value[...] = self._read(shard, row)
+        return values
+
+    def part(self, chosen: slice) -> "Records":
+        """Some that follow each other."""
+        start, stop, step = chosen.indices(len(self))
+        assert step == 1
+        return Records(self.shards, self.form, self.options, self._start + start, self._start + max(start, stop))
+
+    def place(self, i: int) -> tuple[ShardIndex, int]:
+        """In which shard a record lies, and in which row of its index."""
+        number = self._start + i
+        shard = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return self.shards[shard], number - int(self._starts[shard])
+
+    @property
+    def fingerprint(self) -> str:
+        """What `ShardExamples.fingerprint` says."""
+        about: dict[str, Any] = {
+            "shards": [shard.digest for shard in self.shards],
+            "form": self.form,
+            "fit": [self.options.size, self.options.fit],
+            "records": [self._start, self._stop],
+        }
+        return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+    def _read(self, shard: ShardIndex, row: int) -> NDArray[np.uint8]:
+        _, start, size, _ = shard.rows[row].item()
+        name = f"{shard.path}: record {row}"
+        with shard.path.open("rb") as stream:
+            content = read(stream, Place(start, size), name)
+        medium = self.form.medium
+        if medium == "array" or medium == "array16":
+            values, _ = decode_array(content, name, self.options)
+        else:
+            values, _ = decode_picture(content, name, self.options, medium)
+        if values.shape != self.form.shape:
+            raise ValueError(f"{name} is not what it was when the shard was indexed: leave the shard as it was")
+        return values
+
+
+class _Names(Sequence[str]):
+    """Names of records, read from the shard when asked for."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        shard, row = self._records.place(range(len(self))[i])
+        return f"{shard.path.name}/{name_at(shard.path, int(shard.rows[row]['header']))}"
+
+
+def _numbers(indices: Indices, count: int) -> Sequence[int]:
+    """The positions that are selected out of `count`; IndexError where there are not so many."""
+    if isinstance(indices, slice):
+        return range(count)[indices]
+    numbers = np.asarray(indices, None if len(indices) else np.int64)
+    if numbers.dtype == np.bool_:
+        numbers = np.flatnonzero(numbers)
+    return [range(count)[number] for number in numbers]

@@ -1,0 +1,75 @@
+"""The backend for a model and a choice of values: eager, compiled for the CPU, or CUDA graphs."""
+
+import sys
+from importlib import util
+
+import torch
+
+from axial_transformers.decoding.backend import Backend
+from axial_transformers.decoding.choices import Choose, noise_of
+from axial_transformers.decoding.eager_backend import eager
+from axial_transformers.decoding.graph_backend import graphs
+from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.models import AxialTransformer
+from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
+
+PAYS_FROM = 1.0
+"""Seconds that eager decoding must be expected to take: once prepared on a machine, compiled decoding loads in one."""
+
+
+def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile: bool | None) -> Backend:
+    """The backend for `batch` examples.
+
+    Args:
+        compile: False: eager. True: compiled for the CPU (float32, numba), or CUDA graphs of rows. None: compiled for
+            the CPU where that is possible and either prepared already or worth preparing; eager on CUDA.
+
+    Raises:
+        ValueError: `compile` is True and the model or `choose` cannot be compiled.
+    """
+    device = model.device
+    obstacle = _obstacle(model, choose, device)
+    if compile and obstacle:
+        raise ValueError(f"compile=True, but {obstacle}")
+    if compile is False or obstacle or not batch:
+        return eager(model, choose)
+    if device.type == "cuda":  # graphs have not been measured yet: they are for those who ask
+        return graphs(model, choose) if compile else eager(model, choose)
+    if not (compile or _pays(model, batch)):
+        return eager(model, choose)
+    from axial_transformers.decoding.compiled_backend import compiled  # a second or more, for those who need it
+
+    return compiled(model, choose, batch)
+
+
+def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> str | None:
+    """Why only the eager backend will do."""
+    noise = noise_of(choose)
+    if noise is None:
+        return "the choice of values is a Python function"
+    if noise.device != device:
+        return f"the noise is on {noise.device}, the model on {device}"
+    if device.type == "cuda":
+        return None
+    if device.type != "cpu":
+        return f"on {device.type} nothing is compiled"
+    dtypes = {parameter.dtype for parameter in model.parameters()} | {noise.dtype}
+    if dtypes != {torch.float32}:
+        return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
+    inner = model.inner_decoder
+    parts = (
+        {type(block.attention.attention) for block in inner.blocks}
+        if isinstance(inner, InnerAttention)
+        else {type(inner)}
+    )
+    if not parts <= {AxisAttention, InnerLSTM}:
+        return f"nothing is compiled for {' and '.join(part.__name__ for part in parts)}"
+    if util.find_spec("numba") is None:
+        return "numba is not installed"
+    return None
+
+
+def _pays(model: AxialTransformer, batch: int) -> bool:
+    """Whether compiled decoding is ready, or eager decoding would take seconds (as measured at width 128)."""
+    ready = f"{__package__}.compiled_backend" in sys.modules
+    return ready or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

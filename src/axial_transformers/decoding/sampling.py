@@ -1,0 +1,198 @@
+"""Samples and completions: what the one decoding loop is told to choose."""
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor
+
+from axial_transformers.decoding import Choose, GumbelChoice, KnownFirst, decode, gumbel
+from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.progress import Progress
+
+
+def sample(
+    model: AxialTransformer,
+    count: int | None = None,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+    noise: Float[Tensor, "b *a c v"] | None = None,
+    label: Integer[Tensor, " b"] | None = None,
+    cond: Float[Tensor, "b *a d"] | None = None,
+    known: Integer[Tensor, "b *a c"] | None = None,
+    compile: bool | None = None,
+    progress: Progress = iter,
+) -> Integer[Tensor, "b *a c"]:
+    """Draws from the model.
+
+    Args:
+        count: how many, B; may be left out where `noise`, `label`, `cond` or `known` says it.
+        temperature: 1 samples the model; 0 takes the most likely value of every site.
+        top_k, top_p: restrict each draw to the most likely values.
+        generator: a CPU generator, for samples that repeat.
+        noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's; see `GumbelChoice`.
+        label: [B] classes. cond: [B, *A, D].
+        known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
+        compile: whether decoding runs compiled; None: where that pays. The samples are the same.
+        progress: wraps the loop over rows, for a progress bar.
+
+    Returns:
+        [B, *A, C] uint8 if V <= 256, else int64, on the model's device.
+
+    Raises:
+        ValueError: sizes that disagree, or an option out of range.
+    """
+    config = model.config
+    sizes = {len(tensor) for tensor in (noise, label, cond, known) if tensor is not None}
+    sizes |= set() if count is None else {count}
+    if len(sizes) != 1:
+        raise ValueError(
+            f"how many samples? count, noise, label, cond and known together say {sorted(sizes) or 'nothing'}"
+        )
+    batch = sizes.pop()
+    if batch < 0:
+        raise ValueError(f"count must be at least 0, not {batch}")
+    if known is None:
+        if config.known_channels:
+            raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
+        known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
+    choose = _gumbel_choice(model, batch, noise, generator, temperature, top_k, top_p)
+    return _decoded(model, choose, known, Conditioning(label, cond), compile, progress)
+
+
+def complete(
+    model: AxialTransformer,
+    known: Integer[Tensor, "b *a c"],
+    *,
+    mask: Bool[Tensor, "*m"] | None = None,
+    rows: int | None = None,
+    channels: int | None = None,
+    frames: int | None = None,
+    count: int = 1,
+    approximate: bool = False,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    generator: torch.Generator | None = None,
+    noise: Float[Tensor, "n *a c v"] | None = None,
+    label: Integer[Tensor, " b"] | None = None,
+    cond: Float[Tensor, "b *a d"] | None = None,
+    compile: bool | None = None,
+    progress: Progress = iter,
+) -> Integer[Tensor, "n *a c"]:
+    """Draws what is missing of data that is known in part.
+
+    Exact, a draw from p(missing | known), where the known sites come first in the model's generation order.
+    `approximate` allows any mask: known sites are then forced when their turn comes, and what is drawn before them has
+    not heard them.
+
+    Args:
+        known: [B, *A, C]; what the mask leaves out may hold anything in 0..V-1.
+        mask: [*A] or [*A, C], true where known. In its place, one of:
+        rows: the first rows are known (of the second axis from the end; for sequences, the first places).
+        channels: the first channels are known.
+        frames: the first entries of the first axis are known.
+        count: completions of each input.
+        noise: [B * count, *A, C, V], in place of the generator's. Other options as for `sample`.
+
+    Returns:
+        [B * count, *A, C], the completions of one input side by side; uint8 if V <= 256, else int64.
+
+    Raises:
+        ValueError: a mask for which the model's layout is not exact (the message names those that are), or as `sample`.
+    """
+    known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
+    exact = exact_layouts(model, known_sites)
+    if not approximate and model.config.layout not in exact:
+        would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
+        raise ValueError(
+            f"the known sites do not come first in generation order with layout {model.config.layout!r}, so completion "
+            f"is not exact; {would} exact for this mask; approximate=True forces known sites when reached"
+        )
+    if count < 0:
+        raise ValueError(f"count must be at least 0, not {count}")
+    known = known.repeat_interleave(count, dim=0)
+    conditioning = Conditioning(label, cond).repeated(count)
+    draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)
+    known = known.to(draw.noise.device)
+    choose = KnownFirst(known.long(), known_sites, draw)
+    return _decoded(model, choose, known, conditioning, compile, progress)
+
+
+def known_mask(
+    model: AxialTransformer,
+    *,
+    mask: Bool[Tensor, "*m"] | None = None,
+    rows: int | None = None,
+    channels: int | None = None,
+    frames: int | None = None,
+) -> Bool[Tensor, "*a c"]:
+    """The mask [*A, C] that exactly one of the options describes, as in `complete`; true where known."""
+    config = model.config
+    sizes = (*config.shape, config.channels)
+    options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
+    given = {name: value for name, value in options.items() if value is not None}
+    if len(given) != 1:
+        raise ValueError(f"give exactly one of mask, rows, channels and frames, not {' and '.join(given) or 'none'}")
+    ((name, value),) = given.items()
+    if isinstance(value, Tensor):
+        if value.dtype != torch.bool or tuple(value.shape) not in (sizes, sizes[:-1]):
+            raise ValueError(
+                f"mask must be bool {list(sizes)} or {list(sizes[:-1])}, not {value.dtype} {list(value.shape)}"
+            )
+        return value.cpu() if value.ndim == len(sizes) else value.cpu().unsqueeze(-1).expand(sizes)
+    axis = {"rows": max(0, len(config.shape) - 2), "channels": len(config.shape), "frames": 0}[name]
+    if not 0 <= value <= sizes[axis]:
+        raise ValueError(f"{name} must be in 0..{sizes[axis]}, not {value}")
+    return torch.stack(torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij"))[axis] < value
+
+
+def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
+    """The layouts in whose generation order the known sites [*A, C] come first, so that completing them is exact."""
+    config = model.config
+
+    def comes_first(name: str) -> bool:
+        if name == "frames" and len(config.shape) < 2:
+            return False
+        order = LAYOUTS[name](config.shape, config.channels).order
+        in_order = known[tuple(order.T)]
+        if name == config.layout:
+            in_order = in_order[-len(model.order) :]  # channels that are always given are not generated
+        return not bool((in_order[1:] & ~in_order[:-1]).any())
+
+    return [name for name in LAYOUTS if comes_first(name)]
+
+
+def _gumbel_choice(
+    model: AxialTransformer,
+    batch: int,
+    noise: Tensor | None,
+    generator: torch.Generator | None,
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+) -> GumbelChoice:
+    config = model.config
+    shape = (batch, *config.shape, config.channels, config.num_values)
+    if noise is None:
+        noise = gumbel(shape, generator)
+    elif noise.shape != shape:
+        raise ValueError(f"noise must be {list(shape)}, not {list(noise.shape)}")
+    device = model.device
+    return GumbelChoice(noise=noise.to(device), temperature=temperature, top_k=top_k, top_p=top_p)
+
+
+def _decoded(
+    model: AxialTransformer,
+    choose: Choose,
+    known: Tensor,
+    conditioning: Conditioning,
+    compile: bool | None,
+    progress: Progress,
+) -> Tensor:
+    """`decode` on the model's device, in the smallest of uint8 and int64 that holds the values."""
+    device = model.device
+    values = decode(model, choose, known.to(device), conditioning.to(device), compile, progress)
+    return values.to(torch.uint8) if model.config.num_values <= 256 else values

@@ -1,1 +1,0 @@
-"""What TensorFlow's file formats share: protocol buffer fields and checksums. Knows none of the formats itself."""

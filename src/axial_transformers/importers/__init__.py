@@ -1,0 +1,1 @@
+"""Weights of other implementations: the authors' TensorFlow checkpoints, axial-deeplab's networks."""

@@ -1,0 +1,113 @@
+"""The authors' TensorFlow checkpoints, read without TensorFlow.
+
+bundle     the files: names -> arrays, one at a time (over wire, table, crc32c)
+variables  the names: arrays -> parameters, and the configuration that names and shapes tell
+"""
+
+import hashlib
+from pathlib import Path
+
+import torch
+
+from axial_transformers.importers.model_card import model_card
+from axial_transformers.importers.official_variables import (
+    AVERAGE,
+    VariablesError,
+    check_variables,
+    decoder_scope,
+    infer_config,
+    variables,
+)
+from axial_transformers.models import AxialTransformer
+from axial_transformers.storage import model_folders
+from axial_transformers.storage.files import folder_written_whole
+from axial_transformers.storage.tensorflow.protobuf import FormatError
+from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
+from axial_transformers.storage.typed_json import to_json
+
+__all__ = ["PUBLISHED_HEADS", "FormatError", "VariablesError", "import_official", "import_official_to"]
+
+PUBLISHED_HEADS = 16
+"""Of both published models; a checkpoint does not record its number of heads."""
+
+
+def import_official(
+    folder: str | Path,
+    *,
+    raw: bool = False,
+    heads: int = PUBLISHED_HEADS,
+    channels: int | None = None,
+    verify: bool = False,
+) -> AxialTransformer:
+    """The model in a checkpoint of the authors' code: Transformer3d, Transformer2d or MultiChannelTransformer2d.
+
+    Variables are read one at a time into the model's parameters: at most one tensor is in memory beside the model.
+
+    Args:
+        folder: holds `checkpoint`, model.ckpt.index and the data shards.
+        raw: take the weights as trained last, instead of their exponential moving average.
+        heads: number of attention heads, which a checkpoint does not record; the published models have 16.
+        channels: of a model whose channels are stacked as rows, which it does not record either; None: 3 where the
+            variables' names are those of the authors' class for that, otherwise 1.
+        verify: check each tensor's checksum too; the index is always checked.
+
+    Returns:
+        The model on the CPU, in evaluation mode.
+
+    Raises:
+        FormatError: damaged files, or what is not supported, naming the file and the variable.
+        VariablesError: variables missing, unknown or of another shape, listing them.
+        FileNotFoundError: no checkpoint in `folder`, or a shard is missing.
+        ValueError: `heads` or `channels` do not fit.
+    """
+    return _load(TensorBundle(find_prefix(folder)), raw, heads, channels, verify)
+
+
+def import_official_to(
+    folder: str | Path,
+    model_folder: str | Path,
+    *,
+    raw: bool = False,
+    heads: int = PUBLISHED_HEADS,
+    channels: int | None = None,
+    verify: bool = False,
+) -> AxialTransformer:
+    """Writes what `import_official` reads as a new model folder, with a model card that states origin and licence.
+
+    Raises:
+        FileExistsError: `model_folder` exists and is not empty.
+    """
+    bundle = TensorBundle(find_prefix(folder))
+    with folder_written_whole(model_folder) as aside:
+        model = _load(bundle, raw, heads, channels, verify)
+        card = model_card(
+            model.config,
+            file=bundle.path.name,
+            sha256=hashlib.sha256(bundle.path.read_bytes()).hexdigest(),
+            raw=raw,
+            steps=int(bundle.read("global_step")) if "global_step" in bundle.entries else None,
+        )
+        (aside / "README.md").write_text(card)
+        model_folders.write(aside, model.name, to_json(model.config), model.state_dict())
+    return model
+
+
+def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, verify: bool) -> AxialTransformer:
+    suffix = "" if raw else AVERAGE
+    own = {n.removesuffix(suffix): entry.shape for n, entry in bundle.entries.items() if n.endswith(suffix)}
+    if not own:
+        raise VariablesError(f"{bundle.path} holds no moving averages: import its raw weights (raw=True, --raw)")
+    found = {name: f"{entry.dtype} {list(entry.shape)}" for name, entry in bundle.entries.items()}
+    try:
+        scope = decoder_scope(own)
+        config = infer_config(own, heads=heads, channels=channels)
+        with torch.device("meta"):
+            model = AxialTransformer(config)
+        wanted = variables(model.state_dict(), config, scope)
+        check_variables(found, {name + suffix: f"float32 {list(view.shape)}" for name, view in wanted.items()})
+    except ValueError as error:
+        raise VariablesError(f"{bundle.path}: {error}") from error
+    model.to_empty(device="cpu")
+    for name, view in variables(model.state_dict(), config, scope).items():
+        view.copy_(torch.from_numpy(bundle.read(name + suffix, verify=verify)))
+    return model.eval()

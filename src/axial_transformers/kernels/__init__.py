@@ -1,0 +1,1 @@
+"""Kernels that numba compiles for the processor at hand: register tiles, attention along lines, rows, threads."""

@@ -1,0 +1,107 @@
+"""Exact bits/dim of a data set: every image counts once, whatever the batch size."""
+
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Integer
+from torch import Tensor
+
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.progress import Progress
+
+
+@runtime_checkable
+class Images(Protocol):
+    """Integers [N, *A, C] that need not be in memory: `images[start:stop]` is a tensor, or an array."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, chosen: slice, /) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The bits/dim of a data set under a model."""
+
+    bits_per_dim: float
+    """Mean over images of -log2 p(image) / generated sites."""
+    standard_error: float
+    """Of that mean, over images; NaN for a single one."""
+    images: int
+    """How many images were read: all of them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+def evaluate(
+    model: AxialTransformer,
+    x: Integer[Tensor, "n *a c"] | Images,
+    label: Integer[Tensor, " n"] | None = None,
+    *,
+    batch_size: int = 64,
+    given_frames: int = 0,
+    autocast: torch.dtype | None = None,
+    progress: Progress = iter,
+) -> Evaluation:
+    """Exact bits/dim of x [N, *A, C] under the model, over every image; the last batch may be smaller.
+
+    Args:
+        given_frames: of clips, only sites of the frames after the first so many are counted; 0 counts all generated.
+        autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own.
+        progress: wraps the loop over batches, for a progress bar.
+
+    Raises:
+        ValueError: no images, images that are not the model's, or another number of labels.
+    """
+    return summarise(
+        bits_of_each(
+            model,
+            x,
+            label,
+            batch_size=batch_size,
+            given_frames=given_frames,
+            autocast=autocast,
+            progress=progress,
+        )
+    )
+
+
+def bits_of_each(
+    model: AxialTransformer,
+    x: Integer[Tensor, "n *a c"] | Images,
+    label: Integer[Tensor, " n"] | None = None,
+    *,
+    batch_size: int = 64,
+    given_frames: int = 0,
+    autocast: torch.dtype | None = None,
+    progress: Progress = iter,
+) -> Tensor:
+    """bits/dim of each image: [N] float64 on the CPU. Arguments as for `evaluate`."""
+    if len(x) == 0:
+        raise ValueError("no images to evaluate")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+    if label is not None and len(label) != len(x):
+        raise ValueError(f"{len(label)} labels for {len(x)} images")
+    device = model.device
+    each = []
+    for start in progress(range(0, len(x), batch_size)):
+        batch = slice(start, start + batch_size)
+        labels = None if label is None else label[batch].to(device)
+        with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
+            values = torch.as_tensor(x[batch]).to(device)
+            each.append(bits_per_dim(model, values, labels, given_frames=given_frames).cpu())
+    return torch.cat(each)
+
+
+def summarise(bits: Tensor) -> Evaluation:
+    """Mean and standard error of bits/dim [N]."""
+    return Evaluation(
+        bits_per_dim=bits.mean().item(),
+        standard_error=(bits.std() / sqrt(len(bits))).item() if len(bits) > 1 else float("nan"),
+        images=len(bits),
+    )

@@ -1,0 +1,35 @@
+"""Conditioning of a model: class labels and external features."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+
+class Conditioning(NamedTuple):
+    """Labels and external conditioning of a batch, either of them None where there is none."""
+
+    label: Integer[Tensor, " b"] | None = None
+    """[B] classes."""
+    cond: Float[Tensor, "b *a d"] | None = None
+    """[B, *A, D]."""
+
+    def of(self, rows: slice | list[int]) -> "Conditioning":
+        """The conditioning of some examples."""
+        return Conditioning(*(None if part is None else part[rows] for part in self))
+
+    def repeated(self, count: int) -> "Conditioning":
+        """The conditioning with every example `count` times, side by side."""
+        return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
+
+    def to(self, device: torch.device) -> "Conditioning":
+        """The conditioning on a device."""
+        return Conditioning(*(None if part is None else part.to(device) for part in self))
+
+    def double(self) -> "Conditioning":
+        """The conditioning for a model in float64."""
+        return self._replace(cond=None if self.cond is None else self.cond.double())
+
+
+UNCONDITIONAL = Conditioning()

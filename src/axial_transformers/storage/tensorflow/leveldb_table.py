@@ -1,0 +1,71 @@
+"""A LevelDB table, read whole and always checked (https://github.com/google/leveldb/blob/main/doc/table_format.md).
+
+    [data block, trailer]...  [metaindex block, trailer]  [index block, trailer]  footer (48 bytes)
+
+A block is a run of (key, value) whose keys leave out what they share with the key before; its trailer is one byte that
+names the compression and the masked CRC-32C of block and byte. The index block maps to each data block's place.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from axial_transformers.storage.tensorflow.crc32c import crc32c, masked
+from axial_transformers.storage.tensorflow.protobuf import ChecksumError, Cursor, FormatError
+
+_FOOTER = 48
+_TRAILER = 5
+_MAGIC = 0xDB4775248B80FB57
+_LARGEST = 64 << 20  # the published indexes are 15 KB
+
+
+def read_table(path: Path) -> dict[bytes, bytes]:
+    """Every (key, value) of the table at `path`.
+
+    Raises:
+        FormatError: a checksum disagrees, a block is compressed or malformed, or the file is no table.
+        FileNotFoundError: there is no such file.
+    """
+    if path.stat().st_size > _LARGEST:
+        raise FormatError(f"{path} is larger than {_LARGEST >> 20} MiB, which no index of a checkpoint is")
+    octets = path.read_bytes()
+    if len(octets) < _FOOTER or int.from_bytes(octets[-8:], "little") != _MAGIC:
+        raise FormatError(f"{path} is not the index of a TensorFlow V2 checkpoint (no LevelDB table ends there)")
+    footer = Cursor(octets[-_FOOTER:], f"{path}: footer")
+    metaindex, index = _handle(footer), _handle(footer)
+    if any(footer.octets[footer.position : -8]) or any(_entries(octets, *metaindex, path)):
+        raise FormatError(f"{path} has a footer or a metaindex that no checkpoint's index has; the file is damaged")
+    table: dict[bytes, bytes] = {}
+    last: bytes | None = None
+    for _, place in _entries(octets, *index, path):
+        for key, value in _entries(octets, *_handle(Cursor(place, f"{path}: index block")), path):
+            if last is not None and key <= last:
+                raise FormatError(f"{path}: the key {key!r} is out of order")
+            table[key] = value
+            last = key
+    return table
+
+
+def _handle(cursor: Cursor) -> tuple[int, int]:
+    return cursor.varint(), cursor.varint()
+
+
+def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple[bytes, bytes]]:
+    where = f"{path}: block at byte {start}"
+    end = start + size
+    if end + _TRAILER > len(octets) - _FOOTER:
+        raise FormatError(f"{where} reaches beyond the file")
+    if masked(crc32c(octets[start : end + 1])) != int.from_bytes(octets[end + 1 : end + _TRAILER], "little"):
+        raise ChecksumError(f"{where}: the checksum disagrees; the file is damaged")
+    if octets[end] != 0:
+        raise FormatError(f"{where} is compressed (type {octets[end]}), which is not supported")
+    restarts = 4 + 4 * int.from_bytes(octets[end - 4 : end], "little")
+    if restarts > size:
+        raise FormatError(f"{where} claims more restart points than it can hold")
+    cursor = Cursor(octets[start : end - restarts], where)
+    key = b""
+    while not cursor.done:
+        shared, own, length = cursor.varint(), cursor.varint(), cursor.varint()
+        if shared > len(key):
+            raise FormatError(f"{where}: a key shares {shared} bytes with one of {len(key)}")
+        key = key[:shared] + cursor.take(own)
+        yield key, cursor.take(length)

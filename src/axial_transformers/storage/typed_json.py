@@ -1,0 +1,83 @@
+"""Typed JSON: objects read from files within bounds, and configuration dataclasses to and from them."""
+
+import json
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from pathlib import Path
+from reprlib import repr as brief
+from typing import Any, Literal, TypeVar, Union
+
+Config = TypeVar("Config")
+
+
+def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
+    """The JSON object in a file, which is of some kind and at most so large.
+
+    Raises:
+        ValueError: it is something else, or larger.
+    """
+    try:
+        if path.stat().st_size > mebibytes << 20:
+            raise ValueError(f"over {mebibytes} MiB")
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not {kind} ({error})") from error
+    return found
+
+
+def to_json(config: Any) -> dict[str, Any]:
+    """A configuration dataclass as a JSON object."""
+    return asdict(config)
+
+
+def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
+    """A configuration dataclass from a JSON object: strict about names and types; `source` is named in errors.
+
+    Raises:
+        ValueError: unknown, missing or mistyped fields, or what the dataclass itself refuses.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    unknown = sorted(set(values) - set(known))
+    missing = sorted(
+        n for n, f in known.items() if n not in values and f.default is MISSING and f.default_factory is MISSING
+    )
+    if unknown or missing:
+        raise ValueError(f"{source}: unknown fields {brief(unknown)}, missing fields {brief(missing)}")
+    hints = typing.get_type_hints(cls)
+    try:
+        return cls(**{name: _typed(hints[name], value, name) for name, value in values.items()})
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
+def _typed(hint: Any, value: Any, name: str) -> Any:
+    """`value` as the type `hint`, JSON lists becoming tuples; ValueError if it is not of that type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        for choice in arguments:
+            try:
+                return _typed(choice, value, name)
+            except ValueError:
+                continue
+    elif origin is Literal:
+        if value in arguments:
+            return value
+    elif origin is tuple and isinstance(value, (list, tuple)):
+        inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
+        if len(inner) == len(value):
+            return tuple(_typed(each, item, name) for each, item in zip(inner, value))
+    elif isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
+        return from_json(hint, value, name)
+    elif hint is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    elif (hint in (int, str, bool) and type(value) is hint) or (hint is type(None) and value is None):
+        return value
+    kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
+    raise ValueError(f"{name} is {brief(value)}, not {kind}")
