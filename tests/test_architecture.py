@@ -1,85 +1,55 @@
-"""The rooms of the package: imports go down only, those inside functions included."""
+"""The rooms of the package: imports go down only, between files as between rooms, those inside functions included."""
 
 import ast
+import re
+import shutil
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
-LEVELS = {
-    "files": 1,
-    "progress": 1,
-    "workers": 1,
-    "formats": 1,
-    "checkpoint": 1,
-    "ops": 1,
-    "layers": 2,
-    "models": 3,
-    "likelihood": 4,
-    "decoding": 4,
-    "dependencies": 4,
-    "costs": 4,
-    "official": 4,
-    "training": 5,
-    "evaluation": 5,
-    "sampling": 5,
-    "scoring": 5,
-    "compression": 5,
-    "recipes": 6,
-    "cli": 6,
-}
-APART = {"training", "evaluation", "sampling", "scoring", "compression"}
-"""Rooms that do not know each other: what needs two of them is put together in cli."""
-DATA_MAY_USE = {"data", "files", "formats", "workers"}
-FILES = sorted(SOURCE.rglob("*.py"))
-
-
-def room(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
-
-
-def modules(tree: ast.AST, package: str) -> Iterator[str]:
-    """Every module that is imported anywhere in the tree, by its full name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: -node.level + 1 or None] if node.level else []
-            origin = ".".join([*parents, *([node.module] if node.module else [])])
-            yield from (f"{origin}.{alias.name}" for alias in node.names)
-
-
-def rooms_used(path: Path) -> set[str]:
-    package = ".".join([PACKAGE, *path.relative_to(SOURCE).parts[:-1]])
-    names = modules(ast.parse(path.read_text()), package)
-    return {parts[1] for name in names if (parts := name.split("."))[0] == PACKAGE and len(parts) > 1}
+ROOMS = """
+    cli recipes training compression decoding costs likelihood importers baselines models layers ops kernels data
+    storage progress
+""".split()
+"""From the top to the bottom: a room may import those behind it."""
+MOST_LINES = 350
 
 
 def test_every_room_has_its_place():
-    assert {room(path) for path in FILES} - {"__init__", "data"} <= set(LEVELS)
+    names = {path.stem for path in SOURCE.iterdir() if path.suffix in ("", ".py")}
+    assert names - {"__init__", "__pycache__"} == set(ROOMS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_go_down(path):
-    here = room(path)
-    if here == "__init__":
-        return  # the public names come from everywhere
-    for used in rooms_used(path) - {here}:
-        if here == "data":
-            assert used in DATA_MAY_USE, f"data must not know {used}"
-        elif used != "data":
-            assert LEVELS[used] <= LEVELS[here], f"{here} must not know {used}"
-            assert not {here, used} <= APART, f"{here} and {used} must not know each other"
+def test_imports_go_down_between_rooms_and_in_no_circle_between_files():
+    assert [*violations(SOURCE)] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_file_is_long():
+    lengths = {path: len(path.read_text().splitlines()) for path in files(SOURCE) if "kernels" not in path.parts}
+    assert [path.name for path, length in lengths.items() if length > MOST_LINES] == []
+
+
+def test_no_two_files_have_one_name():
+    names = Counter(path.name for path in files(SOURCE) if "cli" not in path.parts)
+    assert [name for name, count in names.items() if count > 1 and name not in ("__init__.py", "config.py")] == []
+
+
+def test_the_readme_lists_the_rooms_in_the_order_of_imports():
+    assert readme_rooms((ROOT / "README.md").read_text()) == ROOMS
+
+
+@pytest.mark.parametrize("path", [*SOURCE.rglob("*.py")], ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_is_unpickled(path):
     """Model and data files come from anywhere: none may run code when it is read."""
     tree = ast.parse(path.read_text())
     unsafe = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal"}
-    assert not {name.split(".")[0] for name in modules(tree, PACKAGE)} & unsafe
+    assert not {name.split(".")[0] for name in imported_names(tree, PACKAGE)} & unsafe
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}
@@ -88,9 +58,97 @@ def test_nothing_is_unpickled(path):
             assert node.value.value is False
 
 
-def test_the_check_sees_imports_inside_functions_and_relative_ones():
-    source = (
-        "def f():\n    from axial_transformers.training import train\n    from . import order\n    from ..data import x"
-    )
-    found = set(modules(ast.parse(source), f"{PACKAGE}.training"))
-    assert found == {f"{PACKAGE}.training.train", f"{PACKAGE}.training.order", f"{PACKAGE}.data.x"}
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        ("ops/shift.py", "from axial_transformers.layers import blocks", "ops.shift: ops must not import layers"),
+        (
+            "data/npy.py",
+            "def f():\n    import axial_transformers.models.layouts",
+            "data.npy: data must not import models",
+        ),
+        ("training/config.py", "from ..recipes import digits", "training.config: training must not import recipes"),
+        ("models/layouts.py", "from axial_transformers.models.config import MOST_AXES", "circle: models"),
+        ("models/layouts.py", "from axial_transformers.models import AxialTransformer", "circle: models"),
+        ("storage/files.py", "def f():\n    from . import model_folders", "circle: storage"),
+    ],
+)
+def test_planted_violations_are_found(tmp_path, file, line, complaint):
+    copy = tmp_path / PACKAGE
+    for path in SOURCE.rglob("*.py"):
+        target = copy / path.relative_to(SOURCE)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    planted = copy / file
+    planted.write_text(f"{planted.read_text()}\n{line}\n")
+    (found,) = violations(copy)
+    assert found.startswith(complaint)
+
+
+def test_a_readme_in_another_order_is_found():
+    text = (ROOT / "README.md").read_text()
+    lower, upper = (re.search(rf"(?m)^  {room}/.*\n", text) for room in ("layers", "ops"))
+    assert lower
+    assert upper
+    swapped = text.replace(lower[0], "").replace(upper[0], upper[0] + lower[0])
+    assert readme_rooms(swapped) != ROOMS
+
+
+def files(source: Path) -> Iterator[Path]:
+    """All but the package's own __init__, whose public names come from everywhere."""
+    return (path for path in sorted(source.rglob("*.py")) if path != source / "__init__.py")
+
+
+def violations(source: Path) -> Iterator[str]:
+    """Imports of a package that go up, and the first circle among those that do not."""
+    modules = {module_of(source, path): path for path in files(source)}
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        names = imported_names(ast.parse(path.read_text()), f"{PACKAGE}.{package}".rstrip("."))
+        used = {nearest(name, modules) for name in names} - {None, module}
+        upward = {name for name in used if ROOMS.index(room_of(name)) < ROOMS.index(room_of(module))}
+        yield from (f"{module}: {room_of(module)} must not import {room_of(name)}" for name in sorted(upward))
+        graph[module] = used - upward
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield f"circle: {' <- '.join(error.args[1])}"
+
+
+def module_of(source: Path, path: Path) -> str:
+    """The name of a file's module within the package."""
+    return ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room_of(module: str) -> str:
+    """The room that a module lies in."""
+    return module.split(".")[0]
+
+
+def nearest(name: str, modules: dict[str, Path]) -> str | None:
+    """The module of the package that an imported name is, or lies in."""
+    package, *parts = name.split(".")
+    if package != PACKAGE:
+        return None
+    return next((found for k in range(len(parts), 0, -1) if (found := ".".join(parts[:k])) in modules), None)
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+    """Every name that is imported anywhere in the tree, with the module that it comes from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            packages = package.split(".")
+            above = packages[: len(packages) + 1 - node.level] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{origin}.{alias.name}" for alias in node.names)
+
+
+def readme_rooms(readme: str) -> list[str]:
+    """The rooms in the README's tree, as they follow each other."""
+    (tree,) = re.findall(r"```text\nsrc/axial_transformers/\n(.*?)```", readme, flags=re.DOTALL)
+    return [
+        line.split()[0].removesuffix("/").removesuffix(".py") for line in tree.splitlines() if line.startswith("  ")
+    ]
