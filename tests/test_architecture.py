@@ -14,23 +14,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
-    "cli",
-    "recipes",
-    "training",
-    "compression",
-    "decoding",
-    "costs",
-    "likelihood",
-    "importers",
-    "baselines",
-    "models",
-    "layers",
-    "ops",
-    "kernels",
-    "data",
-    "storage",
-    "progress",
-]
+    "cli", "recipes", "training", "compression", "decoding", "costs", "likelihood", "importers",
+    "baselines", "models", "layers", "ops", "kernels", "data", "storage", "progress",
+]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MOST_LINES = 350
 
