@@ -1,6 +1,7 @@
 """The command itself: help, errors, interrupts."""
 
 import ast
+import logging
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def test_every_verb_teaches_itself(axial: Axial, verb):
     status, out, _ = axial(verb, "--help")
     assert status == 0
     assert "usage: axial" in out
-    assert f"\naxial {verb}" in out or f"\n  axial {verb}" in out  # an example
+    assert f"\n  axial {verb}" in out  # an example, on a line of its own
 
 
 def test_an_unknown_verb_is_one_line_with_the_nearest_one(axial: Axial):
@@ -76,6 +77,22 @@ def test_what_a_user_got_wrong_is_one_line(axial: Axial, monkeypatch, error, lin
     monkeypatch.setenv("AXIAL_TRACEBACK", "1")
     with pytest.raises(type(error)):
         axial("sample")
+
+
+def test_each_record_of_the_packages_log_is_one_line_on_stderr(axial: Axial, monkeypatch):
+    log = logging.getLogger("axial_transformers.kernels.some_module")
+
+    def work(argv):
+        log.info("reading [8, 8] %s", "and a long path /" * 20)
+        log.warning("compiling")
+
+    monkeypatch.setattr(sample, "main", work)
+    for _ in range(2):
+        _, out, err = axial("sample")
+        assert (out, err) == ("", f"reading [8, 8] {'and a long path /' * 20}\ncompiling\n")
+    monkeypatch.setenv("RANK", "1")  # of the processes that torchrun started, the first one speaks
+    assert axial("sample").err == ""
+    assert not logging.getLogger("axial_transformers").handlers
 
 
 def test_an_interrupt_is_status_130(axial: Axial, monkeypatch):

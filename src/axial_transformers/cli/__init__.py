@@ -1,4 +1,4 @@
-"""The command `axial`: one file per verb, each imported only when it is asked for."""
+"""The command `axial`: one file per verb, each imported only when it is called."""
 
 import os
 import sys
@@ -8,24 +8,24 @@ from difflib import get_close_matches
 from importlib import import_module
 
 VERBS = {
-    "demo": ("train on handwritten digits and show everything on one page", "axial demo"),
+    "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
     "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
     "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),
     "sample": ("draw new examples", "axial sample runs/digits --count 64 --output samples.png"),
-    "complete": ("finish what is known in part", "axial complete runs/digits --rows 4"),
+    "complete": ("complete images, clips or sequences that are partly known", "axial complete runs/digits --rows 4"),
     "score": (
-        "bits/dim of each image; which are least likely",
+        "bits/dim of each image, least likely first",
         "axial score runs/fashion_mnist photos/ --output scores.csv",
     ),
-    "compress": ("images to one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
-    "decompress": ("and back, to identical pixels", "axial decompress runs/photos photos.axl restored/"),
+    "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
+    "decompress": ("restore the images of such a file", "axial decompress runs/photos photos.axl restored/"),
     "import-official": (
-        "turn the authors' checkpoints into a model",
+        "convert the authors' TensorFlow checkpoints",
         "axial import-official logdir -o models/imagenet32",
     ),
-    "inspect": ("shape, parameters, operations, memory, dependencies", "axial inspect imagenet64"),
+    "inspect": ("parameters, operations, memory, dependencies of a model", "axial inspect imagenet64"),
 }
-"""Verb: what it does, and an example. The module `cli.VERB` has `main(argv) -> exit status or None`."""
+"""Summary and example of each verb. The module `cli.VERB` has `main(argv) -> exit status or None`."""
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -33,7 +33,7 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `axial VERB ...` and returns the exit status.
 
-    What a user can get wrong (ValueError, OSError) is one line on stderr and status 2; AXIAL_TRACEBACK=1 shows where.
+    A user's mistake (ValueError, OSError) is one line on stderr and status 2, or a traceback if AXIAL_TRACEBACK is set.
     Ctrl-C is status 130.
     """
     verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # as in `axial score RUN | head`; nothing more is to be flushed there
+    except BrokenPipeError:  # as in `axial score RUN | head`: the interpreter must not flush there on exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, OSError) as error:
@@ -65,11 +65,14 @@ def _run(verb: str, argv: Sequence[str]) -> int:
         return 0
     if verb not in VERBS:
         return _fail("axial", f"no verb {verb!r}{did_you_mean(verb, VERBS)}")
-    return import_module(f"{__name__}.{verb.replace('-', '_')}").main(argv) or 0
+    from axial_transformers.cli.console import show_log
+
+    with show_log():
+        return import_module(f"{__name__}.{verb.replace('-', '_')}").main(argv) or 0
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """The end of an error message about an unknown word: the nearest known one, and all there are."""
+    """End of an error message about an unknown word: the nearest known one, and all known ones."""
     near = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return (f": perhaps you meant {near[0]}" if near else "") + f" (there are: {', '.join(known)})"
 
@@ -78,7 +81,9 @@ def _help() -> str:
     lines = ["usage: axial VERB ...", "", "Axial Transformers: exact likelihood, sampling, compression.", ""]
     for verb, (summary, example) in VERBS.items():
         lines += [f"  {verb:<16}{summary}", f"{'':18}{_dim(example)}"]
-    return "\n".join([*lines, "", "axial VERB --help says more. AXIAL_TRACEBACK=1 shows where an error came from."])
+    return "\n".join(
+        [*lines, "", "axial VERB --help explains each verb. AXIAL_TRACEBACK=1 shows the traceback of an error."]
+    )
 
 
 def _dim(text: str) -> str:

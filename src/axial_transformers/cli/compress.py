@@ -6,29 +6,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
-from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.console import say
+from axial_transformers.cli.options import ChosenWeights, Device
 from axial_transformers.cli.parsing import Positional, parse
-from axial_transformers.cli.runs import Weights, open_model
+from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import compress_files
 from axial_transformers.compression import other_codecs as comparison
-from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.compression.files import Written
+from axial_transformers.likelihood.evaluation import bits_of_each
+from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import bar
+
+Rates = dict[str, float | None]
+"""Bits/dim by codec; None where a codec cannot take the images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compress:
-    """Compress a folder of pictures, or an array of images, into one file that only this model reads.
+    """Compress a folder of pictures, or an array of images, into one file, which only the same model can decompress.
 
-    axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
+    For example:
+      axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
     axial compress runs/photos photos/ photos.axl --other-sizes tile --compare
     """
 
     model: Positional[str]
-    """Folder of a run or an exported model, or a hub id. Whoever decompresses needs the same one."""
+    """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
     source: Positional[Path]
     """Folder of pictures, or .npz or .npy file with one array of images. Pixels, names and modes are kept."""
     archive: Positional[Path]
@@ -38,13 +44,12 @@ class Compress:
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
-    """Also say what PNG, WebP and (with the extra `codecs`) JPEG XL make of the images."""
+    """Also print the bits/dim of the images as PNG, WebP and (with the extra `codecs`) JPEG XL."""
     chunk_images: int = 128
-    """Images that can only be read together, 64 to 128: more are smaller, but need more memory."""
-    weights: Weights = "ema"
-    """The running average of the weights, or the raw ones of the newest checkpoint."""
-    device: str = "auto"
-    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    """Images per chunk, which is always decoded as a whole, 64 to 128: larger chunks make a smaller file, but need more
+    memory."""
+    weights: ChosenWeights = "ema"
+    device: Device = "auto"
     json: bool = False
     """Print one JSON object."""
 
@@ -58,29 +63,35 @@ def main(argv: Sequence[str]) -> None:
         chunk_images=options.chunk_images, progress=bar("chunks"),
     )  # fmt: skip
     if written.left_out:
-        ERRORS.print(f"warning: not in the archive: {', '.join(written.left_out)}", style=None, highlight=False)
-    images = written.images.numpy()
-    device = model.device
-    bits = torch.cat(
-        [bits_per_dim(model, some.to(device)).cpu() for some in written.images.split(64)] or [torch.zeros(1)]
-    )
-    rates: dict[str, float | None] = {
-        "archive": comparison.bits_per_dim(written.size, images) if images.size else None,
-        "model": bits.mean().item(),
-    }
-    if options.compare and images.size:
-        for name, encode in comparison.codecs().items():
-            rates[name] = comparison.one_file_each(encode, images, bar(name))
-            rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
+        say(f"warning: not in the archive: {', '.join(written.left_out)}")
+    count, rates = len(written.images), _rates(model, written, options.compare)
     if options.json:
-        figures = {"archive": str(options.archive), "images": len(images), "bytes": written.size, "bits_per_dim": rates}
+        figures = {"archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates}
         print(json.dumps(figures))
-        return
-    console = Console()
-    console.print(f"{options.archive}: {len(images):,} images, {written.size:,} bytes", highlight=False, soft_wrap=True)
+    else:
+        print(f"{options.archive}: {count:,} images, {written.size:,} bytes")
+        Console().print(_table(rates))
+
+
+def _rates(model: AxialTransformer, written: Written, compare: bool) -> Rates:
+    """Bits/dim of the archive, of the model's likelihood, and of other codecs if these are to be compared."""
+    images = written.images.numpy()
+    if not images.size:
+        return {"archive": None, "model": None}
+    rates: Rates = {
+        "archive": comparison.bits_per_dim(written.size, images),
+        "model": bits_of_each(model, written.images).mean().item(),
+    }
+    for name, encode in comparison.codecs().items() if compare else ():
+        rates[name] = comparison.one_file_each(encode, images, bar(name))
+        rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
+    return rates
+
+
+def _table(rates: Rates) -> Table:
     table = Table(box=None)
     table.add_column("", justify="left")
     table.add_column("bits/dim", justify="right")
     for name, value in rates.items():
         table.add_row(name, "-" if value is None else f"{value:.4f}")
-    console.print(table)
+    return table

@@ -1,23 +1,43 @@
-"""What the verbs say while they work: on stderr, so that stdout stays clean."""
+"""Messages of the verbs while they work: on stderr, so that stdout holds results only."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
+
+from axial_transformers.progress import rank
 
 ERRORS = Console(stderr=True)
 
 
-def show_log() -> None:
-    """From now on, what the package says about its work appears here."""
-    logger = logging.getLogger("axial_transformers")
-    if not any(isinstance(handler, _OnConsole) for handler in logger.handlers):
-        logger.addHandler(_OnConsole())
-        logger.setLevel(logging.INFO)
+def say(text: str, style: str | None = None) -> None:
+    """Prints one line as it is: paths may hold brackets, which rich would take for markup."""
+    ERRORS.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def show_log() -> Iterator[None]:
+    """Within this block each log record of the package, INFO or above, appears once on stderr."""
+    logger, handler = logging.getLogger("axial_transformers"), _OnConsole()
+    level, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 class _OnConsole(logging.Handler):
+    """Of several processes the first one speaks, as for progress."""
+
     def emit(self, record: logging.LogRecord) -> None:
-        ERRORS.print(record.getMessage(), style="dim", highlight=False)
+        if rank() == 0:
+            say(self.format(record), style="dim")
 
 
 def engineering(number: float) -> str:

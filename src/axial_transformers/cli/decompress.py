@@ -4,35 +4,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.console import say
+from axial_transformers.cli.options import ChosenWeights, Device
 from axial_transformers.cli.parsing import Positional, parse
-from axial_transformers.cli.runs import Weights, open_model
+from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import decompress_files
 from axial_transformers.progress import bar
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decompress:
-    """Write the files of an archive again: the same pixels, names and modes.
+    """Restore the files of an archive: the same pixels, names and modes.
 
-    axial decompress runs/fashion_mnist test.axl test.npz
-    axial decompress runs/photos photos.axl photos_again
+    For example:
+      axial decompress runs/fashion_mnist test.axl test.npz
+    axial decompress runs/photos photos.axl restored/
     """
 
     model: Positional[str]
-    """The model that the archive was compressed with."""
+    """The model that the archive was compressed with: folder of a run or of an exported model, or a hub id."""
     archive: Positional[Path]
     """The .axl file."""
     output: Positional[Path]
     """A new folder for pictures, or a new .npz or .npy file for an array."""
     salvage: bool = False
-    """Write what damaged or missing chunks leave over, and say what is lost, instead of failing."""
+    """Where chunks are damaged or missing, write what the others hold and name what is lost, instead of failing."""
     micro_batch: int = 256
-    """Images that the network sees at once; the result does not depend on it."""
-    weights: Weights = "ema"
-    """The running average of the weights, or the raw ones of the newest checkpoint."""
-    device: str = "auto"
-    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    """Images decoded at a time; the result does not depend on it."""
+    weights: ChosenWeights = "ema"
+    device: Device = "auto"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -44,5 +44,5 @@ def main(argv: Sequence[str]) -> None:
         progress=bar("chunks"),
     )  # fmt: skip
     if lost:
-        ERRORS.print(f"warning: lost, {len(lost)}: {', '.join(lost)}", highlight=False)
+        say(f"warning: lost, {len(lost)}: {', '.join(lost)}")
     print(options.output)

@@ -1,16 +1,18 @@
-"""axial evaluate: exact bits/dim."""
+"""axial evaluate: exact bits/dim of a data set."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from axial_transformers.cli.options import BatchSize, ChosenWeights, Device, ModelFolder
 from axial_transformers.cli.parsing import Positional, parse
-from axial_transformers.cli.runs import Weights, open_model
+from axial_transformers.cli.runs import open_model
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformerConfig
@@ -21,33 +23,30 @@ from axial_transformers.progress import bar
 class Evaluate:
     """Exact bits/dim over every example of a data set.
 
-    axial evaluate runs/digits
+    For example:
+      axial evaluate runs/digits
     axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
     axial evaluate runs/clips clips_test.npz --given-frames 1
     """
 
-    model: Positional[str]
-    """Folder of a run or an exported model, or a hub id."""
+    model: ModelFolder
     source: Positional[str | None] = None
     """Folder, array, video or TFRecord file, shards, or digits. None: the data that the run was trained on."""
     split: Split | None = None
-    """Which part of the data. None: all of a source that is given; of the run's own data the test part, or the
-    validation part where there is no test part."""
-    weights: Weights = "ema"
-    """The running average of the weights, or the raw ones of the newest checkpoint."""
+    """Part of the data. None: all of a source that is given; of the run's own data the test part, or the validation
+    part where there is no test part."""
+    weights: ChosenWeights = "ema"
     labels: bool = False
-    """Tell a class-conditional model the labels."""
+    """Condition a class-conditional model on the labels."""
     skip_bad: int | None = None
-    """At most so many damaged records of shards are left out. None: as many as when the model was trained."""
+    """Leave out at most so many damaged records of shards. None: as many as when the model was trained."""
     given_frames: int = 0
-    """Of clips, count the bits of the frames after the first so many only. Models whose first frames are known count no
-    others anyway."""
-    batch_size: int = 64
-    """Examples at a time; the result does not depend on it."""
+    """Of clips, count only the bits of the frames after the first so many. A model whose first frames are known never
+    counts these."""
+    batch_size: BatchSize = 64
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the matrix products."""
-    device: str = "auto"
-    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    device: Device = "auto"
     json: bool = False
     """Print one JSON object."""
 
@@ -79,35 +78,39 @@ def main(argv: Sequence[str]) -> None:
         "labels": options.labels,
         "precision": options.precision,
     }
-    if given_frames:
-        figures["given_frames"] = given_frames
-    if examples.skipped:
-        figures["skipped"] = len(examples.skipped)
-    if version := _imagenet_version(examples):
-        figures["version"] = version
+    special = {
+        "given_frames": given_frames,
+        "skipped": len(examples.skipped),
+        "version": _imagenet_version(examples),
+    }
+    figures |= {name: value for name, value in special.items() if value}
     if options.json:
         print(json.dumps(figures))
-        return
+    else:
+        Console().print(_table(figures, frames=examples.shape[0]))
+
+
+def _table(figures: dict[str, Any], frames: int) -> Table:
+    error = f"± {figures['standard_error']:.4f} (standard error over images)"
+    skipped = f"; {figures['skipped']} damaged ones left out" if "skipped" in figures else ""
+    rows = {
+        "bits/dim": f"[bold]{figures['bits_per_dim']:.4f}[/bold] {error}",
+        "images": f"{figures['images']:,}, every one counted{skipped}",
+    }
+    if given := figures.get("given_frames"):
+        rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
+    rows |= {name: escape(str(figures[name])) for name in ("data", "fingerprint", "weights")}
+    rows["labels"] = "given" if figures["labels"] else "not given"
+    if "version" in figures:
+        rows["version"] = figures["version"]
     table = Table(show_header=False, box=None)
-    table.add_row(
-        "bits/dim", f"[bold]{result.bits_per_dim:.4f}[/bold] ± {result.standard_error:.4f} (standard error over images)"
-    )
-    skipped = f"; {len(examples.skipped)} damaged ones left out" if examples.skipped else ""
-    table.add_row("images", f"{result.images:,}, every one counted{skipped}")
-    if given_frames:
-        frames = examples.shape[0]
-        table.add_row("frames", f"{given_frames + 1} to {frames} of {frames}, given those before")
-    table.add_row("data", described)
-    table.add_row("fingerprint", str(examples.fingerprint))
-    table.add_row("weights", trained.weights)
-    table.add_row("labels", "given" if options.labels else "not given")
-    if version:
-        table.add_row("version", version)
-    Console().print(table)
+    for row in rows.items():
+        table.add_row(*row)
+    return table
 
 
 def _given_frames(config: AxialTransformerConfig, wanted: int) -> int:
-    """How many of a clip's first frames are given: those that the model always knows, or more."""
+    """Number of a clip's first frames that are given: those that the model always knows, or more."""
     if wanted and len(config.shape) != 3:
         raise ValueError(f"--given-frames {wanted}: this model is not of clips (frames, height, width)")
     known = config.known_channels // config.channels if config.layout == "frames" else 0
@@ -115,7 +118,7 @@ def _given_frames(config: AxialTransformerConfig, wanted: int) -> int:
 
 
 def _imagenet_version(examples: Examples) -> str | None:
-    """Which version of downsampled ImageNet these may be; warns where its numbers must not be set beside others."""
+    """The version of downsampled ImageNet that these may be; warns where its numbers cannot be compared with others."""
     if (examples.shape, examples.channels) not in (((32, 32), 3), ((64, 64), 3)):
         return None
     return imagenet_version(len(examples))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.console import ERRORS, say
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.importers.official import PUBLISHED_HEADS, import_official_to
 
@@ -16,22 +16,23 @@ from axial_transformers.importers.official import PUBLISHED_HEADS, import_offici
 class ImportOfficial:
     """Turn a TensorFlow checkpoint of the authors' code into a model folder. TensorFlow is not needed.
 
-    axial import-official logdir -o models/imagenet32
+    For example:
+      axial import-official logdir -o models/imagenet32
     axial import-official logdir -o models/imagenet32_raw --raw --verify
     """
 
     checkpoint: Positional[Path]
     """Folder of model.ckpt.index and model.ckpt.data-..., with or without its `checkpoint` file."""
     output: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
-    """The model folder, a new one."""
+    """The model folder to write: new, or empty."""
     raw: bool = False
-    """Take the weights as trained last, instead of their exponential moving average."""
+    """Take the raw weights of the last step, instead of their exponential moving average."""
     heads: int = PUBLISHED_HEADS
     """Attention heads, which a checkpoint does not record; the published models have 16."""
     channels: int | None = None
-    """Channels that are stacked as rows, of a model that does so; a checkpoint does not record that either."""
+    """Channels of a model that stacks its channels as rows; a checkpoint does not record these either."""
     verify: bool = False
-    """Compare every tensor's checksum too; the index is always checked."""
+    """Check the checksum of every tensor as well; that of the index is always checked."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -48,10 +49,9 @@ def main(argv: Sequence[str]) -> None:
         )
     config = model.config
     size = sum(parameter.numel() for parameter in model.parameters())
-    ERRORS.print(
+    say(
         f"{'raw' if options.raw else 'EMA'} weights, {size:,} parameters; data {[*config.shape, config.channels]}; "
         f"layers {config.encoder_layers} + {config.outer_layers} + {config.inner_layers}; width {config.dim}; "
-        f"{config.heads} heads (not recorded in a checkpoint: --heads)",
-        highlight=False,
+        f"{config.heads} heads (not recorded in a checkpoint: --heads)"
     )
     print(options.output)

@@ -9,12 +9,10 @@ Options = TypeVar("Options")
 Text = TypeVar("Text")
 
 Positional = Annotated[Text, tyro.conf.Positional]
-Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
-"""--name alone, without --no-name."""
 
 
 def parse(options: type[Options], argv: Sequence[str], verb: str, default: Options | None = None) -> Options:
-    """`argv` as options of the given dataclass, whose docstring is the help; leaves with status 2 if they are none."""
+    """Options of the given dataclass, whose docstring is the help text; exits with status 2 if `argv` is not valid."""
     return tyro.cli(
         options,
         args=list(argv),
@@ -25,10 +23,10 @@ def parse(options: type[Options], argv: Sequence[str], verb: str, default: Optio
 
 
 def either(yes: bool, no: bool, name: str) -> bool | None:
-    """What a pair of flags --name and --no-name says; None if neither is there.
+    """The choice of a pair of flags --name and --no-name; None if neither is given.
 
     Raises:
-        ValueError: both are.
+        ValueError: both are given.
     """
     if yes and no:
         raise ValueError(f"--{name} and --no-{name} contradict each other: give at most one")

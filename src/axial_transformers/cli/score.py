@@ -1,4 +1,4 @@
-"""axial score: bits/dim of each image."""
+"""axial score: bits/dim of each image, and how unusual it is."""
 
 import csv
 import json
@@ -11,11 +11,11 @@ from typing import IO, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 
 from axial_transformers.cli.colours import HEAT, colour, sheet
+from axial_transformers.cli.options import BatchSize, ChosenWeights, Device, ModelFolder
 from axial_transformers.cli.parsing import Positional, parse
-from axial_transformers.cli.runs import TrainedModel, Weights, open_model
+from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.data import Examples, Split
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -24,42 +24,39 @@ from axial_transformers.progress import bar
 from axial_transformers.storage.files import folder_written_whole, written_whole
 
 HOTTEST = 8.0
-"""Bits of a site at the hot end of a heat map."""
+"""Bits of a site at the upper end of a heat map's colours."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Bits/dim of every image, least likely first; what the model finds odd comes at the top.
+    """Bits/dim of every image, least likely first.
 
-    axial score runs/digits
-    axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
-    axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
+    For example:
+      axial score runs/digits
+      axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
+      axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
 
-    Two scores: the model's bits/dim, and these corrected by what PNG needs (Serrà et al. 2020), since likelihood alone
-    finds simple images likely whatever they show (Nalisnick et al. 2019). --against says how well either tells two
-    sources apart: the AUROC, 0.5 for not at all, 1 for perfectly.
+    There are two scores: the model's bits/dim, and the same less the bits/dim of the image as PNG (Serrà et al. 2020),
+    since simple images have a high likelihood whatever they show (Nalisnick et al. 2019). --against measures how well
+    each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly.
     """
 
-    model: Positional[str]
-    """Folder of a run or an exported model, or a hub id."""
+    model: ModelFolder
     source: Positional[str | None] = None
-    """Folder, .npz or .npy file, or digits. None: the data that the run was trained on."""
+    """Folder, array, video or TFRecord file, shards, or digits. None: the data that the run was trained on."""
     split: Split | None = None
-    """Which part of the data; as for axial evaluate."""
+    """Part of the data; as for axial evaluate."""
     output: Path | None = None
-    """NAME.csv or NAME.json: all scores. None: the highest are printed, as CSV."""
+    """NAME.csv or NAME.json: the scores of all images. None: the `top` least likely are printed, as CSV."""
     heat_maps: Path | None = None
-    """A new folder for pictures of the bits of each site, one an image, of the `top` images."""
+    """A new folder for heat maps, one picture per image: the bits of each site of the `top` least likely images."""
     top: int = 20
-    """How many of the least likely images are printed and drawn."""
+    """Number of the least likely images that are printed and drawn."""
     against: str | None = None
-    """Another source, all of it: how well do the scores tell it from the first?"""
-    weights: Weights = "ema"
-    """The running average of the weights, or the raw ones of the newest checkpoint."""
-    batch_size: int = 64
-    """Examples at a time; the result does not depend on it."""
-    device: str = "auto"
-    """cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    """Another source, all of it, whose images the scores should tell from those of the first."""
+    weights: ChosenWeights = "ema"
+    batch_size: BatchSize = 64
+    device: Device = "auto"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -74,12 +71,9 @@ def main(argv: Sequence[str]) -> None:
     others = trained.examples(options.against, "all")[0][:] if options.against else None
     scores = _scores(trained, examples, options.batch_size)
     order = np.argsort(-scores["bits_per_dim"], kind="stable")
-    rows = [
-        {"rank": rank, "name": examples.names[i], **{name: round(float(each[i]), 6) for name, each in scores.items()}}
-        for rank, i in enumerate(order, start=1)
-    ]
     if options.heat_maps:
         _draw(trained, examples[order[: options.top]], options.heat_maps)
+    rows = _rows(examples.names, scores, order)
     if options.output:
         with written_whole(options.output) as aside, aside.open("w", newline="") as file:
             _write(rows, file, as_json=options.output.suffix == ".json")
@@ -88,13 +82,23 @@ def main(argv: Sequence[str]) -> None:
         _write(rows[: options.top], sys.stdout, as_json=False)
     if others is not None:
         odd = _scores(trained, others, options.batch_size)
-        console = Console(highlight=False)
-        console.print(f"AUROC of {len(others):,} images of {options.against} against these {len(examples):,}:")
+        print(f"AUROC of {len(others):,} images of {options.against} against these {len(examples):,}:")
         for name in scores:
-            console.print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
+            print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
 
 
-def _scores(trained: TrainedModel, examples: Examples, batch_size: int) -> dict[str, NDArray[np.floating]]:
+Scores = dict[str, NDArray[np.floating]]
+
+
+def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer]) -> list[dict[str, Any]]:
+    """One row per image, least likely first."""
+    return [
+        {"rank": rank, "name": names[i], **{name: round(float(each[i]), 6) for name, each in scores.items()}}
+        for rank, i in enumerate(order, start=1)
+    ]
+
+
+def _scores(trained: TrainedModel, examples: Examples, batch_size: int) -> Scores:
     values = torch.from_numpy(examples.values)
     bits = bits_of_each(trained.model, values, batch_size=batch_size, progress=bar("bits/dim")).numpy()
     return {"bits_per_dim": bits, "corrected": corrected(bits, examples.values)}
@@ -111,7 +115,7 @@ def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None
 
 
 def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
-    """One picture an image: its bits, averaged over channels; frames side by side."""
+    """Writes one heat map per image: its bits, averaged over channels; frames side by side."""
     if not 1 <= len(examples.shape) <= 3:
         raise ValueError(f"heat maps are for sequences, images and clips, not for {len(examples.shape)} axes")
     with folder_written_whole(folder) as aside:

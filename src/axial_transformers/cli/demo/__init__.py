@@ -28,8 +28,9 @@ MOST_MINUTES = 2.4
 class Demo:
     """Train a small model on handwritten digits, in a few minutes on a laptop, and show what it can do on one page.
 
-    axial demo
-    axial demo --out somewhere --steps 300
+    For example:
+      axial demo
+      axial demo --out somewhere --steps 300
 
     A second call finds the trained model in OUT/run and only draws the page anew.
     """

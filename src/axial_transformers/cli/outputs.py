@@ -1,0 +1,38 @@
+"""Drawn examples on disk: the suffix of --output decides on the format."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.cli.runs import TrainedModel
+from axial_transformers.data import MOVIES, save_arrays, save_clips, save_grid, save_images
+from axial_transformers.models import AxialTransformerConfig
+
+FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
+
+
+def check_output(output: Path, config: AxialTransformerConfig, folder: bool) -> None:
+    """Raises ValueError, before anything is drawn, where `output` cannot hold examples of the model.
+
+    Args:
+        folder: whether it may be a folder.
+    """
+    if output.suffix not in (*FILES, *[""] * folder):
+        names = ", ".join(f"NAME{suffix}" for suffix in FILES)
+        raise ValueError(f"--output {output} is none of {names}{' and a folder' * folder}")
+    if output.suffix in MOVIES and len(config.shape) != 3:
+        raise ValueError(f"--output {output}: this model is not of clips (frames, height, width)")
+
+
+def save(output: Path, values: NDArray[np.integer], trained: TrainedModel, scale: int, fps: int) -> None:
+    """Writes values [N, *A, C] as an array, a grid, a movie, or a folder of pictures."""
+    num_values, uint16 = trained.model.config.num_values, trained.uint16
+    if output.suffix == ".npz":
+        save_arrays(output, values, uint16=uint16)
+    elif output.suffix == ".png":
+        save_grid(output, values, None, scale, num_values, uint16)
+    elif output.suffix in MOVIES:
+        save_clips(output, values, None, scale, num_values, uint16, fps)
+    else:
+        save_images(output, values, num_values=num_values, uint16=uint16)
