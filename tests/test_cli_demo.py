@@ -39,7 +39,7 @@ def test_the_page_shows_every_picture_that_is_written(demo):
 
 def test_the_page_says_what_was_measured(demo):
     html, test = (demo / "index.html").read_text(), load("digits", split="test")
-    for title in ("New digits", "Digits on demand", "Finishing what was begun", "Where the bits go"):
+    for title in ("New digits", "Samples by class", "Completions", "Bits of each pixel"):
         assert title in html
     assert "labels were hidden at random" in html
     assert test.fingerprint in html

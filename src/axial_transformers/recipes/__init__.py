@@ -1,4 +1,4 @@
-"""Whole configurations, each a Python function that states the number it reaches."""
+"""Recipes: whole configurations, each a Python function that states the number it reaches."""
 
 from collections.abc import Callable
 
@@ -27,6 +27,6 @@ NAMED: dict[str, Callable[[], Recipe]] = {
         clips32_frames,
     )
 }
-"""The recipes that a command line can name; `custom` is for any other data."""
+"""The recipes that the command line names; `custom` is for any other data."""
 
 __all__ = ["NAMED", "NOT_YET_MEASURED", "Recipe", "custom", *NAMED]

@@ -1,4 +1,4 @@
-"""BAIR robot pushing (Ebert et al. 2017): clips of 16 frames of 64x64, the first of which is given."""
+"""BAIR robot pushing (Ebert et al. 2017): clips of 16 frames of 64x64, the first one given."""
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig

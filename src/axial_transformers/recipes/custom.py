@@ -1,4 +1,4 @@
-"""Any other data: the model takes its shape from it."""
+"""The recipe for any other data: its model has the shape of the data."""
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformerConfig
@@ -7,9 +7,9 @@ from axial_transformers.training import TrainConfig
 
 
 def custom(examples: Examples) -> Recipe:
-    """A small model for the examples' shape, channels, values and classes.
+    """A small model of the examples' shape, channels, values and classes.
 
-    Outer decoders have two rounds over the axes that they cover, the channel encoder one.
+    Each outer decoder has two layers per axis that it covers, the channel encoder one per axis.
     """
     axes = len(examples.shape)
     return Recipe(

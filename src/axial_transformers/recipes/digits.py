@@ -1,4 +1,4 @@
-"""Handwritten digits, 8x8, 17 values: small enough for a minute on a laptop."""
+"""Handwritten digits, 8x8, 17 values: trained in minutes on a laptop."""
 
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.recipes.recipe import Recipe
@@ -6,7 +6,7 @@ from axial_transformers.training import TrainConfig
 
 
 def digits() -> Recipe:
-    """One class-conditional model of the digits; half of the labels are hidden, so that it also does without."""
+    """A class-conditional model that is also unconditional, since half of the labels are hidden in training."""
     return Recipe(
         title="handwritten digits, 8x8, embedded in the package",
         reaches="1.780 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-21)",

@@ -6,9 +6,9 @@ from axial_transformers.training import TrainConfig
 
 
 def fashion_mnist() -> Recipe:
-    """The variant for two CPU cores and an hour, in bfloat16."""
+    """A model that trains in about an hour on two CPU cores, in bfloat16."""
     return Recipe(
-        title="Fashion-MNIST, 28x28, an hour on two CPU cores",
+        title="Fashion-MNIST, 28x28, about an hour on two CPU cores",
         reaches="2.743 bits/dim on the 10,000 test images (81 minutes of one core, 2026-11-20)",
         model=AxialTransformerConfig(shape=(28, 28), dim=128, heads=4, mlp_ratio=1.0, outer_layers=4, inner_layers=4),
         training=TrainConfig(

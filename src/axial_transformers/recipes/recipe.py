@@ -1,4 +1,4 @@
-"""What a recipe is."""
+"""The fields of a recipe."""
 
 from dataclasses import dataclass, field
 
@@ -11,17 +11,17 @@ NOT_YET_MEASURED = "not yet measured"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole configuration: data, model and training, and the number that they reach."""
+    """A whole configuration: data, model and training, and the likelihood that they reach."""
 
     title: str
-    """What is modelled, in a few words."""
+    """The data that is modelled, in a few words."""
     reaches: str
-    """The number that this configuration reaches, of what and on what machine; or `NOT_YET_MEASURED`."""
+    """Bits/dim of this configuration, with the data and the machine; or `NOT_YET_MEASURED`."""
     source: str | None = None
-    """Where the data comes from; None: the user says."""
+    """Source of the data, as for `data.load`; None: the user names one."""
     data: DataConfig = field(default_factory=DataConfig)
-    """How the source is read."""
+    """Options of reading the source."""
     model: AxialTransformerConfig
-    """The model, whose shape the data must have."""
+    """The model; the data must have its shape."""
     training: TrainConfig
-    """How it is trained."""
+    """Options of training."""

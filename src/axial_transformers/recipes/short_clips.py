@@ -1,4 +1,4 @@
-"""Short clips of video, 16 RGB frames, the first one given: time as an axis, and the paper's frames as channels."""
+"""Video clips of 16 RGB frames, the first one given: time as an axis, or frames as channels as in the paper."""
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
@@ -7,7 +7,7 @@ from axial_transformers.training import TrainConfig
 
 
 def clips32() -> Recipe:
-    """Time is the outermost axis, channels are interleaved along the row."""
+    """Time is the outermost axis; channels are interleaved along the columns."""
     return Recipe(
         title="clips of 16 frames of 32x32, time as an axis",
         reaches="1.985 bits/dim on 15 test clips, 35 % below JPEG XL (one core, 109 minutes; docs/results.md)",
@@ -28,7 +28,7 @@ def clips32() -> Recipe:
 
 
 def clips32_frames() -> Recipe:
-    """The paper's way: frames are channels, the first frame is known."""
+    """The paper's model of video: frames are channels, the first frame is known."""
     return Recipe(
         title="clips of 16 frames of 32x32, frames as channels",
         reaches="2.547 bits/dim on 15 test clips, 16 % below JPEG XL (one core, 53 minutes; docs/results.md)",

@@ -1,4 +1,4 @@
-"""axial demo: everything at once, on the handwritten digits."""
+"""axial demo: training, likelihood, samples and completions of handwritten digits, on one page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import torch
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import ERRORS
 from axial_transformers.cli.demo.figures import figures
-from axial_transformers.cli.demo.page import Story, page
+from axial_transformers.cli.demo.page import THIS_MODEL, Results, page
 from axial_transformers.cli.demo.simple_codes import independent_bits, xz_bits
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.settings import Preset, of_recipe
@@ -21,18 +21,18 @@ from axial_transformers.storage.files import written_whole
 from axial_transformers.training import TrainResult
 
 MOST_MINUTES = 2.4
-"""Of training, on a slow machine; elsewhere the recipe's steps take less."""
+"""Limit of the training time, which only a slow machine reaches before the recipe's last step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train a small model on handwritten digits, in a few minutes on a laptop, and show what it can do on one page.
+    """Train a small model on handwritten digits, in a few minutes on a laptop, and show its results on one page.
 
     For example:
       axial demo
       axial demo --out somewhere --steps 300
 
-    A second call finds the trained model in OUT/run and only draws the page anew.
+    A second call finds the trained model in OUT/run and only writes the page again.
     """
 
     out: Path = Path("demo")
@@ -49,18 +49,18 @@ def main(argv: Sequence[str]) -> int:
     print(f"training on the digits: {training.steps:,} steps, at most {MOST_MINUTES} minutes", flush=True)
     result = run(preset)
     if result.ending == "interrupted":
-        print("stopped; axial demo goes on from there")
+        print("stopped; the same command continues from there")
         return INTERRUPTED
     with ERRORS.status("drawing samples and the page"):
-        story = _story(preset, result)
-        for name, picture in story.pictures.items():
+        results = _results(preset, result)
+        for name, picture in results.pictures.items():
             with written_whole(options.out / f"{name}.png") as aside:
                 picture.save(aside)
         with written_whole(options.out / "index.html") as aside:
-            aside.write_text(page(story), encoding="utf-8")
-    score, images = story.score, f"{story.score.images} test images"
-    print(f"{'this model':<20}{score.bits_per_dim:.3f} ± {score.standard_error:.3f} bits/dim on {images}")
-    for name, bits in story.baselines.items():
+            aside.write_text(page(results), encoding="utf-8")
+    score, images = results.score, f"{results.score.images} test images"
+    print(f"{THIS_MODEL:<20}{score.bits_per_dim:.3f} ± {score.standard_error:.3f} bits/dim on {images}")
+    for name, bits in results.simple_codes.items():
         print(f"{name:<20}{bits:.3f} bits/dim on the same images")
     print((options.out / "index.html").resolve().as_uri())
     return 0
@@ -75,17 +75,17 @@ def _preset(options: Demo) -> Preset:
     return replace(preset, settings=settings)
 
 
-def _story(preset: Preset, result: TrainResult) -> Story:
+def _results(preset: Preset, result: TrainResult) -> Results:
     model = AxialTransformer.from_pretrained(preset.settings.out)
     everything, test = load("digits", split="all"), load("digits", split="test")
     others = everything[: len(everything) - len(test)]
     values = torch.from_numpy(test.values)
-    return Story(
+    return Results(
         preset=preset,
         result=result,
         score=evaluate(model, values),
         score_with_labels=evaluate(model, values, torch.from_numpy(test.labels)),
-        baselines={"independent pixels": independent_bits(others, test), "xz": xz_bits(test)},
+        simple_codes={"independent pixels": independent_bits(others, test), "xz": xz_bits(test)},
         fingerprint=test.fingerprint,
         pictures=figures(model, others, test),
     )

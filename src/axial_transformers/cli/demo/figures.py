@@ -1,4 +1,4 @@
-"""What the trained model of the digits can do, as pictures."""
+"""Pictures of the trained model's samples, completions and bits per pixel."""
 
 import numpy as np
 import torch
@@ -13,16 +13,16 @@ from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer
 
 CLASSES = 10
-SEEN_ROWS = 4
+KNOWN_ROWS = 4
 COMPLETIONS = 4
 HOTTEST = 6.0
-"""Bits of a pixel at the hot end of the colours."""
+"""Bits of a pixel at the upper end of the colours."""
 
 Pictures = dict[str, Image.Image]
 
 
 def figures(model: AxialTransformer, others: Examples, test: Examples) -> Pictures:
-    """All pictures of the page by name; `others` are the images that are not held back for the test."""
+    """All pictures of the page by name; `others` are the images that are not in the test part."""
     generator = torch.Generator().manual_seed(0)
     return {
         "samples": sheet(_ink(sample(model, 60, generator=generator)), columns=CLASSES),
@@ -38,7 +38,7 @@ def _of_every_class(model: AxialTransformer, generator: torch.Generator) -> Tens
 
 
 def _nearest(model: AxialTransformer, others: Examples, generator: torch.Generator) -> Pictures:
-    """Samples, and for each the image with the smallest sum of squared differences."""
+    """Samples, and for each the image with the smallest sum of squared differences from it."""
     drawn = sample(model, 10, generator=generator).numpy()
     difference = drawn[:, None].astype(np.int64) - others.values.astype(np.int64)
     closest = (difference**2).sum(axis=(2, 3, 4)).argmin(axis=1)
@@ -49,11 +49,11 @@ def _nearest(model: AxialTransformer, others: Examples, generator: torch.Generat
 
 
 def _completions(model: AxialTransformer, test: Examples, generator: torch.Generator) -> Pictures:
-    """The upper halves of ten test images, what the model makes of them, and what they were."""
+    """The upper halves of ten test images, completions of them, and the whole images."""
     truth = _one_of_each_class(test)
-    filled = complete(model, truth, rows=SEEN_ROWS, count=COMPLETIONS, generator=generator)
+    filled = complete(model, truth, rows=KNOWN_ROWS, count=COMPLETIONS, generator=generator)
     filled = filled.unflatten(0, (CLASSES, COMPLETIONS)).transpose(0, 1).flatten(0, 1)  # a column for each image
-    drawn = np.arange(8)[:, None] >= SEEN_ROWS + np.zeros(8, int)
+    drawn = np.arange(8)[:, None] >= KNOWN_ROWS + np.zeros(8, int)
     return {
         "given": sheet(unseen(_ink(truth), drawn), columns=CLASSES),
         "completions": sheet(np.where(drawn[..., None], colour(_levels(filled), DRAWN), _ink(filled)), columns=CLASSES),

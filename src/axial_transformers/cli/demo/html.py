@@ -1,4 +1,4 @@
-"""Pieces of one self-contained HTML page: pictures and style are inside it, nothing is fetched."""
+"""Elements of one self-contained HTML page: pictures and style are embedded, nothing is fetched."""
 
 import base64
 import io
@@ -71,7 +71,7 @@ def document(title: str, body: Sequence[str]) -> str:
 
 
 def section(title: str, text: str, *parts: str) -> str:
-    """A heading, a paragraph (HTML) and what follows."""
+    """A heading, a paragraph (HTML) and further parts (HTML)."""
     return "\n".join([f"<section><h2>{escape(title)}</h2>\n<p>{text}</p>", *parts, "</section>"])
 
 
@@ -81,7 +81,7 @@ def figure(content: str, caption: str = "") -> str:
 
 
 def image(picture: Image.Image, description: str) -> str:
-    """A picture; the description is for those who cannot see it."""
+    """A picture, with a description for readers who cannot see it."""
     stream = io.BytesIO()
     picture.save(stream, format="PNG", optimize=True)
     data = base64.b64encode(stream.getvalue()).decode()
@@ -89,7 +89,7 @@ def image(picture: Image.Image, description: str) -> str:
 
 
 def bars(lengths: Mapping[str, float], best: str) -> str:
-    """A bar chart; the bar called `best` stands out."""
+    """A bar chart; the bar called `best` is highlighted."""
     cells = []
     for name, length in lengths.items():
         percent = 80 * length / max(lengths.values())
@@ -105,19 +105,19 @@ def rows(contents: Mapping[str, str]) -> str:
 
 
 def column_heads(names: Sequence[str]) -> str:
-    """Labels over the equally wide columns of what follows."""
+    """Labels over equally wide columns of a picture below."""
     cells = "".join(f"<span>{escape(name)}</span>" for name in names)
     return f'<div class="columns" style="grid-template-columns:repeat({len(names)},1fr)">{cells}</div>'
 
 
 def colour_scale(stops: Sequence[str], low: str, high: str) -> str:
-    """What the colours of a heat map mean."""
+    """Legend of the colours of a heat map."""
     gradient = f'<i style="background:linear-gradient(90deg,{",".join(stops)})"></i>'
     return f'<div class="scale"><span>{escape(low)}</span>{gradient}<span>{escape(high)}</span></div>'
 
 
 def facts(values: Mapping[str, str]) -> str:
-    """Names, and what they are (HTML)."""
+    """A list of names, each with its value (HTML)."""
     cells = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in values.items())
     return f'<dl class="facts">{cells}</dl>'
 

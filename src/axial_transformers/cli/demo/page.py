@@ -1,4 +1,4 @@
-"""What the demo's page tells."""
+"""The page of the demo: its sections and their text."""
 
 import json
 from dataclasses import dataclass
@@ -16,66 +16,67 @@ THIS_MODEL = "this model"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
-    """All that was computed."""
+class Results:
+    """All numbers and pictures of the page."""
 
     preset: Preset
     result: TrainResult
     score: Evaluation
     """Of the test images, labels not given."""
     score_with_labels: Evaluation
-    baselines: dict[str, float]
-    """Bits/dim of the same images, by what describes them."""
+    """The same, labels given."""
+    simple_codes: dict[str, float]
+    """Bits/dim of the same images under simple codes, by name."""
     fingerprint: str
     """Of the test images."""
     pictures: Pictures
 
 
-def page(story: Story) -> str:
+def page(results: Results) -> str:
     """The page, as HTML."""
     sections = [_title, _likelihood, _training, _samples, _neighbours, _classes, _completions, _bits, _again]
-    return html.document("Axial Transformer: handwritten digits", [part(story) for part in sections])
+    return html.document("Axial Transformer: handwritten digits", [part(results) for part in sections])
 
 
-def _image(story: Story, name: str, description: str) -> str:
-    return html.image(story.pictures[name], description)
+def _image(results: Results, name: str, description: str) -> str:
+    return html.image(results.pictures[name], description)
 
 
-def _title(story: Story) -> str:
-    size = sum(parameters(story.preset.settings.model).values())
+def _title(results: Results) -> str:
+    size = sum(parameters(results.preset.settings.model).values())
     return (
-        f"<h1>An Axial Transformer that learned to write digits in {story.result.seconds:.0f} seconds</h1>\n"
-        f'<p class="soft">{size:,} parameters, trained from nothing on 1,350 images of 8 × 8 pixels with 17 gray '
+        f"<h1>An Axial Transformer of handwritten digits, trained in {results.result.seconds:.0f} seconds</h1>\n"
+        f'<p class="soft">{size:,} parameters, trained from scratch on 1,350 images of 8 × 8 pixels with 17 gray '
         "values. Everything on this page was computed on this machine by <code>axial demo</code>.</p>"
     )
 
 
-def _likelihood(story: Story) -> str:
-    score, told = story.score, story.score_with_labels
+def _likelihood(results: Results) -> str:
+    score, told = results.score, results.score_with_labels
     return html.section(
-        "How well it knows them",
-        "The model gives every image a probability, pixel by pixel. The negative logarithm of that is the number of "
+        "Likelihood",
+        "The model gives every image an exact probability, pixel by pixel. Its negative logarithm is the number of "
         "bits in which the image can be stored without loss: fewer is better.",
-        html.bars({THIS_MODEL: score.bits_per_dim, **story.baselines}, best=THIS_MODEL),
+        html.bars({THIS_MODEL: score.bits_per_dim, **results.simple_codes}, best=THIS_MODEL),
         html.figure(
             "",
-            f"Bits per pixel (bits/dim) of the last {score.images} images, which it was never trained on. This model: "
+            f"Bits per pixel (bits/dim) of the last {score.images} images, which are not used in training. This model: "
             f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f} (standard error over images), averaged weights "
-            f"(EMA), labels not given; told the labels it needs {told.bits_per_dim:.3f}. Independent pixels: each its "
-            "own histogram over the other 1,500 images, counts plus one. xz: the same images as one stream of bytes.",
+            f"(EMA), labels not given; with labels {told.bits_per_dim:.3f}. Independent pixels: each has its own "
+            "histogram over the other 1,500 images, counts plus one. xz: the same images as one stream of bytes.",
         ),
     )
 
 
-def _training(story: Story) -> str:
-    metrics = story.preset.settings.out / "metrics.jsonl"
+def _training(results: Results) -> str:
+    metrics = results.preset.settings.out / "metrics.jsonl"
     return html.section(
-        "How it learned",
-        "150 more images, the validation part, say which weights are kept.",
+        "Training",
+        "The weights with the fewest bits on 150 further images, the validation part, are kept.",
         html.figure(
             html.curves(_curve(metrics, "bits_per_dim"), _curve(metrics, "validation_bits_per_dim"), low=1.0, high=3.0),
-            "Bits per pixel by training step. Gray: the training batches, with dropout. Orange: validation, averaged "
-            f"weights, best at step {story.result.best_step:,}.",
+            "Bits per pixel by training step. Gray: training batches, with dropout. Orange: validation, averaged "
+            f"weights, best at step {results.result.best_step:,}.",
         ),
     )
 
@@ -85,53 +86,54 @@ def _curve(metrics: Path, name: str) -> list[tuple[float, float]]:
     return [(line["step"], line[name]) for line in lines if name in line]
 
 
-def _samples(story: Story) -> str:
+def _samples(results: Results) -> str:
     return html.section(
         "New digits",
-        "Drawn from the model, each pixel given those before it. Not chosen: these are the first sixty.",
-        html.figure(_image(story, "samples", "sixty samples")),
+        "Samples of the model, each pixel drawn given those before it. These are the first sixty, none left out.",
+        html.figure(_image(results, "samples", "sixty samples")),
     )
 
 
-def _neighbours(story: Story) -> str:
+def _neighbours(results: Results) -> str:
     return html.section(
-        "Are they new?",
-        "Ten more samples, and below each the image most like it among the 1,500 that are not test images.",
+        "Nearest images",
+        "Ten more samples, and below each the nearest (in squared difference) of the 1,500 images that are not test "
+        "images.",
         html.figure(
             html.rows(
                 {
-                    "sample": _image(story, "drawn", "ten samples"),
-                    "nearest image": _image(story, "nearest", "their nearest images"),
+                    "sample": _image(results, "drawn", "ten samples"),
+                    "nearest image": _image(results, "nearest", "their nearest images"),
                 }
             )
         ),
     )
 
 
-def _classes(story: Story) -> str:
-    hidden = story.preset.settings.training.label_dropout
+def _classes(results: Results) -> str:
+    hidden = results.preset.settings.training.label_dropout
     return html.section(
-        "Digits on demand",
-        "The same model, told what to write. While it trained, "
-        f"{hidden:.0%} of the labels were hidden at random, so that one model does both.",
+        "Samples by class",
+        "Samples of the same model given a label. In training, "
+        f"{hidden:.0%} of the labels were hidden at random, so that one model draws with labels and without.",
         html.figure(
             html.column_heads([str(c) for c in range(CLASSES)])
-            + _image(story, "classes", "five samples of every digit")
+            + _image(results, "classes", "five samples of every digit")
         ),
     )
 
 
-def _completions(story: Story) -> str:
+def _completions(results: Results) -> str:
     return html.section(
-        "Finishing what was begun",
-        "Test images of which it sees the upper half only. Those pixels come first in its order, so the lower halves "
-        "are exact draws from its distribution given the upper ones.",
+        "Completions",
+        "Test images of which only the upper half is given. Its pixels come first in the generation order, so the "
+        "lower halves are exact draws from the model's distribution given the upper ones.",
         html.figure(
             html.rows(
                 {
-                    "it sees": _image(story, "given", "upper halves of ten test images"),
-                    "it draws": _image(story, "completions", "four completions of each"),
-                    "it was": _image(story, "truth", "the whole test images"),
+                    "given": _image(results, "given", "upper halves of ten test images"),
+                    "completions": _image(results, "completions", "four completions of each"),
+                    "original": _image(results, "truth", "the whole test images"),
                 }
             ),
             "Orange: drawn by the model.",
@@ -139,26 +141,26 @@ def _completions(story: Story) -> str:
     )
 
 
-def _bits(story: Story) -> str:
-    mean = _image(story, "bits_mean", "mean bits of each pixel")
+def _bits(results: Results) -> str:
+    mean = _image(results, "bits_mean", "mean bits of each pixel")
     return html.section(
-        "Where the bits go",
-        "What each pixel costs, given those before it, for ten test images and on average over all of them.",
+        "Bits of each pixel",
+        "The bits of each pixel given those before it, for ten test images and on average over all of them.",
         html.figure(
             html.rows(
                 {
-                    "image": _image(story, "bits_of", "ten test images"),
-                    "its bits": _image(story, "bits", "bits of each of their pixels"),
+                    "image": _image(results, "bits_of", "ten test images"),
+                    "its bits": _image(results, "bits", "bits of each of their pixels"),
                     "mean": f'<div style="max-width:11rem">{mean}</div>',
-                    "": html.colour_scale(HEAT, "0 bits", f"{HOTTEST:.0f} bits and more"),
+                    "": html.colour_scale(HEAT, "0 bits", f"{HOTTEST:.0f} bits or more"),
                 }
             )
         ),
     )
 
 
-def _again(story: Story) -> str:
-    settings, result = story.preset.settings, story.result
+def _again(results: Results) -> str:
+    settings, result = results.preset.settings, results.result
     model = settings.model
     commands = "\n".join(
         [
@@ -168,7 +170,7 @@ def _again(story: Story) -> str:
         ]
     )
     return html.section(
-        "Go on",
+        "Further commands",
         "The run is in <code>run/</code>, beside this page.",
         f"<pre><code>{commands}</code></pre>",
         html.facts(
@@ -177,7 +179,7 @@ def _again(story: Story) -> str:
                 f"{model.layers_of_outer_decoders[0]} outer and {model.inner_layers} inner layers",
                 "training": f"{result.step:,} steps of {settings.training.batch_size} images, {result.seconds:.0f} s",
                 "data": "UCI Optical Recognition of Handwritten Digits, test part, CC BY 4.0, embedded in the package",
-                "test images": f"SHA-256 <code>{story.fingerprint}</code>",
+                "test images": f"SHA-256 <code>{results.fingerprint}</code>",
             }
         ),
     )

@@ -1,4 +1,4 @@
-"""What bits/dim are worth: two other ways to describe the same images."""
+"""Bits/dim of the same images under two simple codes, to compare the model with."""
 
 import lzma
 
@@ -8,7 +8,7 @@ from axial_transformers.data import Examples
 
 
 def independent_bits(train: Examples, test: Examples) -> float:
-    """Bits/dim of a model that draws every pixel from its own histogram over the training images, counts plus one."""
+    """Bits/dim under independent pixels, each with its histogram over the training images, counts plus one."""
     values = np.arange(train.num_values)
     counts = 1 + (train.values[..., None] == values).sum(axis=0)
     bits = -np.log2(counts / (len(train) + train.num_values))
