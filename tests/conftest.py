@@ -1,4 +1,4 @@
-"""What many tests share."""
+"""Fixtures that many tests share, and one thread for each of them."""
 
 import resource
 from collections.abc import Callable, Iterator

@@ -42,8 +42,10 @@ def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, i
 
 
 def test_the_table_names_what_it_compares(tmp_path, capsys, model, images):
-    assert main(["compress", model, str(tmp_path / "images.npz"), str(tmp_path / "a.axl"), "--no-verify"]) == 0
-    assert "bits/dim" in capsys.readouterr().out
+    assert main(["compress", model, str(tmp_path / "images.npz"), str(tmp_path / "a [b].axl"), "--no-verify"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{tmp_path / 'a [b].axl'}: 70 images, ")
+    assert "bits/dim" in out
 
 
 def test_what_is_wrong_with_an_archive_is_one_line(tmp_path, capsys, model, images):
