@@ -30,7 +30,7 @@ class Compress:
 
     For example:
       axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
-    axial compress runs/photos photos/ photos.axl --other-sizes tile --compare
+      axial compress runs/photos photos/ photos.axl --other-sizes tile --compare
     """
 
     model: Positional[str]

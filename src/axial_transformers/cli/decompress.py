@@ -18,7 +18,7 @@ class Decompress:
 
     For example:
       axial decompress runs/fashion_mnist test.axl test.npz
-    axial decompress runs/photos photos.axl restored/
+      axial decompress runs/photos photos.axl restored/
     """
 
     model: Positional[str]

@@ -25,8 +25,8 @@ class Evaluate:
 
     For example:
       axial evaluate runs/digits
-    axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
-    axial evaluate runs/clips clips_test.npz --given-frames 1
+      axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
+      axial evaluate runs/clips clips_test.npz --given-frames 1
     """
 
     model: ModelFolder

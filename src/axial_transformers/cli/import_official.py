@@ -18,7 +18,7 @@ class ImportOfficial:
 
     For example:
       axial import-official logdir -o models/imagenet32
-    axial import-official logdir -o models/imagenet32_raw --raw --verify
+      axial import-official logdir -o models/imagenet32_raw --raw --verify
     """
 
     checkpoint: Positional[Path]

@@ -20,9 +20,9 @@ class Sample:
 
     For example:
       axial sample runs/digits
-    axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
-    axial sample runs/photos --count 500 --output samples.npz
-    axial sample runs/clips --known clips_test.npz --output clips.mp4
+      axial sample runs/digits --label 3 --temperature 0.9 --output threes.png
+      axial sample runs/photos --count 500 --output samples.npz
+      axial sample runs/clips --known clips_test.npz --output clips.mp4
     """
 
     model: ModelFolder
