@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from axial_transformers.cli import outputs
+from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.colours import sheet, unseen
-from axial_transformers.cli.options import ChosenWeights, Compile, Device, Fps, ModelFolder, NoCompile, Temperature
-from axial_transformers.cli.parsing import Positional, either, parse
+from axial_transformers.cli.parsing import either, parse
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.data import MOVIES, Split, for_display, save_movie
 from axial_transformers.data.npy import read_array
@@ -40,9 +39,8 @@ class Complete:
     order; otherwise an error names the layouts for which they would be.
     """
 
-    model: ModelFolder
-    source: Positional[str | None] = None
-    """Folder, array, video or TFRecord file, shards, or digits. None: the data that the run was trained on."""
+    model: arguments.Model
+    source: arguments.Source = None
     split: Split | None = None
     """Part of the data; as for axial evaluate."""
     rows: int | None = None
@@ -65,30 +63,14 @@ class Complete:
     completions, lossless, one after the other."""
     scale: int = 4
     """Enlargement of the picture."""
-    fps: Fps = 8
+    fps: arguments.Fps = 8
     seed: int = 0
     """Equal seeds draw equal completions."""
-    temperature: Temperature = 1.0
-    weights: ChosenWeights = "ema"
-    device: Device = "auto"
-    compile: Compile = False
-    no_compile: NoCompile = False
-
-
-@dataclass(frozen=True)
-class Completions:
-    """Examples, the part of them that is known, and their completions, to be shown side by side."""
-
-    known: NDArray[np.uint8]
-    """[N, *A, C]"""
-    mask: NDArray[np.bool_]
-    """[*A, C], true where known."""
-    filled: NDArray[np.integer]
-    """[N * count, *A, C]"""
-
-    def frame(self, number: int) -> "Completions":
-        """One frame of clips."""
-        return Completions(self.known[:, number], self.mask[number], self.filled[:, number])
+    temperature: arguments.Temperature = 1.0
+    weights: arguments.Weights = "ema"
+    device: arguments.Device = "auto"
+    compile: arguments.Compile = False
+    no_compile: arguments.NoCompile = False
 
 
 def main(argv: Sequence[str]) -> None:
@@ -118,7 +100,7 @@ def main(argv: Sequence[str]) -> None:
         compile=compiled,
         progress=bar(f"drawing {options.count} completions of {len(known)} examples"),
     )
-    _save(Completions(known, mask.numpy(), filled.cpu().numpy()), trained, options)
+    _save(known, mask.numpy(), filled.cpu().numpy(), trained, options)
     print(options.output)
 
 
@@ -131,23 +113,29 @@ def _read_mask(path: Path) -> torch.Tensor:
     return torch.from_numpy(mask)
 
 
-def _save(completions: Completions, trained: TrainedModel, options: Complete) -> None:
-    is_clip, columns = completions.known.ndim == 5, options.count + 2
+def _save(
+    known: NDArray[np.uint8],
+    mask: NDArray[np.bool_],
+    filled: NDArray[np.integer],
+    trained: TrainedModel,
+    options: Complete,
+) -> None:
+    columns = options.count + 2
     if options.output.suffix in (".npz", ".mkv"):
-        outputs.save(options.output, completions.filled, trained, options.scale, options.fps)
+        outputs.save(options.output, filled, trained, options.scale, options.fps)
     elif options.output.suffix in MOVIES:
-        frames = map(completions.frame, range(len(completions.mask)))
-        pages = [np.asarray(_page(frame, trained, columns, options)) for frame in frames]
-        save_movie(options.output, np.stack(pages), options.fps)
+        frames = [_tiles(known[:, t], mask[t], filled[:, t], trained) for t in range(len(mask))]
+        save_movie(
+            options.output, np.stack([np.asarray(_page(tiles, columns, options)) for tiles in frames]), options.fps
+        )
     else:
-        page = _page(completions, trained, 1 if is_clip else columns, options)
+        page = _page(_tiles(known, mask, filled, trained), 1 if known.ndim == 5 else columns, options)
         with written_whole(options.output) as aside:
             page.save(aside, format="PNG")
 
 
-def _page(completions: Completions, trained: TrainedModel, columns: int, options: Complete) -> Image.Image:
-    """The side-by-side tiles as one picture, with a caption where completions are approximate."""
-    tiles = _tiles(completions, trained)
+def _page(tiles: NDArray[np.uint8], columns: int, options: Complete) -> Image.Image:
+    """The tiles as one picture, with a caption where completions are approximate."""
     grid = sheet(tiles, columns=columns, scale=options.scale, gap=options.scale)
     lines = textwrap.wrap(APPROXIMATE, max(10, grid.width // LETTER[0])) if options.approximate else []
     page = Image.new("RGB", (grid.width, grid.height + LETTER[1] * len(lines)), "white")
@@ -156,14 +144,16 @@ def _page(completions: Completions, trained: TrainedModel, columns: int, options
     return page
 
 
-def _tiles(completions: Completions, trained: TrainedModel) -> NDArray[np.uint8]:
+def _tiles(
+    known: NDArray[np.uint8], mask: NDArray[np.bool_], filled: NDArray[np.integer], trained: TrainedModel
+) -> NDArray[np.uint8]:
     """Of each example the known part, its completions and the whole: [N * (count + 2), H, W, 4]."""
     values = trained.model.config.num_values
-    hidden = for_display(completions.mask[None].astype(np.uint8), num_values=2)[0] < 255
+    hidden = for_display(mask[None].astype(np.uint8), num_values=2)[0] < 255
     if hidden.ndim == 3:
         hidden = hidden.all(axis=-1)  # a pixel of which some channels are known is shown as it is
-    whole = _opaque(for_display(completions.known, values, trained.uint16))
-    drawn = _opaque(for_display(completions.filled, values, trained.uint16)).reshape(len(whole), -1, *whole.shape[1:])
+    whole = _opaque(for_display(known, values, trained.uint16))
+    drawn = _opaque(for_display(filled, values, trained.uint16)).reshape(len(whole), -1, *whole.shape[1:])
     tiles = np.concatenate([unseen(whole, hidden)[:, None], drawn, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])
 

@@ -9,8 +9,8 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from axial_transformers.cli import arguments
 from axial_transformers.cli.console import say
-from axial_transformers.cli.options import ChosenWeights, Device
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import compress_files
@@ -48,8 +48,8 @@ class Compress:
     chunk_images: int = 128
     """Images per chunk, which is always decoded as a whole, 64 to 128: larger chunks make a smaller file, but need more
     memory."""
-    weights: ChosenWeights = "ema"
-    device: Device = "auto"
+    weights: arguments.Weights = "ema"
+    device: arguments.Device = "auto"
     json: bool = False
     """Print one JSON object."""
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from axial_transformers.cli import arguments
 from axial_transformers.cli.console import say
-from axial_transformers.cli.options import ChosenWeights, Device
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import decompress_files
@@ -31,8 +31,8 @@ class Decompress:
     """Where chunks are damaged or missing, write what the others hold and name what is lost, instead of failing."""
     micro_batch: int = 256
     """Images decoded at a time; the result does not depend on it."""
-    weights: ChosenWeights = "ema"
-    device: Device = "auto"
+    weights: arguments.Weights = "ema"
+    device: arguments.Device = "auto"
 
 
 def main(argv: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from axial_transformers.cli.options import BatchSize, ChosenWeights, Device, ModelFolder
-from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli import arguments
+from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.runs import open_model
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
@@ -29,13 +29,12 @@ class Evaluate:
       axial evaluate runs/clips clips_test.npz --given-frames 1
     """
 
-    model: ModelFolder
-    source: Positional[str | None] = None
-    """Folder, array, video or TFRecord file, shards, or digits. None: the data that the run was trained on."""
+    model: arguments.Model
+    source: arguments.Source = None
     split: Split | None = None
     """Part of the data. None: all of a source that is given; of the run's own data the test part, or the validation
     part where there is no test part."""
-    weights: ChosenWeights = "ema"
+    weights: arguments.Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
     skip_bad: int | None = None
@@ -43,10 +42,10 @@ class Evaluate:
     given_frames: int = 0
     """Of clips, count only the bits of the frames after the first so many. A model whose first frames are known never
     counts these."""
-    batch_size: BatchSize = 64
+    batch_size: arguments.BatchSize = 64
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the matrix products."""
-    device: Device = "auto"
+    device: arguments.Device = "auto"
     json: bool = False
     """Print one JSON object."""
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from axial_transformers.cli import outputs
-from axial_transformers.cli.options import ChosenWeights, Compile, Device, Fps, ModelFolder, NoCompile, Temperature
+from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.parsing import either, parse
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.decoding.sampling import sample
@@ -25,7 +24,7 @@ class Sample:
       axial sample runs/clips --known clips_test.npz --output clips.mp4
     """
 
-    model: ModelFolder
+    model: arguments.Model
     output: Path = Path("samples.png")
     """NAME.png: one grid; of clips, one strip of frames per row. NAME.npz: an array. A folder: one PNG file per
     sample. Of clips also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other."""
@@ -33,7 +32,7 @@ class Sample:
     """Number of samples."""
     seed: int = 0
     """Equal seeds draw equal samples."""
-    temperature: Temperature = 1.0
+    temperature: arguments.Temperature = 1.0
     top_k: int | None = None
     """Draw each value from the k most likely ones only."""
     top_p: float | None = None
@@ -44,11 +43,11 @@ class Sample:
     """Source of the known channels, such as a clip's first frames, for models that need them."""
     scale: int = 2
     """Enlargement of a grid."""
-    fps: Fps = 8
-    weights: ChosenWeights = "ema"
-    device: Device = "auto"
-    compile: Compile = False
-    no_compile: NoCompile = False
+    fps: arguments.Fps = 8
+    weights: arguments.Weights = "ema"
+    device: arguments.Device = "auto"
+    compile: arguments.Compile = False
+    no_compile: arguments.NoCompile = False
 
 
 def main(argv: Sequence[str]) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from axial_transformers.cli import arguments
 from axial_transformers.cli.colours import HEAT, colour, sheet
-from axial_transformers.cli.options import BatchSize, ChosenWeights, Device, ModelFolder
-from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.data import Examples, Split
 from axial_transformers.likelihood.bits import bits_map
@@ -25,6 +25,8 @@ from axial_transformers.storage.files import folder_written_whole, written_whole
 
 HOTTEST = 8.0
 """Bits of a site at the upper end of a heat map's colours."""
+Scores = dict[str, NDArray[np.floating]]
+"""Of each example [N], by the score's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +43,8 @@ class Score:
     each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly.
     """
 
-    model: ModelFolder
-    source: Positional[str | None] = None
-    """Folder, array, video or TFRecord file, shards, or digits. None: the data that the run was trained on."""
+    model: arguments.Model
+    source: arguments.Source = None
     split: Split | None = None
     """Part of the data; as for axial evaluate."""
     output: Path | None = None
@@ -54,9 +55,9 @@ class Score:
     """Number of the least likely images that are printed and drawn."""
     against: str | None = None
     """Another source, all of it, whose images the scores should tell from those of the first."""
-    weights: ChosenWeights = "ema"
-    batch_size: BatchSize = 64
-    device: Device = "auto"
+    weights: arguments.Weights = "ema"
+    batch_size: arguments.BatchSize = 64
+    device: arguments.Device = "auto"
 
 
 def main(argv: Sequence[str]) -> None:
@@ -85,9 +86,6 @@ def main(argv: Sequence[str]) -> None:
         print(f"AUROC of {len(others):,} images of {options.against} against these {len(examples):,}:")
         for name in scores:
             print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
-
-
-Scores = dict[str, NDArray[np.floating]]
 
 
 def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer]) -> list[dict[str, Any]]:
