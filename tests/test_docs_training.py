@@ -1,4 +1,4 @@
-"""docs/training.md: its examples of sizing run, and its table of sizes agrees with axial inspect."""
+"""The table of sizes in docs/training.md agrees with axial inspect."""
 
 import re
 from pathlib import Path
@@ -8,16 +8,8 @@ import pytest
 from axial_transformers import recipes
 from axial_transformers.cli import sizing
 from axial_transformers.costs.training_step import Hardware
-from conftest import Axial
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "training.md").read_text()
-COMMANDS = re.findall(r"^axial inspect .*$", TEXT, flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_of_sizing_run(axial: Axial, command):
-    assert axial(*command.split()[1:]).status == 0
+TEXT = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["imagenet32", "imagenet64", "imagenet64_released", "bair"])
