@@ -1,7 +1,6 @@
-"""What docs/training.md says can be run, and its table of sizes is what axial inspect says."""
+"""The table of sizes in docs/training.md agrees with axial inspect."""
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,25 +8,8 @@ import pytest
 from axial_transformers import recipes
 from axial_transformers.cli import sizing
 from axial_transformers.costs.training_step import Hardware
-from axial_transformers.training import TrainConfig
-from conftest import Axial
 
-ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "training.md").read_text()
-COMMANDS = re.findall(r"^axial inspect .*$", TEXT, flags=re.MULTILINE)
-
-
-def test_every_setting_and_file_named_exists():
-    settings = {field.name for field in fields(TrainConfig)}
-    for name in re.findall(r"--training\.([a-z-]+)", TEXT):
-        assert name.replace("-", "_") in settings, name
-    for path in re.findall(r"(?:tests|benchmarks)/\w+\.py", TEXT):
-        assert (ROOT / path).exists(), path
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_of_sizing_run(axial: Axial, command):
-    assert axial(*command.split()[1:]).status == 0
+TEXT = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["imagenet32", "imagenet64", "imagenet64_released", "bair"])

@@ -1,0 +1,139 @@
+"""The documentation: its Python examples run; the commands, flags, files and modules named there exist."""
+
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from functools import cache
+from pathlib import Path
+from pkgutil import resolve_name
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import axial_transformers as axial
+from axial_transformers import cli
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "axial_transformers"
+ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {"__init__", "__pycache__", "py.typed"}
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pretrained/*/*.md")])
+COMMAND = r"(?:axial|make) .+|python benchmarks/.+"
+
+of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+def spans(page: Path) -> list[str]:
+    """The code within lines."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of each command that is of this repository, in blocks and within lines."""
+    for line in [line for block in blocks(page, "sh") for line in block.splitlines()] + spans(page):
+        if re.fullmatch(COMMAND, line) and "VERB" not in line:
+            yield shlex.split(line, comments=True)
+
+
+@cache
+def described(verb: str) -> str:
+    """The help of a verb, with the settings of a recipe where it takes them."""
+    with redirect_stdout(io.StringIO()) as out:
+        for words in [[verb]] if verb != "train" else [["train"], ["train", "digits"]]:
+            with suppress(SystemExit):
+                cli.main([*words, "--help"])
+    return out.getvalue() + (described("train") if verb == "inspect" else "")
+
+
+@cache
+def source(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+def has_flag(flag: str, verb: str) -> bool:
+    return re.search(rf"(?<![\w-]){flag}(?![\w.-])", described(verb)) is not None
+
+
+def is_word(flag: str, path: str) -> bool:
+    """Whether an option of a benchmark is a name in its source."""
+    return re.search(rf"\b{flag.strip('-').replace('-', '_')}\b", source(path)) is not None
+
+
+@pytest.fixture(scope="module")
+def somewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the models and data that the examples name, small ones in place of those that are not here."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "pretrained").symlink_to(ROOT / "pretrained")
+    config = axial.AxialTransformerConfig(shape=(3, 5), dim=8, heads=2, outer_layers=2, inner_layers=1)
+    axial.AxialTransformer(config).save_pretrained(folder / "runs" / "fashion_mnist")
+    np.savez(folder / "fashion_mnist_test.npz", images=np.arange(45, dtype=np.uint8).reshape(3, 3, 5))
+    for split in ("train", "validation", "test"):
+        frames = folder / "my_videos" / split / "video"
+        frames.mkdir(parents=True)
+        for i in range(16):
+            Image.new("RGB", (36, 32), (i, 0, 0)).save(frames / f"{i}.png")
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+def test_the_python_examples_run_from_top_to_bottom(page, somewhere, monkeypatch):
+    monkeypatch.chdir(somewhere)
+    names: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@of_every_page
+def test_the_commands_and_their_flags_exist(page, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for command, name, *words in commands(page):
+        flags = [word.split("=")[0] for word in words if re.match("--?[a-z]", word)]
+        if command == "make":
+            assert f"\n{name}:" in source("Makefile"), name
+        elif command == "axial":
+            assert name in cli.VERBS
+            assert [flag for flag in flags if not has_flag(flag, name)] == []
+        else:
+            assert [flag for flag in flags if not is_word(flag, name)] == []
+
+
+@of_every_page
+def test_the_flags_named_by_themselves_exist(page, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    benchmarks = [str(path.relative_to(ROOT)) for path in ROOT.glob("benchmarks/*.py")]
+    for flag in (word for span in spans(page) if span.startswith("--") for word in span.split() if word[:2] == "--"):
+        assert any(has_flag(flag, verb) for verb in cli.VERBS) or any(is_word(flag, path) for path in benchmarks), flag
+
+
+@of_every_page
+def test_the_files_named_exist(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+    for path in re.findall(r"\b(?:tests|benchmarks|docs|pretrained)/[\w/]+\.?\w+", page.read_text()):
+        assert (ROOT / path).exists(), path
+    for path in spans(page):
+        if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "VERB" not in path:
+            assert (PACKAGE / path).exists(), path
+
+
+@of_every_page
+def test_the_modules_and_names_exist(page):
+    names = re.findall(r"\b(?:axial_transformers|axial)(?:\.[A-Za-z_]\w*)+", page.read_text())
+    names += [span for span in spans(page) if re.fullmatch(rf"({'|'.join(ROOMS)})(\.\w+)+", span)]
+    for name in names:
+        inner = name.removeprefix("axial_transformers.").removeprefix("axial.")
+        assert resolve_name(f"axial_transformers.{inner}") is not None
+
+
+def test_every_room_is_in_the_readmes_tree_and_nothing_else_is():
+    tree = next(block for block in blocks(ROOT / "README.md", "text") if block.startswith("src/axial_transformers/"))
+    names = [(PACKAGE if line.startswith(" ") else ROOT) / line.split()[0] for line in tree.splitlines()]
+    assert [str(name) for name in names if not name.exists()] == []
+    assert {name.name.removesuffix(".py") for name in names if name.parent == PACKAGE} == ROOMS
