@@ -13,8 +13,8 @@ from axial_transformers.importers.official import FormatError
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 
-C = Path(__file__).parent / "data" / "official_c"
-E = Path(__file__).parents[2] / "shared" / "oracle" / "e_sliced_channel_model"
+DATA = Path(__file__).parent / "data"
+C, E = DATA / "official_c", DATA / "official_e"
 
 
 @pytest.fixture
@@ -23,7 +23,6 @@ def model_folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-@pytest.mark.skipif(not E.is_dir(), reason="the reference numbers, ../shared/oracle, are not there")
 @pytest.mark.parametrize(("flags", "suffix"), [([], "_ema"), (["--raw"], "")])
 def test_a_published_kind_of_checkpoint_gives_its_logits(tmp_path: Path, flags: list[str], suffix: str) -> None:
     """From the TensorFlow files alone, and without a `checkpoint` file."""

@@ -1,7 +1,4 @@
-"""The model is the authors': it computes what their TensorFlow implementation computed, from their files alone.
-
-Case c travels with the tests; a and e are larger, and skipped where they are not beside the repository.
-"""
+"""The model is the authors': it computes what their TensorFlow implementation computed, from their files alone."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -16,24 +13,22 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.importers.official import import_official
 from axial_transformers.importers.official_variables import variables
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
-from axial_transformers.models import AxialTransformer
+from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.ops.shift import shift
 from axial_transformers.recipes import NAMED
 from tensor_bundle_writer import write_bundle
 
-ORACLE = Path(__file__).parents[2] / "shared" / "oracle"
-A, E = ORACLE / "a_3d_8x8x3", ORACLE / "e_sliced_channel_model"
-C = Path(__file__).parent / "data" / "official_c"
+DATA = Path(__file__).parent / "data"
+A, C, E = DATA / "official_a", DATA / "official_c", DATA / "official_e"
 
-beside = pytest.mark.skipif(not ORACLE.is_dir(), reason="the reference numbers, ../shared/oracle, are not there")
 # Which stored numbers: the suffix of their names says with which weights or with what conditioning they were computed.
 CASES = [
     pytest.param(C, "", id="c"),
     pytest.param(C, "_cond", id="c_cond"),
-    pytest.param(A, "", marks=beside, id="a"),
-    pytest.param(A, "_cond", marks=beside, id="a_cond"),
-    pytest.param(E, "", marks=beside, id="e"),
-    pytest.param(E, "_ema", marks=beside, id="e_ema"),
+    pytest.param(A, "", id="a"),
+    pytest.param(A, "_cond", id="a_cond"),
+    pytest.param(E, "", id="e"),
+    pytest.param(E, "_ema", id="e_ema"),
 ]
 EVERY_CASE = pytest.mark.parametrize(("folder", "suffix"), CASES)
 
@@ -86,13 +81,11 @@ def test_samples_are_reproduced_exactly_from_their_noise(folder: Path, suffix: s
         assert torch.equal(found.long(), expected.long())
 
 
-@beside
 def test_samples_at_a_temperature_are_reproduced_exactly() -> None:
     found = sample(imported(E, "_ema"), noise=stored(E)["noise"], temperature=0.99)
     assert torch.equal(found.long(), stored(E)["sample_fast_ema_t0.99"].long())
 
 
-@beside
 def test_the_channel_encoder_agrees_for_every_channel() -> None:
     model, case = imported(A, ""), stored(A)
     x = case["x"].long()
@@ -102,7 +95,6 @@ def test_the_channel_encoder_agrees_for_every_channel() -> None:
             assert_within(model.encoder(x, torch.full((len(x),), channel), 0.0), expected, 2e-5)
 
 
-@beside
 def test_slices_agree() -> None:
     model, case = imported(A, ""), stored(A)
     channel = case["slice_inds"].long()
@@ -117,7 +109,8 @@ def test_upper_context_and_hidden_rows_agree(suffix: str) -> None:
     model, case = imported(C, suffix), stored(C)
     x = case["x"].long()
     with torch.no_grad():
-        context = model.context(x, torch.zeros(len(x)), model.given(len(x), cond=conditioning(C, suffix)))
+        embedded = model.embed_conditioning(len(x), Conditioning(cond=conditioning(C, suffix)))
+        context = model.context(x, torch.zeros(len(x)), embedded)
         h = model.embed_value(x.squeeze(-1))
         upper = model.outer_decoders[0](h + context)
         hidden = model.inner_decoder(shift(h, -2) + context + upper)
@@ -125,7 +118,6 @@ def test_upper_context_and_hidden_rows_agree(suffix: str) -> None:
     assert_within(hidden, case[f"row_hidden{suffix}"], 2e-5)
 
 
-@beside
 def test_gradients_agree() -> None:
     """Within 1e-5 of the largest of all: the true gradient of a key bias is zero, so its own size is no measure."""
     model, case = import_official(A, raw=True, heads=4), stored(A)
@@ -141,12 +133,11 @@ def test_gradients_agree() -> None:
 
 def published(name: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
     """Name, shape and type of every variable of a published checkpoint."""
-    for line in (ORACLE / f"published_{name}_variables.txt").read_text().splitlines():
+    for line in (DATA / "official_published" / f"{name}_variables.txt").read_text().splitlines():
         variable, axes, dtype = line.replace(", ", ",").split()
         yield variable, tuple(int(axis) for axis in axes.strip("[]").split(",") if axis), dtype
 
 
-@beside
 @pytest.mark.parametrize(("name", "size"), [("imagenet32", 32), ("imagenet64", 64)])
 def test_the_published_variables_are_all_used_at_a_reduced_width(tmp_path: Path, name: str, size: int) -> None:
     generator = np.random.default_rng(0)
@@ -161,7 +152,6 @@ def test_the_published_variables_are_all_used_at_a_reduced_width(tmp_path: Path,
     assert (config.heads, config.mlp_ratio, config.layout) == (16, 1.0, "channels")
 
 
-@beside
 @pytest.mark.parametrize("name", ["imagenet32", "imagenet64"])
 def test_the_released_recipes_have_the_published_variables(name: str) -> None:
     config = NAMED[f"{name}_released"]().model
