@@ -1,4 +1,4 @@
-"""Scores that find the odd ones."""
+"""Scores that tell outliers from typical images."""
 
 import numpy as np
 import pytest
@@ -8,10 +8,10 @@ from axial_transformers.likelihood.outliers import auroc, complexity, corrected
 
 def test_auroc_counts_pairs():
     generator = np.random.default_rng(0)
-    usual, odd = generator.integers(0, 5, 17) / 4, generator.integers(1, 6, 13) / 4
-    pairs = [(o > u) + (o == u) / 2 for o in odd for u in usual]
-    assert auroc(usual, odd) == pytest.approx(np.mean(pairs))
-    assert auroc(odd, usual) == pytest.approx(1 - np.mean(pairs))
+    typical, outlying = generator.integers(0, 5, 17) / 4, generator.integers(1, 6, 13) / 4
+    pairs = [(o > t) + (o == t) / 2 for o in outlying for t in typical]
+    assert auroc(typical, outlying) == pytest.approx(np.mean(pairs))
+    assert auroc(outlying, typical) == pytest.approx(1 - np.mean(pairs))
 
 
 def test_auroc_of_equal_scores_is_a_half():
@@ -21,10 +21,10 @@ def test_auroc_of_equal_scores_is_a_half():
 
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (4, 8, 8, 3), (64, 1)])
-def test_noise_is_more_complex_than_a_plain_area(shape):
+def test_noise_is_more_complex_than_a_flat_image(shape):
     noise = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    plain, random = complexity(np.stack([np.zeros(shape, np.uint8), noise]))
-    assert plain < 8 < random  # bits/dim: noise cannot be packed, and a header comes on top
+    flat, random = complexity(np.stack([np.zeros(shape, np.uint8), noise]))
+    assert flat < 8 < random  # bits/dim: noise cannot be packed, and a header comes on top
 
 
 def test_the_corrected_score_takes_complexity_off():

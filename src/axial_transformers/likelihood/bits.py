@@ -1,4 +1,4 @@
-"""Logits to nats to bits/dim: the exact likelihood and its unbiased one-slice estimate. The only home of log 2."""
+"""Logits to nats to bits/dim: the exact likelihood, and its unbiased estimate from one slice of each example."""
 
 from math import log
 
@@ -20,11 +20,19 @@ def slice_nats(
     label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, " b *s"]:
-    """-log p of each site of one slice an example, in nats: [B, *A'] in the model's coordinates; float32 or better."""
+    """Nats, -log p, of each site of one slice per example: [B, *A'] in the layout's coordinates; float32, or float64.
+
+    Args:
+        x: integers in 0..V-1, in data coordinates.
+        channel: the slice of each example, in `model.slices`.
+
+    Raises:
+        ValueError: x, label or cond are not the model's.
+    """
     logits = model.slice_logits(x, channel, label, cond)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     values = model.slice_values(x, channel)
-    # flat, since over a dimension that is not the last in memory it takes ten times as long
+    # flattened: with the classes in a dimension that is not the last in memory it takes ten times as long
     return F.cross_entropy(logits.flatten(0, -2), values.flatten(), reduction="none").view(values.shape)
 
 
@@ -36,11 +44,16 @@ def random_slice_loss(
     channel: Integer[Tensor, " b"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
-    """The training loss, nats/dim: one channel an example, uniformly at random: unbiased for the mean over all.
+    """Training loss in nats/dim: the mean over one channel per example, an unbiased estimate of that over all channels.
+
+    The channels are uniformly random among those that carry loss, as in the paper's training of multi-channel images.
 
     Args:
         channel: [B] the channels to take, in place of random ones.
         generator: draws the channels (a CPU generator).
+
+    Raises:
+        ValueError: x, label or cond are not the model's.
     """
     if channel is None:
         drawn = torch.randint(model.slices.start, model.slices.stop, (len(x),), generator=generator)
@@ -55,7 +68,11 @@ def bits_map(
     label: Integer[Tensor, " b"] | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, "b *a c"]:
-    """-log2 p of every site given those before it, dropout off: [B, *A, C] in data coordinates. Known sites cost 0."""
+    """Bits, -log2 p, of every site given those before it, without dropout: [B, *A, C]; of known channels 0.
+
+    Raises:
+        ValueError: x, label or cond are not the model's.
+    """
     with without_dropout(model):
         bits = [
             slice_nats(model, x, torch.full((len(x),), c, device=x.device), label, cond) / LOG2 for c in model.slices
@@ -71,13 +88,13 @@ def bits_per_dim(
     cond: Float[Tensor, "b *a d"] | None = None,
     given_frames: int = 0,
 ) -> Float[Tensor, " b"]:
-    """-log2 p(x) / number of generated sites, exact (every slice), dropout off: [B] float64.
+    """Bits/dim, -log2 p(x) / number of generated sites: [B] float64; exact (every slice), without dropout.
 
     Args:
-        given_frames: only sites beyond the first so many places of the first axis (a clip's first frames) are counted.
+        given_frames: number of positions of the first axis (frames of a clip) at its start whose sites are not counted.
 
     Raises:
-        ValueError: none are left.
+        ValueError: x, label or cond are not the model's, or given_frames leaves no site.
     """
     frames = model.config.shape[0]
     if not 0 <= given_frames < frames:

@@ -1,4 +1,4 @@
-"""Which logits hear which values: the all-pairs check that an autoregressive model neither leaks nor misses any."""
+"""Dependencies of logits on values, for all pairs of sites: an autoregressive model has all that it may have."""
 
 from typing import NamedTuple
 
@@ -17,10 +17,14 @@ def influence(
     label: Integer[Tensor, " 1"] | None = None,
     batch_size: int = 64,
 ) -> Float[Tensor, "sites sites"]:
-    """entry [p, q]: the largest change among the logits of site p when the value of site q moves by V/2.
+    """Matrix of the largest change of any logit of site p, [p, q], when the value of site q changes by V/2.
 
-    Sites in generation order. Run it in float64 with weights of scale 1: then what is exactly independent changes by at
-    most 1e-12 and what depends by more than 1e-9.
+    Sites are in generation order. In float64 and with weights of scale 1, logits that do not depend on a value change
+    by at most 1e-12, others by more than 1e-9.
+
+    Args:
+        x: one example.
+        batch_size: number of changed examples that the model computes at once.
     """
     order, values = model.order, model.config.num_values
     columns = []
@@ -40,14 +44,23 @@ def influence(
 
 
 class Dependencies(NamedTuple):
-    """Pairs of sites that ought not to depend on each other but do, and that ought to but do not."""
+    """Numbers of pairs of sites that break the autoregressive order, or that do not use it."""
 
     leaks: int
+    """Pairs in which a site depends on itself or on a later one."""
     holes: int
+    """Pairs in which a site does not depend on an earlier one."""
     past: Bool[Tensor, "sites sites"]
+    """Whether site q is before site p, [p, q]."""
 
 
-def check(matrix: Float[Tensor, "sites sites"], silent: float = 1e-12, heard: float = 1e-9) -> Dependencies:
-    """Counts leaks (p hears q, q not before p) and holes (q before p is not heard) in a matrix of `influence`."""
+def check(matrix: Float[Tensor, "sites sites"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:
+    """Counts leaks and holes in a matrix of `influence`.
+
+    Args:
+        independent: largest change of logits that do not depend on the value.
+        dependent: change that those which depend on it exceed.
+    """
     past = torch.ones_like(matrix, dtype=torch.bool).tril(-1)
-    return Dependencies(leaks=int((matrix[~past] > silent).sum()), holes=int((matrix[past] <= heard).sum()), past=past)
+    leaks, holes = (matrix[~past] > independent).sum(), (matrix[past] <= dependent).sum()
+    return Dependencies(leaks=int(leaks), holes=int(holes), past=past)

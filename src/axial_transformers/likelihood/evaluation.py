@@ -1,11 +1,11 @@
-"""Exact bits/dim of a data set: every image counts once, whatever the batch size."""
+"""Exact bits/dim of a data set: the mean over images, which does not depend on the batch size."""
 
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
 
 import torch
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from axial_transformers.likelihood.bits import bits_per_dim
@@ -15,7 +15,7 @@ from axial_transformers.progress import Progress
 
 @runtime_checkable
 class Images(Protocol):
-    """Integers [N, *A, C] that need not be in memory: `images[start:stop]` is a tensor, or an array."""
+    """Images [N, *A, C] of integers that need not be in memory: `images[start:stop]` is a tensor or an array."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, chosen: slice, /) -> Any: ...
@@ -23,51 +23,37 @@ class Images(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The bits/dim of a data set under a model."""
+    """Bits/dim of a data set under a model."""
 
     bits_per_dim: float
     """Mean over images of -log2 p(image) / generated sites."""
     standard_error: float
-    """Of that mean, over images; NaN for a single one."""
+    """Standard deviation over images / sqrt(N); NaN for a single image."""
     images: int
-    """How many images were read: all of them."""
+    """Number of images N."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Fields by name."""
         return asdict(self)
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """Keywords of `evaluate`, as documented at `bits_of_each`."""
+
+    batch_size: int
+    given_frames: int
+    autocast: torch.dtype | None
+    progress: Progress
 
 
 def evaluate(
     model: AxialTransformer,
     x: Integer[Tensor, "n *a c"] | Images,
     label: Integer[Tensor, " n"] | None = None,
-    *,
-    batch_size: int = 64,
-    given_frames: int = 0,
-    autocast: torch.dtype | None = None,
-    progress: Progress = iter,
+    **options: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Exact bits/dim of x [N, *A, C] under the model, over every image; the last batch may be smaller.
-
-    Args:
-        given_frames: of clips, only sites of the frames after the first so many are counted; 0 counts all generated.
-        autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own.
-        progress: wraps the loop over batches, for a progress bar.
-
-    Raises:
-        ValueError: no images, images that are not the model's, or another number of labels.
-    """
-    return summarise(
-        bits_of_each(
-            model,
-            x,
-            label,
-            batch_size=batch_size,
-            given_frames=given_frames,
-            autocast=autocast,
-            progress=progress,
-        )
-    )
+    """Exact bits/dim of x [N, *A, C] under the model, over every image. Keywords and errors as of `bits_of_each`."""
+    return summarise(bits_of_each(model, x, label, **options))
 
 
 def bits_of_each(
@@ -79,8 +65,18 @@ def bits_of_each(
     given_frames: int = 0,
     autocast: torch.dtype | None = None,
     progress: Progress = iter,
-) -> Tensor:
-    """bits/dim of each image: [N] float64 on the CPU. Arguments as for `evaluate`."""
+) -> Float[Tensor, " n"]:
+    """Exact bits/dim of each image of x [N, *A, C]: [N] float64 on the CPU.
+
+    Args:
+        batch_size: number of images that the model computes at once; the last batch may be smaller.
+        given_frames: number of frames at the start of a clip whose sites are not counted.
+        autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own.
+        progress: wraps the loop over batches, for a progress bar.
+
+    Raises:
+        ValueError: no images, images that are not the model's, or another number of labels.
+    """
     if len(x) == 0:
         raise ValueError("no images to evaluate")
     if batch_size < 1:
@@ -98,7 +94,7 @@ def bits_of_each(
     return torch.cat(each)
 
 
-def summarise(bits: Tensor) -> Evaluation:
+def summarise(bits: Float[Tensor, " n"]) -> Evaluation:
     """Mean and standard error of bits/dim [N]."""
     return Evaluation(
         bits_per_dim=bits.mean().item(),
