@@ -101,8 +101,8 @@ def overhead(
             {
                 "images": count, "bytes": written.size, "file_bits_per_dim": of_file, "model_bits_per_dim": of_model,
                 "ratio": of_file / of_model, "chunks": len(chunks),
-                "recorded": sum(len(chunk.recorded) for chunk in chunks),
-                "plain": sum(len(chunk.plain) for chunk in chunks),
+                "escapes": sum(len(chunk.escapes) for chunk in chunks),
+                "webp": sum(len(chunk.webp) for chunk in chunks),
                 "encode_images_per_second": count / encoding, "decode_images_per_second": decoding and count / decoding,
                 "encode_kb_per_second": values.nbytes / 1000 / encoding,
                 "decode_kb_per_second": decoding and values.nbytes / 1000 / decoding, "score_seconds": scoring,
@@ -116,7 +116,7 @@ def exactness(
     model: Positional[Path], source: Positional[Path], count: int = 2000,
     only: Annotated[tuple[int, ...], tyro.conf.arg(help="numbers of the decoders to run; all if none")] = (),
 ) -> dict[str, object]:  # fmt: skip
-    """Encodes by the parallel pass, micro-batch 64, two threads; decodes in others, without the plain codec."""
+    """Encodes by the parallel pass, micro-batch 64, two threads; decodes in others; without WebP."""
     torch.set_num_threads(2)
     net = AxialTransformer.from_pretrained(model)
     values = read(net, source, count)

@@ -27,7 +27,7 @@ EXTREMES = (0, 1, 127, 128, 255, 256, 257, 1 << 16, (1 << 31) - 1, 1 << 31, (1 <
 
 
 def subject() -> tuple[AxialTransformer, list[bytes], set[bytes]]:
-    """A small model, two archives (chunks, side list, plain images), and the pixels that may come out of them."""
+    """A small model, two archives (chunks, escapes, WebP files), and the pixels that may come out of them."""
     generator = torch.Generator().manual_seed(0)
     model = AxialTransformer(
         AxialTransformerConfig(shape=(6, 7), num_values=256, dim=8, heads=2, outer_layers=2, inner_layers=1)
@@ -36,7 +36,7 @@ def subject() -> tuple[AxialTransformer, list[bytes], set[bytes]]:
     archives, pixels = [], {b""}  # a header of no chunks, with its checksum made right, is an archive of no images
     for count in (3, 5):
         images = torch.randint(0, 256, (count, 6, 7, 1), generator=generator, dtype=torch.uint8)
-        images[1] = 77  # stored by the plain codec
+        images[1] = 77  # stored as WebP
         archives.append(compress(model, images))
         pixels.add(images.numpy().tobytes())
     return model, archives, pixels

@@ -1,4 +1,4 @@
-"""Lossless compression of images by a model: what it knows need not be stored."""
+"""Lossless compression of images by a model, into archives of about -log2 p(images) bits."""
 
 from axial_transformers.compression.archive import ArchiveReader, compress, decompress
 from axial_transformers.compression.errors import (

@@ -20,10 +20,10 @@ from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
 
 LEAST_IMAGES = 64
-"""Images of a chunk, at least, where there are so many: streams of fewer cost more than the model loses."""
+"""Smallest number of images in a chunk, unless the archive has fewer: each chunk adds some 30 bytes."""
 
 
-def compress(
+def compress(  # noqa: PLR0913
     model: AxialTransformer,
     images: Int[Tensor, "n *a c"],
     label: Int[Tensor, " n"] | None = None,
@@ -37,25 +37,25 @@ def compress(
     files: Sequence[bytes] = (),
     progress: Progress = iter,
 ) -> bytes:
-    """The archive of images [N, *A, C], any integer dtype: about as many bits as -log2 p(images) under the model.
+    """The archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
 
-    Runs in float64 whatever the model's dtype, on its device; the model itself is left alone.
+    Computes in float64 whatever the model's dtype, on its device. The model is not changed.
 
     Args:
-        label: int64 [N], for models with num_classes. Not stored: `decompress` must be given it again.
+        label: int64 [N], for models with num_classes. Not stored: `decompress` needs the same again.
         cond: [N, *A, D], likewise.
-        verify: whether to decode the archive and compare before it is returned.
-        plain_codec: whether images that lossless WebP makes smaller than the model are stored by it.
-        chunk_images: 64..128; chunks hold so many images or up to twice as many, and are decoded in step. Larger ones
-            cost less space but more memory: 16 D bytes a site and masked layer.
-        micro_batch: images that the network sees at once; makes no difference to the archive.
-        metadata: up to 16 MiB that the header carries along.
-        files: contents that are carried along behind the images, a chunk each.
-        progress: shows how far encoding, then verification, is.
+        verify: decode the archive and compare before it is returned.
+        plain_codec: store images as lossless WebP where that is smaller than what the model makes of them.
+        chunk_images: 64..128; a chunk has this number of images or up to twice as many, decoded together. Large chunks
+            take less space, but more memory: 16 D bytes per image, site and masked layer.
+        micro_batch: number of images that the model computes at once; the archive does not depend on it.
+        metadata: at most 16 MiB, stored in the header.
+        files: contents that are stored after the images, each in a chunk of its own.
+        progress: wraps the loops over chunks, of encoding and then of verification.
 
     Raises:
         ValueError: images, label or cond that are not the model's, or a model that cannot compress.
-        DamagedError: verification failed: two ways to compute the model differ by more than `frequencies.GUARD`.
+        DamagedError: verification failed: two ways to compute the model differ by more than `frequencies.GUARD` allows.
     """
     _check_model(model)
     if not LEAST_IMAGES <= chunk_images <= container.MOST_IMAGES // 2:
@@ -94,14 +94,16 @@ def decompress(
     """The images of an archive, bit for bit: uint8 [N, *A, C] on the CPU.
 
     Args:
-        label, cond: what `compress` was given, of all images of the archive.
-        chunks: numbers of the chunks to read, if not all; nothing else of the archive is looked at.
-        micro_batch: images that the network sees at once.
+        archive: bytes, or a file that can seek.
+        label, cond: those that `compress` was given, of all images of the archive.
+        chunks: indices of the chunks to read, None for all; other chunks are not read and may be damaged.
+        micro_batch: number of images that the model computes at once.
+        progress: wraps the loop over chunks.
 
     Raises:
         WrongModelError: it was written with another model.
-        WrongConditionsError: label or cond are missing, too many, or more than was given then.
-        OtherVersionError, TruncatedError, DamagedError: see `errors`; the line names the chunk.
+        WrongConditionsError: label or cond are missing, of another length, or were not given to `compress`.
+        OtherVersionError, TruncatedError, DamagedError: see `errors`; the message names the chunk.
         ValueError: no such chunk.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes) else archive
@@ -110,14 +112,14 @@ def decompress(
     chosen = list(range(len(entries)) if chunks is None else chunks)
     if any(not 0 <= i < len(entries) for i in chosen):
         raise ValueError(f"chunks must be in 0..{len(entries) - 1}, not {chosen}")
-    contents = {i: reader.content(i) for i in chosen if entries[i].images}  # all, before the long work starts
+    contents = {i: reader.content(i) for i in chosen if entries[i].images}  # before the long work, to find damage early
     images = [reader.images(i, contents[i]) for i in progress(list(contents))]
     config = model.config
     return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=torch.uint8), *images])
 
 
 class ArchiveReader:
-    """An archive that is open for reading, chunk by chunk, with the model that it was written with.
+    """Reader of an archive, chunk by chunk.
 
     Raises:
         ArchiveError: see `errors`.
@@ -135,17 +137,17 @@ class ArchiveReader:
         self._exact = in_micro_batches(in_float64(model), micro_batch)
 
     def content(self, chunk: int) -> bytes:
-        """The bytes of a chunk, whatever it holds; nothing else of the file is read."""
+        """Bytes of a chunk, of images or of a whole file; nothing else of the file is read."""
         return container.read_chunk(self._file, self.header, chunk)
 
     def images(self, chunk: int, content: bytes) -> UInt8[Tensor, "n *a c"]:
-        """The images of a chunk with that content: uint8 [n, *A, C]."""
+        """Images of a chunk with that content: uint8 [n, *A, C]."""
         entries = self.header.chunks
         count, first = entries[chunk].images, sum(entry.images for entry in entries[:chunk])
         try:
             parts = Chunk.unpack(content)
             if symbols(self._exact, count, parts) != entries[chunk].symbols:
-                raise DamagedError("its parts do not make up the symbols that the index states")
+                raise DamagedError("its parts have another number of symbols than the index states")
             conditioning = self._conditioning.of(slice(first, first + count))
             return decode_chunk(self._exact, count, parts, conditioning)
         except DamagedError as error:
@@ -185,6 +187,6 @@ def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:
-    """0..count cut evenly into as many parts of at least `size` as there can be; into one if there is less."""
+    """Splits 0..count evenly into as many parts of at least `size` as possible; into one if count is smaller."""
     parts = max(1, count // size) if count else 0
     return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]

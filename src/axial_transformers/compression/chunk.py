@@ -1,4 +1,4 @@
-"""What one chunk of an archive holds, and its bytes."""
+"""Contents of one chunk of an archive, and their bytes."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -12,57 +12,57 @@ _MOST_BITS = 35
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some images: those coded by the model in one stream, those that the plain codec does better beside it."""
+    """Images of one chunk: a stream of those that the model codes, WebP files of those that WebP makes smaller."""
 
     checksum: int
-    """CRC-32 of the pixels of all images, as they come out."""
-    plain: Mapping[int, bytes]
-    """Files of the plain codec, by place among the images of the chunk, ascending."""
-    recorded: Mapping[int, int]
-    """The side list: values that the stream leaves out, by place among the symbols of the chunk, ascending."""
+    """CRC-32 of the pixels of all images, as decoded."""
+    webp: Mapping[int, bytes]
+    """WebP files, by index among the images of the chunk, ascending."""
+    escapes: Mapping[int, int]
+    """Values that the stream leaves out, by index among the symbols of the chunk, ascending."""
     stream: bytes
     """All other symbols, site by site in `model.order`, and of each site image by image."""
 
     def pack(self) -> bytes:
-        """The bytes."""
-        parts = [_CHECKSUM.pack(self.checksum), _varint(len(self.plain))]
-        for gap, file in zip(_gaps(self.plain), self.plain.values()):
+        """Bytes of the chunk."""
+        parts = [_CHECKSUM.pack(self.checksum), _varint(len(self.webp))]
+        for gap, file in zip(_gaps(self.webp), self.webp.values()):
             parts += [_varint(gap), _varint(len(file)), file]
-        parts.append(_varint(len(self.recorded)))
-        for gap, value in zip(_gaps(self.recorded), self.recorded.values()):
+        parts.append(_varint(len(self.escapes)))
+        for gap, value in zip(_gaps(self.escapes), self.escapes.values()):
             parts += [_varint(gap), bytes([value])]
         return b"".join([*parts, self.stream])
 
     @classmethod
     def unpack(cls, content: bytes) -> "Chunk":
-        """What `pack` wrote.
+        """The chunk whose `pack` gave these bytes.
 
         Raises:
-            DamagedError: it did not write this.
+            DamagedError: there is none.
         """
         reader = _Reader(content)
         (checksum,) = _CHECKSUM.unpack(reader.take(_CHECKSUM.size))
-        plain, place = dict[int, bytes](), -1
+        webp, index = dict[int, bytes](), -1
         for _ in range(reader.varint()):
-            place += 1 + reader.varint()
-            plain[place] = reader.take(reader.varint())
-        recorded, place = dict[int, int](), -1
+            index += 1 + reader.varint()
+            webp[index] = reader.take(reader.varint())
+        escapes, index = dict[int, int](), -1
         for _ in range(reader.varint()):
-            place += 1 + reader.varint()
-            (recorded[place],) = reader.take(1)
-        return cls(checksum, plain, recorded, reader.rest())
+            index += 1 + reader.varint()
+            (escapes[index],) = reader.take(1)
+        return cls(checksum, webp, escapes, reader.rest())
 
 
-def _gaps(places: Mapping[int, object]) -> Iterator[int]:
-    """How many places lie between each and the one before."""
+def _gaps(indices: Mapping[int, object]) -> Iterator[int]:
+    """Number of indices left out between each and the one before."""
     before = -1
-    for place in places:
-        yield place - before - 1
-        before = place
+    for index in indices:
+        yield index - before - 1
+        before = index
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, lowest first; the highest bit says that more follow (LEB128)."""
+    """Seven bits per byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
     groups = [number & 127]
     while number := number >> 7:
         groups[-1] |= 128

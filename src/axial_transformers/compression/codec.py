@@ -1,8 +1,8 @@
-"""The images of one chunk to its bytes and back: encoded by one parallel pass, decoded by the one loop that decodes.
+"""Images of one chunk to its bytes and back: encoded by a parallel pass, decoded by the loop of `decoding`.
 
 images -> logits in float64 -> an interval of integers for each value -> one stream, in the order of decoding
-                               values whose interval is doubtful      -> side list
-images that the model codes badly                                     -> plain codec
+                               values whose interval is ambiguous     -> escapes
+images that lossless WebP makes smaller than the model does           -> WebP files
 """
 
 import zlib
@@ -13,8 +13,7 @@ from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.compression import coder
-from axial_transformers.compression import webp as plain
+from axial_transformers.compression import coder, webp
 from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
@@ -27,28 +26,34 @@ def encode_chunk(
     images: Int[Tensor, "n *a c"],
     conditioning: Conditioning,
     micro_batch: int,
-    plain_codec: bool,
+    fallback: bool,
 ) -> Chunk:
-    """The chunk of images [N, *A, C] under a model in float64, which sees `micro_batch` of them at once."""
+    """The chunk of images [N, *A, C].
+
+    Args:
+        exact: the model in float64.
+        micro_batch: number of images that the model computes at once.
+        fallback: whether images may be stored as WebP files.
+    """
     rows = [slice(first, first + micro_batch) for first in range(0, len(images), micro_batch)]
     device = exact.device
     parts = [_intervals(exact, images[some].to(device), conditioning.of(some).double().to(device)) for some in rows]
-    values, lower, frequency, doubtful = (torch.cat(part) for part in zip(*parts))  # [N, sites] each
+    values, lower, frequency, ambiguous = (torch.cat(part) for part in zip(*parts))  # [N, sites] each
 
     bits = (PRECISION - frequency.double().log2()).sum(1)
     pixels = images.to("cpu", torch.uint8).numpy()
-    files = _better_plain(pixels, (bits / 8).tolist()) if plain_codec else {}
+    files = _smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
     modelled = [i for i in range(len(images)) if i not in files]
 
-    values, lower, frequency, doubtful = (part[modelled].T.flatten() for part in (values, lower, frequency, doubtful))
-    places = doubtful.nonzero().flatten()
-    recorded = dict(zip(places.tolist(), values[places].tolist()))
-    return Chunk(_checksum(pixels), files, recorded, coder.encode(lower[~doubtful], frequency[~doubtful]))
+    values, lower, frequency, ambiguous = (part[modelled].T.flatten() for part in (values, lower, frequency, ambiguous))
+    indices = ambiguous.nonzero().flatten()
+    escapes = dict(zip(indices.tolist(), values[indices].tolist()))
+    return Chunk(_checksum(pixels), files, escapes, coder.encode(lower[~ambiguous], frequency[~ambiguous]))
 
 
 @torch.no_grad()
 def _intervals(exact: AxialTransformer, x: Tensor, conditioning: Conditioning) -> list[Tensor]:
-    """Values, and what the coder must know of them (`Intervals`): [N, sites] each, sites in `model.order`."""
+    """Values and the fields of their `Intervals`: [N, sites] each, sites in `model.order`."""
     slices = []
     for c in exact.slices:
         channel = torch.full((len(x),), c, device=x.device)
@@ -58,15 +63,15 @@ def _intervals(exact: AxialTransformer, x: Tensor, conditioning: Conditioning) -
     return [torch.cat(parts, dim=1) for parts in zip(*slices)]
 
 
-def _better_plain(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
-    """The files of the images that the plain codec makes smaller than `sizes`, by place."""
-    files = ((i, plain.encode(image)) for i, image in enumerate(pixels))
+def _smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
+    """WebP files that are smaller than `sizes` in bytes, by index of the image."""
+    files = ((i, webp.encode(image)) for i, image in enumerate(pixels))
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
 def symbols(exact: AxialTransformer, images: int, chunk: Chunk) -> int:
-    """How many symbols the stream of a chunk of so many images holds."""
-    return (images - len(chunk.plain)) * len(exact.order) - len(chunk.recorded)
+    """Number of symbols in the stream of a chunk of so many images."""
+    return (images - len(chunk.webp)) * len(exact.order) - len(chunk.escapes)
 
 
 def decode_chunk(
@@ -79,27 +84,27 @@ def decode_chunk(
     """
     shape = (*exact.config.shape, exact.config.channels)
     pixels = torch.zeros(images, *shape, dtype=torch.uint8)
-    if any(place >= images for place in chunk.plain):
-        raise DamagedError(f"an image stored by the plain codec lies behind the last of {images}")
-    for place, file in chunk.plain.items():
-        pixels[place] = torch.from_numpy(plain.decode(file, shape))
-    modelled = [i for i in range(images) if i not in chunk.plain]
+    if any(i >= images for i in chunk.webp):
+        raise DamagedError(f"an image stored as WebP has an index beyond the last of {images} images")
+    for i, file in chunk.webp.items():
+        pixels[i] = torch.from_numpy(webp.decode(file, shape))
+    modelled = [i for i in range(images) if i not in chunk.webp]
     if modelled:
         some = conditioning.of(modelled).double().to(exact.device)
         pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some)
     if _checksum(pixels.numpy()) != chunk.checksum:
-        raise DamagedError("the images' checksum differs from what was decoded (or label or cond from what was given)")
+        raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
     return pixels
 
 
 def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning) -> Tensor:
-    """The images [N, *A, C] = `shape` that the model coded: their next site is read for all of them at once."""
+    """The images of `shape` [N, *A, C] that the model coded; each site is read for all of them at once."""
     count, sites = shape[0], len(exact.order)
-    recorded = torch.full((sites * count,), -1, dtype=torch.int16)
-    if any(place >= len(recorded) or value >= exact.config.num_values for place, value in chunk.recorded.items()):
-        raise DamagedError(f"the side list names a symbol behind the last of {len(recorded)}, or an impossible value")
-    recorded[list(chunk.recorded)] = torch.tensor(list(chunk.recorded.values()), dtype=torch.int16)
-    known = iter(recorded.view(sites, count).long())
+    escapes = torch.full((sites * count,), -1, dtype=torch.int16)
+    if any(index >= len(escapes) or value >= exact.config.num_values for index, value in chunk.escapes.items()):
+        raise DamagedError(f"an escape is beyond the last of {len(escapes)} symbols, or no value of the model")
+    escapes[list(chunk.escapes)] = torch.tensor(list(chunk.escapes.values()), dtype=torch.int16)
+    known = iter(escapes.view(sites, count).long())
     stream = coder.Decoder(chunk.stream)
 
     def choose(logits: Tensor, site: tuple[int, ...]) -> Tensor:

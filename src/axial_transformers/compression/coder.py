@@ -1,8 +1,8 @@
-"""Entropy coding: one stream of asymmetric numeral systems (constriction's AnsCoder), from intervals to bytes and back.
+"""Entropy coding by asymmetric numeral systems (constriction's AnsCoder): intervals to the bytes of a stream and back.
 
-constriction takes probabilities p of n symbols, and `Categorical(perfect=False)` makes them 1 + floor(p (2^24 - n) /
-sum p) steps of 2^24. Frequencies less one sum to exactly 2^24 - n, so they go through unchanged, in float32 too; a
-test asserts it.
+constriction takes probabilities p of n symbols, and `Categorical(perfect=False)` quantises them to frequencies
+1 + floor(p (2^24 - n) / sum p) out of 2^24. Given p = frequency - 1, whose sum is exactly 2^24 - n, it arrives at these
+same frequencies, in float32 as in float64.
 """
 
 import constriction
@@ -19,8 +19,8 @@ _WORD = 4
 
 
 def encode(lower: Int[Tensor, " n"], frequency: Int[Tensor, " n"]) -> bytes:
-    """The stream of n symbols, each given by its interval of the grid alone: [lower, lower + frequency), lower >= 1."""
-    # For the coder, a symbol is what lies below it, itself, and what lies above.
+    """The stream of n symbols, each given by its interval [lower, lower + frequency) of the grid, lower >= 1."""
+    # The coder's alphabet has three symbols: all below the interval, the interval, all above it.
     upper = 2**PRECISION - lower - frequency
     parts = np.stack([part.numpy() - 1 for part in (lower, frequency, upper)], axis=-1)
     coder = constriction.stream.stack.AnsCoder()
@@ -30,10 +30,10 @@ def encode(lower: Int[Tensor, " n"], frequency: Int[Tensor, " n"]) -> bytes:
 
 
 class Decoder:
-    """Reads a stream, given the frequencies of each symbol in turn.
+    """Reader of a stream, given the frequencies of each symbol in turn.
 
     Raises:
-        DamagedError: bytes that `encode` never writes.
+        DamagedError: bytes that `encode` does not write.
     """
 
     def __init__(self, stream: bytes):
@@ -46,25 +46,22 @@ class Decoder:
         """The next n values: int64 [n], for frequencies int64 [n, V].
 
         Raises:
-            DamagedError: the stream is over, or was never written with these frequencies.
+            DamagedError: the stream has ended, or was not written with these frequencies.
         """
-        tables = np.zeros(
-            (len(frequencies), frequencies.shape[1] + 2), np.float32
-        )  # with the steps that no value takes
+        count, values_per_site = frequencies.shape
+        tables = np.zeros((count, values_per_site + 2), np.float32)  # the first and the last step belong to no value
         tables[:, 1:-1] = frequencies.numpy() - 1
         values = self._coder.decode(_MODEL, tables).astype(np.int64) - 1
-        # Every symbol makes the coder's number grow, since lower >= 1: from zero, the end of the stream, -1 is read.
-        if values.size and (values.min() < 0 or values.max() >= frequencies.shape[1]):
-            raise DamagedError(
-                "a stream is over before all of its symbols are read, or was not written with this model"
-            )
+        # lower >= 1, so each encoded symbol increases the coder's number: at zero, the end of the stream, -1 is read.
+        if values.size and (values.min() < 0 or values.max() >= values_per_site):
+            raise DamagedError("a stream ends before its last symbol, or was not written with this model")
         return torch.from_numpy(values)
 
     def finish(self) -> None:
-        """Checks that nothing is left.
+        """Checks that the stream has no further symbols.
 
         Raises:
-            DamagedError: something is.
+            DamagedError: it has.
         """
         if not self._coder.is_empty():
             raise DamagedError("a stream goes on after its last symbol")

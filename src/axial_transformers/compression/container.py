@@ -9,11 +9,11 @@ from typing import BinaryIO, NamedTuple
 
 from axial_transformers.compression.errors import DamagedError, OtherVersionError, TruncatedError
 
-MAGIC = b"\x89AXL\r\n\x1a\n"  # as PNG's: a transfer as text, or with 7 bits, changes it
+MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 1
 MOST_AXES = 16
 MOST_IMAGES = 256
-"""Images of one chunk, at most: what a reader must have memory for."""
+"""Largest number of images in a chunk; a reader needs memory for them."""
 
 _PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBBIIIIB")
@@ -25,21 +25,21 @@ class Entry(NamedTuple):
     """One line of the index."""
 
     images: int
-    """Images in the chunk; 0 for a chunk that holds no images but whole files."""
+    """Number of images in the chunk; 0 if it holds a whole file instead."""
     symbols: int
-    """Symbols in its stream."""
+    """Number of symbols in its stream."""
     size: int
-    """Bytes of the chunk."""
+    """Size of the chunk in bytes."""
     checksum: int
-    """CRC-32 of these bytes."""
+    """CRC-32 of its bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """All that stands before the chunks, but for what can be computed."""
+    """Fields of the header, other than those that follow from these."""
 
     fingerprint: bytes
-    """Of the model (32 bytes)."""
+    """Fingerprint of the model: 32 bytes."""
     shape: tuple[int, ...]
     """Axes *A of an image."""
     channels: int
@@ -47,9 +47,9 @@ class Header:
     precision: int
     """Bits of the grid of frequencies."""
     conditions: int = 0
-    """What else the reader must be given: 1 labels, 2 conditioning, 3 both."""
+    """Conditioning that the reader must be given: 1 labels, 2 external conditioning, 3 both."""
     metadata: bytes = b""
-    """About the files that the images came from; compressed JSON (see `files.py`)."""
+    """Description of the files that the images came from: compressed JSON (see `files`)."""
     chunks: tuple[Entry, ...] = ()
 
     @property
@@ -58,7 +58,7 @@ class Header:
         return sum(chunk.images for chunk in self.chunks)
 
     def pack(self) -> bytes:
-        """The bytes before the first chunk."""
+        """Bytes before the first chunk."""
         fixed = _FIXED.pack(
             self.fingerprint, self.precision, self.conditions, self.num_values, len(self.chunks), len(self.metadata),
             self.channels, len(self.shape),
@@ -69,7 +69,7 @@ class Header:
         return head + _SIZE.pack(zlib.crc32(head))
 
     def start(self, chunk: int) -> int:
-        """Where in the file a chunk starts."""
+        """Offset of a chunk in the file."""
         variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
         before = sum(entry.size for entry in self.chunks[:chunk])
         return _PREFIX.size + _FIXED.size + variable + _SIZE.size + before
@@ -86,12 +86,12 @@ def write(header: Header, chunks: Sequence[bytes]) -> bytes:
 
 
 def read_header(file: BinaryIO) -> Header:
-    """The header of an archive, however damaged its chunks may be.
+    """The header of an archive; its chunks may be damaged or missing.
 
     Raises:
         OtherVersionError: a version that this release does not read.
         TruncatedError: the header is not whole.
-        DamagedError: no archive, or a damaged header, or bytes behind the last chunk.
+        DamagedError: no archive, a damaged header, or bytes after the last chunk.
     """
     file.seek(0)
     head = _Reader(file)

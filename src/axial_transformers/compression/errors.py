@@ -1,4 +1,4 @@
-"""What can be wrong with an archive. Each is a ValueError whose one line says what, where, and what to do."""
+"""Errors of archives: each is a ValueError of one line that says what is wrong, where, and what to do."""
 
 
 class ArchiveError(ValueError):
@@ -14,7 +14,7 @@ class WrongConditionsError(ArchiveError):
 
 
 class OtherVersionError(ArchiveError):
-    """The archive was written in a version of the format that this release does not read."""
+    """The archive has a format version that this release does not read."""
 
 
 class TruncatedError(ArchiveError):
@@ -22,4 +22,4 @@ class TruncatedError(ArchiveError):
 
 
 class DamagedError(ArchiveError):
-    """Bytes of the archive are not those that were written, or were never an archive's."""
+    """Bytes of the archive have changed since it was written, or it is not an archive."""

@@ -1,4 +1,4 @@
-"""Which model an archive belongs to."""
+"""Identity of the model that an archive was written with."""
 
 import hashlib
 import json
@@ -11,9 +11,9 @@ from axial_transformers.storage.typed_json import to_json
 
 
 def fingerprint(model: AxialTransformer) -> bytes:
-    """SHA-256 of the model's configuration and of its tensors (name, dtype, shape, bytes), by name: 32 bytes.
+    """SHA-256 of the model's configuration and its tensors (name, dtype, shape, bytes) in the order of names: 32 bytes.
 
-    Fields of the configuration at their defaults are left out, so that new fields change no old fingerprint.
+    Fields of the configuration at their defaults are left out, so that a new field does not change old fingerprints.
     """
     defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
     config = {

@@ -1,4 +1,4 @@
-"""An archive's size beside what general codecs make of the same images."""
+"""Sizes of images in general codecs, to compare an archive with."""
 
 import io
 import math
@@ -14,7 +14,7 @@ Encode = Callable[[NDArray[np.uint8]], int]
 
 
 def codecs() -> dict[str, Encode]:
-    """Name: bytes of a picture [H, W] or [H, W, 3], at the highest lossless effort. JPEG XL needs imagecodecs."""
+    """Codecs by name: bytes of a picture [H, W] or [H, W, 3] at the highest effort; JPEG XL if imagecodecs is there."""
     found: dict[str, Encode] = {"PNG": _png, "WebP": _webp}
     try:
         from imagecodecs import jpegxl_encode
@@ -24,7 +24,7 @@ def codecs() -> dict[str, Encode]:
 
 
 def bits_per_dim(size: int, images: NDArray[np.uint8]) -> float:
-    """Bits of so many bytes for each value of the images."""
+    """Bits/dim of images [N, *A, C] that take `size` bytes."""
     return 8 * size / images.size
 
 
@@ -43,7 +43,7 @@ def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
 
 
 def as_pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Images [N, *A, C] as [N, H, W, 3], or [N, H, W]: outer axes below each other, other channels side by side."""
+    """Pictures [N, H, W, 3] or [N, H, W] of images [N, *A, C]: outer axes below each other, channels side by side."""
     count, *outer, columns, channels = images.shape
     rows = math.prod(outer)
     return images.reshape((count, rows, columns, 3) if channels == 3 else (count, rows, columns * channels))

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import tiles
-from axial_transformers.compression.files.packed import OtherSizes, Packed, refuse
+from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
 from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 
-_TAKEN = ("file", "allow_pickle")  # parameters of np.savez
+_RESERVED = ("file", "allow_pickle")  # parameters of np.savez, which cannot be names of arrays
 
 
-def pack(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Packed:
-    """The one array [N, *A] or [N, *A, C] of a file that can be images of the model. Other arrays are left out.
+def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
+    """Reads the one array [N, *A] or [N, *A, C] of a file that can be images of the model; others are left out.
 
-    16-bit values become two channels where the model has an even number (high byte, low byte).
+    16-bit values become two channels, high byte and low byte, for a model with an even number of channels.
 
     Raises:
         ValueError: no such array, several, or one of another size (unless tiled).
@@ -39,24 +39,24 @@ def pack(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     examples = split_uint16(examples) if _split(str(values.dtype), config) else _bytes(path, examples)
     axes = examples.shape[1:-1]
     if axes != config.shape and other_sizes == "refuse":
-        raise refuse(path, axes, config.shape)
-    return Packed(tiles.cut(examples, config.shape), description, left_out=[n for n in names if n != fitting[0]])
+        raise other_size_error(path, axes, config.shape)
+    return Contents(tiles.cut(examples, config.shape), description, left_out=[n for n in names if n != fitting[0]])
 
 
-def unpack(
+def write(
     target: Path, description: Any, config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None]
 ) -> list[str]:
-    """Writes the array; returns the places of the examples that it lacks because something of them is missing (None).
+    """Writes the array without the examples of which an image is missing (None), and returns the indices of these.
 
     Raises:
-        DamagedError: the description does not fit what there is.
+        DamagedError: the description does not fit the images.
     """
     name, dtype, shape = (description.get(key) for key in ("array", "dtype", "shape"))
     sizes = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
     if not (
         sizes
         and type(name) is str
-        and name not in _TAKEN
+        and name not in _RESERVED
         and dtype in _DTYPES
         and _fits(tuple(shape), np.dtype(dtype), config)
     ):
@@ -81,7 +81,7 @@ def unpack(
 
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], config: AxialTransformerConfig) -> bool:
-    """Whether an array can be images of the model, of whatever size."""
+    """Whether an array can be images of the model, of any size."""
     channels = config.channels // 2 if _split(str(dtype), config) else config.channels
     axes = len(config.shape)
     with_channels = len(shape) == axes + 2 and shape[-1] == channels

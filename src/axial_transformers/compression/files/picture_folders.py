@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import tiles
-from axial_transformers.compression.files.packed import OtherSizes, Packed, refuse
+from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
 from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.models import AxialTransformerConfig
 
@@ -25,11 +25,11 @@ _KEEPS = {
 _MOST_PIXELS = 1 << 26
 
 
-def pack(folder: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Packed:
-    """Every picture below a folder; those of other modes than the model's whole, as PNG files.
+def read(folder: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
+    """Reads every picture below a folder; those of other modes than the model's are stored whole, as PNG files.
 
     Raises:
-        ValueError: a file that is no picture, or of another size (unless tiled).
+        ValueError: a file that is not a picture, or of another size (unless tiled).
     """
     if len(config.shape) != 2:
         raise ValueError(f"{folder} holds pictures, but the model is of shape {config.shape}")
@@ -39,24 +39,24 @@ def pack(folder: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) 
         pictures.append([path.relative_to(folder).as_posix(), picture.mode, picture.height, picture.width])
         if picture.mode == _MODES.get(config.channels):
             if (picture.height, picture.width) != config.shape and other_sizes == "refuse":
-                raise refuse(path, (picture.height, picture.width), config.shape)
+                raise other_size_error(path, (picture.height, picture.width), config.shape)
             images.append(tiles.cut(_values(picture)[None], config.shape))
         else:
             files.append(_as_png(picture))
     if not pictures:
         raise ValueError(f"{folder} holds no pictures")
     empty = np.zeros((0, *config.shape, config.channels), np.uint8)
-    return Packed(np.concatenate([empty, *images]), {"pictures": pictures}, files)
+    return Contents(np.concatenate([empty, *images]), {"pictures": pictures}, files)
 
 
-def unpack(
+def write(
     target: Path, pictures: Any, config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None],
     files: Sequence[bytes | None],
 ) -> list[str]:  # fmt: skip
-    """Writes the pictures into an empty folder; returns the names of those of which something is missing (None).
+    """Writes the pictures into an empty folder, and returns the names of those of which a part is missing (None).
 
     Raises:
-        DamagedError: the description does not fit what there is, or names files outside of the folder.
+        DamagedError: the description does not fit the images and files, or names files outside of the folder.
     """
     lost, next_image, next_file = [], 0, 0
     for name, mode, *axes in _checked(pictures):
@@ -84,7 +84,7 @@ def unpack(
 
 
 def _checked(pictures: Any) -> list[tuple[str, str, int, int]]:
-    """The description [[name, mode, height, width], ..], once it is known to be one."""
+    """The description [[name, mode, height, width], ..], after it is checked."""
     if not isinstance(pictures, list):
         raise DamagedError("the archive's description of its pictures is damaged")
     for picture in pictures:
@@ -146,11 +146,11 @@ def _from_png(file: bytes, name: str, mode: str, size: tuple[int, int]) -> Image
 
 
 def _save(picture: Image.Image, target: Path, name: str) -> None:
-    """Under its own name, with .png behind it if files of that kind do not keep pixels and mode."""
+    """Saves under its own name, with .png appended if files of that kind do not keep pixels and mode."""
     path = target / name
     if path.suffix.lower() != ".png" and picture.mode not in _KEEPS.get(path.suffix.lower(), ()):
         path = path.with_name(f"{path.name}.png")
     if path.exists():
         raise DamagedError(f"the archive names {name!r} twice")
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(path, lossless=True)  # only WebP listens
+    picture.save(path, lossless=True)  # an option of WebP, ignored by other formats

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 
 def grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
-    """How many tiles cover each axis."""
+    """Number of tiles that cover each axis."""
     return tuple(-(-size // length) for size, length in zip(axes, tile, strict=True))
 
 
 def cut(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Examples [N, *A, C] -> tiles [N * prod(grid), *tile, C], in reading order, edges repeated outwards."""
+    """Cuts examples [N, *A, C] into tiles [N * prod(grid), *tile, C] in reading order; repeats edges to fill them."""
     count, *axes, channels = examples.shape
     tiles = grid(tuple(axes), tile)
     missing = [(0, k * length - size) for k, length, size in zip(tiles, tile, axes)]
@@ -22,7 +22,7 @@ def cut(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.uint8]
 
 
 def join(tiles: NDArray[np.uint8], axes: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Undoes `cut`: the tiles of examples [N, *A, C] with the given axes *A -> these examples."""
+    """Joins tiles, as `cut` made them of examples with axes *A, to these examples [N, *A, C]."""
     tile, channels = tiles.shape[1:-1], tiles.shape[-1]
     per_axis = grid(axes, tile)
     split = tiles.reshape(len(tiles) // prod(per_axis), *per_axis, *tile, channels)
@@ -33,5 +33,5 @@ def join(tiles: NDArray[np.uint8], axes: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def _tiles_first(axes: int) -> tuple[int, ...]:
-    """The transposition of [N, tiles, tile, tiles, tile, .., C] to [N, tiles, .., tile, .., C]."""
+    """Permutation of axes [N, tiles, tile, tiles, tile, .., C] to [N, tiles, .., tile, .., C]."""
     return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)

@@ -1,4 +1,4 @@
-"""What a source of images becomes before it is compressed."""
+"""Contents of the archive of a folder or a file."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,24 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 OtherSizes = Literal["refuse", "tile"]
-"""What happens to images of another size than the model's: an error, or tiles of the model's size, edges repeated."""
+"""Treatment of images of another size than the model's: an error, or tiles of the model's size with repeated edges."""
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Images of the model's size, and what is needed to make the source's files of them again."""
+class Contents:
+    """Images of the model's size, and everything else that is needed to write the source's files again."""
 
     images: NDArray[np.uint8]
     """[N, *A, C]."""
     description: dict[str, Any]
-    """JSON, which the archive carries along."""
+    """JSON that describes the files."""
     files: list[bytes] = field(default_factory=list)
-    """Whole files, which the archive carries along."""
+    """Files that are stored whole."""
     left_out: list[str] = field(default_factory=list)
-    """What of the source is not kept."""
+    """Names of the parts of the source that are not stored."""
 
 
-def refuse(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:
+def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:
     """The error about images of another size."""
     return ValueError(
         f"{path} is of size {'x'.join(map(str, size))}, the model of {'x'.join(map(str, shape))}:"
