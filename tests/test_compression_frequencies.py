@@ -52,7 +52,7 @@ def test_rounding_to_the_grid_costs_next_to_nothing():
 @pytest.mark.parametrize("precision", [40, 44])
 def test_two_paths_disagree_on_a_fine_grid_without_escapes(precision):
     """So the agreement on the grid of 24 bits is no accident of equal logits: it is the guard that holds."""
-    one, other, values = logits_of_two_paths(2000, 256)
+    one, other, values = logits_of_two_paths(20000, 32)
     assert not torch.equal(one, other)
     a, b = intervals(one, values, precision), intervals(other, values, precision)
     assert ((a.lower != b.lower) | (a.frequency != b.frequency)).any()
