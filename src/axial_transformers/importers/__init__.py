@@ -1,1 +1,6 @@
 """Weights of other implementations: the authors' TensorFlow checkpoints, axial-deeplab's networks."""
+
+from axial_transformers.importers.axial_deeplab import load_axial_deeplab
+from axial_transformers.importers.official import FormatError, VariablesError, import_official, import_official_to
+
+__all__ = ["FormatError", "VariablesError", "import_official", "import_official_to", "load_axial_deeplab"]

@@ -1,8 +1,8 @@
 """Weights of the authors' axial residual networks (github.com/csrhddlam/axial-deeplab) for `AxialResNet`.
 
-Where the two differ:
-- their queries, keys and values stand side by side by head, ours by kind;
-- they index the tables of queries and values by o - p and that of keys by p - o, we index all by p - o, as equation 4;
+Differences between the two:
+- their query-key-value projection is ordered by head, then by query, key, value; ours by query, key, value, then head;
+- they index the tables of queries and values by o - p and that of keys by p - o; we index all by p - o (equation 4);
 - the two sums of the output are interleaved by channel in their batch normalisation.
 """
 
@@ -17,11 +17,11 @@ State = dict[str, Tensor]
 
 
 def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
-    """Fills `model` with tensors in the authors' naming, such as torch.load(path, weights_only=True)["state_dict"].
+    """Loads tensors by the authors' names, such as torch.load(path, weights_only=True)["state_dict"], into `model`.
 
     Args:
-        model: of the same blocks, width, heads, shape and classes; changed in place.
-        state: name -> tensor. A leading "module." is ignored.
+        model: a network with the same blocks, width, heads, shape and classes; changed in place.
+        state: tensors by name. A leading "module." is ignored.
 
     Raises:
         ValueError: a tensor is missing, is left over, or has another shape.
@@ -52,7 +52,7 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
 
 
 class _Taker:
-    """Moves every tensor under one prefix to another, each once."""
+    """Moves the tensors under one prefix to another; each can be taken once."""
 
     def __init__(self, state: State):
         self.state = state
@@ -65,7 +65,7 @@ class _Taker:
 def _attention(take: _Taker, old: str, new: str, heads: int) -> State:
     relative = take.state.pop(old + "relative", None)
     if relative is None or relative.ndim != 2 or relative.shape[0] % 4:
-        raise ValueError(f"{old}relative must be there, [2 x width of a head, 2 x size - 1]")
+        raise ValueError(f"{old}relative must be there, a tensor [2 x width of a head, 2 x size - 1]")
     key = relative.shape[0] // 4
     query_table, key_table, value_table = relative.T[:, None].split([key, key, 2 * key], dim=-1)
 
@@ -100,5 +100,5 @@ def _attention(take: _Taker, old: str, new: str, heads: int) -> State:
 
 
 def _flat(kernel: Tensor) -> Tensor:
-    """The matrix [O, I] of a 1x1 convolution [O, I, 1, 1]."""
+    """Matrix [O, I] of a 1x1 convolution [O, I, 1, 1]."""
     return kernel.flatten(1)

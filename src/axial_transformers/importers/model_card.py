@@ -1,4 +1,4 @@
-"""The model card of an imported checkpoint: where the weights come from, and under which licence."""
+"""Model card of an imported checkpoint: origin and licence of its weights."""
 
 from axial_transformers.models import AxialTransformerConfig
 
@@ -37,11 +37,12 @@ images that they were trained on have terms of use of their own.
 
 
 def model_card(config: AxialTransformerConfig, *, file: str, sha256: str, raw: bool, steps: int | None) -> str:
-    """The text of README.md in the model folder, in the format of the Hugging Face hub.
+    """Text of README.md in the model folder, in the format of the Hugging Face hub.
 
     Args:
-        file: name of the checkpoint's index, and `sha256` its digest: it holds the checksums of all tensors.
-        raw: the weights as trained last, not their exponential moving average.
+        file: name of the checkpoint's index.
+        sha256: digest of that file, which holds the checksums of all tensors.
+        raw: whether the weights are those of the last step, not their exponential moving average.
         steps: the checkpoint's global_step, where it holds one.
     """
     return _CARD.format(

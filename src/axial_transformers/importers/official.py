@@ -1,7 +1,8 @@
-"""The authors' TensorFlow checkpoints, read without TensorFlow.
+"""Import of the authors' TensorFlow checkpoints, without TensorFlow.
 
-bundle     the files: names -> arrays, one at a time (over wire, table, crc32c)
-variables  the names: arrays -> parameters, and the configuration that names and shapes tell
+files -> arrays by name, one at a time    (storage.tensorflow.tensor_bundle)
+names and shapes -> a configuration       (official_variables.infer_config)
+arrays -> parameters of the model         (official_variables.variables)
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from axial_transformers.storage.typed_json import to_json
 __all__ = ["PUBLISHED_HEADS", "FormatError", "VariablesError", "import_official", "import_official_to"]
 
 PUBLISHED_HEADS = 16
-"""Of both published models; a checkpoint does not record its number of heads."""
+"""Number of attention heads of both published models; a checkpoint does not record it."""
 
 
 def import_official(
@@ -44,19 +45,19 @@ def import_official(
     Variables are read one at a time into the model's parameters: at most one tensor is in memory beside the model.
 
     Args:
-        folder: holds `checkpoint`, model.ckpt.index and the data shards.
-        raw: take the weights as trained last, instead of their exponential moving average.
+        folder: holds model.ckpt.index and the data shards, or those that its file `checkpoint` names.
+        raw: take the weights of the last step instead of their exponential moving average.
         heads: number of attention heads, which a checkpoint does not record; the published models have 16.
-        channels: of a model whose channels are stacked as rows, which it does not record either; None: 3 where the
-            variables' names are those of the authors' class for that, otherwise 1.
-        verify: check each tensor's checksum too; the index is always checked.
+        channels: number of channels of a model that stacks them as rows, which it does not record either; None: 3 if
+            the names are those of the authors' class for that (MultiChannelTransformer2d), otherwise 1.
+        verify: check the checksums of the tensors as well as that of the index.
 
     Returns:
         The model on the CPU, in evaluation mode.
 
     Raises:
-        FormatError: damaged files, or what is not supported, naming the file and the variable.
-        VariablesError: variables missing, unknown or of another shape, listing them.
+        FormatError: damaged files or an unsupported format; the message names the file and the variable.
+        VariablesError: missing or unknown variables, or other shapes; the message lists them.
         FileNotFoundError: no checkpoint in `folder`, or a shard is missing.
         ValueError: `heads` or `channels` do not fit.
     """
@@ -72,7 +73,9 @@ def import_official_to(
     channels: int | None = None,
     verify: bool = False,
 ) -> AxialTransformer:
-    """Writes what `import_official` reads as a new model folder, with a model card that states origin and licence.
+    """Writes the model that `import_official` reads as a new model folder, with a model card (origin and licence).
+
+    Keywords, result and errors are those of `import_official`.
 
     Raises:
         FileExistsError: `model_folder` exists and is not empty.

@@ -1,4 +1,4 @@
-"""The authors' variables: their names and shapes, and the configuration that these tell.
+"""Names and shapes of the authors' variables, and the configuration that follows from them.
 
     SCOPE/embs, pos_embs_h, pos_embs_w             Transformer2d: the decoders of one channel
     SCOPE/outer_row_I, outer_col_I, inner_row_I        a block: layernorm_attn, attn, layernorm_mlp, mlp
@@ -27,11 +27,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class VariablesError(ValueError):
-    """A checkpoint's variables are not those of the model; the message names them."""
+    """The variables of a checkpoint are not those of the model; the message names them."""
 
 
 def decoder_scope(names: Mapping[str, object]) -> str:
-    """The scope of the Transformer2d among these variables, with its slash: "ar_decoder/transformer2d/", "model/".
+    """Scope of the Transformer2d among these variables, with its slash: "ar_decoder/transformer2d/", "model/".
 
     Raises:
         VariablesError: there is none, or more than one.
@@ -45,17 +45,17 @@ def decoder_scope(names: Mapping[str, object]) -> str:
 
 
 def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTransformerConfig:
-    """The configuration of the model whose variables have these names and shapes.
+    """Configuration of the model whose variables have these names and shapes.
 
     Args:
         shapes: by name, without the variables of training.
-        heads: leave no trace in the variables.
-        channels: of a model without channel encoder, whose channels are stacked as rows; None: 3 if the authors' class
-            for that (MultiChannelTransformer2d) made it, otherwise 1.
+        heads: number of attention heads, on which no shape depends.
+        channels: number of channels of a model without channel encoder, which stacks them as rows; None: 3 if the names
+            are those of the authors' class for that (MultiChannelTransformer2d), otherwise 1.
 
     Raises:
-        VariablesError: a variable that tells a size is missing or malformed, or contradicts `channels`.
-        ValueError: the sizes are no model's.
+        VariablesError: a variable that gives a size is missing, has another number of axes, or contradicts `channels`.
+        ValueError: no configuration has these sizes.
     """
     scope = decoder_scope(shapes)
     parent = _parent(scope)
@@ -102,11 +102,11 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
 
 
 def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, scope: str) -> dict[str, Tensor]:
-    """A two-axis model's tensors under the authors' names and in their shapes, as views: to write them is to load.
+    """Views of a two-axis model's tensors by the authors' names and in their shapes; writing to them changes the model.
 
     Args:
         tensors: by the model's own names: its state_dict, or gradients.
-        scope: of the Transformer2d, with its slash.
+        scope: scope of the Transformer2d, with its slash.
     """
     (outer_layers,) = config.layers_of_outer_decoders
     views = {f"{scope}embs": tensors["embed_value.table"]}
@@ -124,14 +124,14 @@ def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, sco
 
 
 def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Compares a checkpoint's variables with the model's: those must be there, and nothing else but what training adds.
+    """Checks that a checkpoint has the variables of the model, and no others than training adds to them.
 
     Args:
-        found: shape and type of each variable, by name.
-        wanted: the same, of the model.
+        found: type and shape of each variable of the checkpoint, by name.
+        wanted: type and shape of each variable of the model, by name.
 
     Raises:
-        VariablesError: listing what is missing, what is unknown, and what differs in shape or type.
+        VariablesError: lists the variables that are missing, unknown, or of another type or shape.
     """
     names = {name.removesuffix(AVERAGE) for name in wanted}
     known = _BOOKKEEPING | {name + slot for name in names for slot in _SLOTS}
@@ -150,7 +150,7 @@ def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None
 
 
 def _parent(scope: str) -> str | None:
-    """The scope around "transformer2d/", with its slash."""
+    """Scope around "transformer2d/", with its slash; None for other scopes."""
     match = re.fullmatch(r"(.+/)transformer2d/", scope)
     return match and match[1]
 
@@ -164,8 +164,8 @@ def _blocks(
 ) -> dict[str, Tensor]:
     views: dict[str, Tensor] = {}
     for i in range(layers):
-        turn, axis = divmod(i, len(axes))
-        views |= _block(tensors, f"{ours}.blocks.{i}", f"{theirs}_{axes[axis]}_{turn}")
+        layer, axis = divmod(i, len(axes))
+        views |= _block(tensors, f"{ours}.blocks.{i}", f"{theirs}_{axes[axis]}_{layer}")
     return views
 
 
