@@ -1,4 +1,4 @@
-"""What archives cost beyond the model's bits/dim, how fast they are, and that other settings decode them identically.
+"""Size of archives beyond the model's bits/dim, their speed, and whether decoders of other settings agree.
 
     python benchmarks/compression.py overhead MODEL fashion_mnist_test.npz
     python benchmarks/compression.py exactness MODEL fashion_mnist_test.npz --count 2000
@@ -28,7 +28,7 @@ from axial_transformers.compression import other_codecs as comparison
 from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.exact import in_float64
 from axial_transformers.data import DataConfig, load
-from axial_transformers.decoding import decode as walk
+from axial_transformers.decoding import decode
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 
@@ -58,7 +58,7 @@ def timed(work: Callable[[], object]) -> tuple[object, float]:
 
 
 def path_difference(model: AxialTransformer, images: torch.Tensor) -> dict[str, float]:
-    """Largest difference between the float64 logits of the parallel pass and of the walk, and what the guard allows."""
+    """Largest difference between the float64 logits of the parallel pass and of decoding; the one allowed."""
     exact, worst = in_float64(model), 0.0
     with torch.no_grad():
         logits = exact(images)
@@ -69,7 +69,7 @@ def path_difference(model: AxialTransformer, images: torch.Tensor) -> dict[str, 
         worst = max(worst, (found - logits[here]).abs().max().item())
         return images[here].long()
 
-    walk(exact, choose, images)
+    decode(exact, choose, images)
     return {"logits": worst, "guard_allows": 2 * (2**-41 - 2 * model.config.num_values * 2**-53)}
 
 

@@ -4,7 +4,7 @@
 
 Mutations: bits flipped, bytes overwritten, cut at every length, parts repeated, removed or moved, spliced with another
 archive, 32-bit fields overwritten with extremes; half of them get their checksums made right again, so that they reach
-the code behind. Prints JSON.
+the code behind the checks. Prints JSON.
 """
 
 import json
@@ -87,7 +87,7 @@ def repaired(content: bytes) -> bytes:
 
 
 def outcome(model: AxialTransformer, content: bytes, pixels: set[bytes]) -> str:
-    """The name of the error, or what came out."""
+    """Name of the error, or whether the pixels are right."""
     try:
         images = decompress(model, content)
     except ArchiveError as error:

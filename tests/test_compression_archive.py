@@ -316,7 +316,7 @@ def test_models_that_cannot_compress_say_so(gray):
 
 @pytest.mark.parametrize("variant", ["rgb", "lstm", "axis"])
 def test_the_two_paths_keep_well_within_the_guard(variant):
-    """The bound that all rests on: in float64, logits of walk and parallel pass differ by far less than 7e-13."""
+    """The assumption of the format: float64 logits of decoding and of the parallel pass differ by less than 7e-13."""
     model = build(**VARIANTS[variant]).double()
     images = draw(model, 8).long()
     logits = model(images)
@@ -343,7 +343,7 @@ def by_formula(model: AxialTransformer) -> AxialTransformer:
 
 
 def test_the_bytes_of_an_archive_are_frozen():
-    """Whoever changes these bytes changes the format: the version must change with them."""
+    """Other bytes are another format, and need another version."""
     model = by_formula(
         AxialTransformer(
             AxialTransformerConfig(shape=(3, 4), num_values=5, dim=4, heads=2, outer_layers=2, inner_layers=1)

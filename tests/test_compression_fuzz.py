@@ -1,4 +1,4 @@
-"""Whatever happens to an archive, it gives a typed error or its own pixels. benchmarks/fuzz_archives.py runs more."""
+"""A changed archive gives a typed error or its own pixels. benchmarks/fuzz_archives.py runs more changes."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,8 @@
 """Folders of pictures: to images of the model's size, and back to files of the same names, modes and pixels."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -58,27 +59,21 @@ def write(
     Raises:
         DamagedError: the description does not fit the images and files, or names files outside of the folder.
     """
-    lost, next_image, next_file = [], 0, 0
+    lost, images_left, files_left = [], iter(images), iter(files)
     for name, mode, *axes in _checked(pictures):
-        if mode == _MODES.get(config.channels):
-            count = prod(tiles.grid((axes[0], axes[1]), config.shape))
-            parts = images[next_image : next_image + count]
-            next_image += count
-            if len(parts) < count:
-                raise DamagedError(f"the archive describes more pictures than it holds: {name!r}")
-            whole = [part for part in parts if part is not None]
-            picture = _picture(tiles.join(np.stack(whole), (axes[0], axes[1]))[0]) if len(whole) == count else None
-        else:
-            if next_file >= len(files):
-                raise DamagedError(f"the archive describes more pictures than it holds: {name!r}")
-            file = files[next_file]
-            next_file += 1
-            picture = None if file is None else _from_png(file, name, mode, (axes[0], axes[1]))
-        if picture is None:
+        size, modelled = (axes[0], axes[1]), mode == _MODES.get(config.channels)
+        source: Iterator[Any] = images_left if modelled else files_left
+        count = prod(tiles.grid(size, config.shape)) if modelled else 1
+        parts = list(islice(source, count))
+        if len(parts) < count:
+            raise DamagedError(f"the archive describes more pictures than it holds: {name!r}")
+        if any(part is None for part in parts):
             lost.append(name)
+        elif modelled:
+            _save(_picture(tiles.join(np.stack(parts), size)[0]), target, name)
         else:
-            _save(picture, target, name)
-    if (next_image, next_file) != (len(images), len(files)):
+            _save(_from_png(parts[0], name, mode, size), target, name)
+    if [*images_left, *files_left]:
         raise DamagedError("the archive holds more pictures than it describes")
     return lost
 
