@@ -51,33 +51,34 @@ def write(
     Raises:
         DamagedError: the description does not fit the images.
     """
-    name, dtype, shape = (description.get(key) for key in ("array", "dtype", "shape"))
-    sizes = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
-    if not (
-        sizes
-        and type(name) is str
-        and name not in _RESERVED
-        and dtype in _DTYPES
-        and _fits(tuple(shape), np.dtype(dtype), config)
-    ):
-        raise DamagedError(f"the archive's description of its array is damaged: {description!r:.100}")
-    axes = tuple(shape[1 : 1 + len(config.shape)])
+    name, dtype, shape = _checked(description, config)
+    axes = shape[1 : 1 + len(config.shape)]
     per_example = prod(tiles.grid(axes, config.shape))
     if shape[0] * per_example != len(images):
         raise DamagedError(f"the archive holds {len(images)} images, but describes {shape[0]} of {per_example} tiles")
     groups = [images[i : i + per_example] for i in range(0, len(images), per_example)]
     whole = [[part for part in group if part is not None] for group in groups]
-    kept = [i for i, group in enumerate(whole) if len(group) == per_example]
+    kept = [group for group in whole if len(group) == per_example]
     if not kept:
         raise DamagedError("not one image of the archive can be read")
-    values: NDArray[Any] = tiles.join(np.stack([part for i in kept for part in whole[i]]), axes)
+    values: NDArray[Any] = tiles.join(np.stack([part for group in kept for part in group]), axes)
     values = join_uint16(values) if _split(dtype, config) else values.astype(dtype)
     values = values.reshape(len(kept), *shape[1:])
     if target.suffix == ".npy":
         np.save(target, values, allow_pickle=False)
     else:
         np.savez_compressed(target, allow_pickle=False, **{name: values})
-    return [str(i) for i in range(len(groups)) if i not in set(kept)]
+    return [str(i) for i, group in enumerate(whole) if len(group) < per_example]
+
+
+def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str, tuple[int, ...]]:
+    """Name, dtype and shape of the array, after they are checked."""
+    name, dtype, shape = (description.get(key) for key in ("array", "dtype", "shape"))
+    sizes = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
+    named = type(name) is str and name not in _RESERVED
+    if not (sizes and named and dtype in _DTYPES and _fits(tuple(shape), np.dtype(dtype), config)):
+        raise DamagedError(f"the archive's description of its array is damaged: {description!r:.100}")
+    return name, dtype, tuple(shape)
 
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], config: AxialTransformerConfig) -> bool:
