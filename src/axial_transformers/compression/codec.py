@@ -98,7 +98,7 @@ def decode_chunk(
 
 
 def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning) -> Tensor:
-    """The images of `shape` [N, *A, C] that the model coded; each site is read for all of them at once."""
+    """The images [N, *A, C] = `shape` that the model coded: their next site is read for all of them at once."""
     count, sites = shape[0], len(exact.order)
     escapes = torch.full((sites * count,), -1, dtype=torch.int16)
     if any(index >= len(escapes) or value >= exact.config.num_values for index, value in chunk.escapes.items()):
