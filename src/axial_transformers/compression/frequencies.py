@@ -6,7 +6,7 @@ The cumulative distribution F of the values 0..V-1 is rounded to a grid of 2^24 
 
 The first and the last step belong to no value: a stream that points there is damaged.
 
-Error bound. Let two ways to compute a model (a parallel pass, a walk through caches, other batches, threads or
+Error bound. Let two ways to compute a model (a parallel pass, step-by-step decoding, other batches, threads or
 instructions) give logits that differ by at most e. The odds of each F_i then differ by a factor of at most exp(2 e),
 and F_i, a logistic function of the log-odds with a slope of at most 1/4, by at most e / 2; exponentials and sums in
 float64 add less than 2 V 2^-53. Coding value i depends on c_i and c_{i+1} alone. Where neither lies within 2^24 GUARD

@@ -51,7 +51,7 @@ class Dependencies(NamedTuple):
     holes: int
     """Pairs in which a site does not depend on an earlier one."""
     past: Bool[Tensor, "sites sites"]
-    """Whether site q is before site p, [p, q]."""
+    """True at [p, q] where site q is before site p."""
 
 
 def check(matrix: Float[Tensor, "sites sites"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:

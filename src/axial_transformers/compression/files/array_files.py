@@ -82,7 +82,7 @@ def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str
 
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], config: AxialTransformerConfig) -> bool:
-    """Whether an array can be images of the model, of any size."""
+    """True for an array that can be images of the model, of any size."""
     channels = config.channels // 2 if _split(str(dtype), config) else config.channels
     axes = len(config.shape)
     with_channels = len(shape) == axes + 2 and shape[-1] == channels
