@@ -15,6 +15,7 @@ import platform
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
@@ -24,8 +25,9 @@ from rich.table import Table
 from torch import Tensor
 
 from axial_transformers.decoding import GumbelChoice, decode, gumbel
+from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.shift import shift
 
 
@@ -64,7 +66,7 @@ class Paper:
     def start_channel(self, x: Tensor, channel: int) -> Tensor:
         """x [B, H, W, C] -> context [B, H, W, D]."""
         number = torch.full((len(x),), channel, device=x.device)
-        return self.model.context(x, number, self.model.given(len(x)))
+        return self.model.context(x, number, self.model.embed_conditioning(len(x), UNCONDITIONAL))
 
     def fill_row(self, x: Tensor, context: Tensor, row: int, channel: int) -> None:
         """Decides x[:, row, :, channel]."""
@@ -136,7 +138,7 @@ def noise_for(model: AxialTransformer, batch: int) -> Tensor:
 
 def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor:
     blank = torch.zeros(noise.shape[:-1], dtype=torch.int64, device=noise.device)
-    return decode(model, GumbelChoice(noise=noise), blank, compile=compile)
+    return decode(model, GumbelChoice(noise=noise), blank, backend=partial(choose_backend, compile=compile))
 
 
 @torch.no_grad()

@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.flop_counter import FlopCounterMode
 
-from axial_transformers.decoding import decode, decode_naively
-from axial_transformers.decoding.sampling import GumbelChoice, gumbel
+from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
+from axial_transformers.decoding.micro_batch_backend import micro_batches
 from axial_transformers.models import AxialTransformer, Conditioning
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
@@ -124,6 +125,24 @@ def test_examples_do_not_hear_each_other(name):
         one = slice(i, i + 1)
         alone = {key: tensor[one] for key, tensor in given.items()}
         assert torch.equal(decode(model, GumbelChoice(noise=noise[one]), x[one], Conditioning(**alone)), together[one])
+
+
+@every_variant
+@pytest.mark.parametrize("size", [1, 2])
+def test_micro_batches_change_no_logits_and_bound_the_examples_of_every_layer(config, size):
+    model = random_model(config)
+    x, conditioning = random_values(model, BATCH), Conditioning(**random_given(model, BATCH))
+    whole, parts, largest = Follow(model, x), Follow(model, x), 0
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        nonlocal largest
+        largest = max(largest, len(inputs[0]) if isinstance(module, nn.Linear) else 0)
+
+    decode(model, whole, x, conditioning)
+    with register_module_forward_pre_hook(count):
+        decode(model, parts, x, conditioning, backend=micro_batches(size))
+    torch.testing.assert_close(parts.logits, whole.logits, rtol=0, atol=1e-12)
+    assert largest == size
 
 
 @pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "columns"])

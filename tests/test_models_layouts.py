@@ -14,7 +14,7 @@ SHAPES = [(3, 5), (2, 3, 4), (7, 1)]
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [*SHAPES, (5,), (2, 2, 3, 2)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_out_undoes_into(shape, channels, layout):
+def test_to_data_undoes_to_model(shape, channels, layout):
     if layout == "frames" and len(shape) == 1:
         pytest.skip("a sequence has no frames")
     bijection = LAYOUTS[layout](shape, channels)
@@ -56,7 +56,7 @@ def test_conditioning_goes_where_its_site_goes(layout):
     cond = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), dim=-1).unsqueeze(0)
     of_each_channel = bijection.to_model(cond.unsqueeze(-2).expand(1, *shape, channels, 2))
     for channel in range(bijection.channels):
-        assert torch.equal(bijection.spread(cond), of_each_channel.select(-2, channel))
+        assert torch.equal(bijection.expand_cond(cond), of_each_channel.select(-2, channel))
 
 
 def test_frames_take_no_conditioning():

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import decode
-from axial_transformers.decoding.sampling import GumbelChoice, KnownFirst, gumbel, sample
+from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, decode, gumbel
+from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from small_models import random_values, small_model
 
@@ -26,8 +26,7 @@ def chi_square(values: Tensor, probabilities: Tensor) -> float:
 
 def draw(logits: Tensor, count: int, **options) -> Tensor:
     """Many draws from one distribution [V]."""
-    choose = GumbelChoice(noise=gumbel((count, 1, len(logits)), seeded()), **options)
-    return choose(logits.expand(count, -1), (0,))
+    return Draw(**options)(logits.expand(count, -1), gumbel((count, len(logits)), seeded()))
 
 
 LOGITS = torch.tensor([0.5, -1.0, 2.0, 1.0, 0.0])
@@ -73,9 +72,9 @@ def test_top_p_of_one_excludes_nothing():
     """In float32 the probabilities of many values add up to more than 1 before the last ones are reached."""
     logits = 4 * torch.randn(1, 256, generator=seeded())
     for value in range(256):
-        wanted = torch.full((1, 1, 256), -1e9)
-        wanted[0, 0, value] = 0
-        assert GumbelChoice(noise=wanted, top_p=1.0)(logits, (0,)).item() == value
+        wanted = torch.full((1, 256), -1e9)
+        wanted[0, value] = 0
+        assert Draw(top_p=1.0)(logits, wanted).item() == value
 
 
 @pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.8}])

@@ -19,6 +19,8 @@ from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
 from axial_transformers.decoding import decode
+from axial_transformers.decoding.backend import BackendFactory
+from axial_transformers.decoding.micro_batch_backend import micro_batches
 from axial_transformers.models import AxialTransformer, Conditioning
 
 
@@ -70,9 +72,9 @@ def symbols(exact: AxialTransformer, images: int, chunk: Chunk) -> int:
 
 
 def decode_chunk(
-    exact: AxialTransformer, images: int, chunk: Chunk, conditioning: Conditioning
+    exact: AxialTransformer, images: int, chunk: Chunk, conditioning: Conditioning, micro_batch: int
 ) -> UInt8[Tensor, "n *a c"]:
-    """The images of a chunk: uint8 [N, *A, C].
+    """The images of a chunk: uint8 [N, *A, C]. The model sees `micro_batch` of them at once.
 
     Raises:
         DamagedError: the chunk does not decode to the images it was made of.
@@ -86,13 +88,15 @@ def decode_chunk(
     modelled = [i for i in range(images) if i not in chunk.plain]
     if modelled:
         some = conditioning.of(modelled).double().to(exact.device)
-        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some)
+        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some, micro_batches(micro_batch))
     if _checksum(pixels.numpy()) != chunk.checksum:
         raise DamagedError("the images' checksum differs from what was decoded (or label or cond from what was given)")
     return pixels
 
 
-def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning) -> Tensor:
+def _decode_stream(
+    exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning, backend: BackendFactory
+) -> Tensor:
     """The images [N, *A, C] = `shape` that the model coded: their next site is read for all of them at once."""
     count, sites = shape[0], len(exact.order)
     recorded = torch.full((sites * count,), -1, dtype=torch.int16)
@@ -109,7 +113,7 @@ def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk
         return values.to(logits.device)
 
     device = exact.device
-    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), conditioning)
+    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), conditioning, backend)
     stream.finish()
     return images.to("cpu", torch.uint8)
 
