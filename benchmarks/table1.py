@@ -90,7 +90,7 @@ def needed(model: AxialTransformer) -> int:
     sites = int(np.prod(shape))
     for block in model.modules():
         if isinstance(block, SequenceAttention):
-            groups = [block.seen(i) for i in range(sites)]
+            groups = [block.attended(i) for i in range(sites)]
             pairs += sum(len(places) for each in groups for places in each) * block.heads // len(groups[0])
         elif isinstance(block, AxisAttention):
             length = shape[block.axis + 1]

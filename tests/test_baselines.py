@@ -48,7 +48,7 @@ def reached(model: AxialTransformer) -> torch.Tensor:
         layer = torch.zeros(sites, sites, dtype=torch.bool)
         for i in range(sites):
             attention = block.attention.attention
-            groups = attention.seen(i) if isinstance(attention, SequenceAttention) else [torch.arange(i + 1)]
+            groups = attention.attended(i) if isinstance(attention, SequenceAttention) else [torch.arange(i + 1)]
             for places in groups:
                 layer[i, places] = True
         reach = (layer.float() @ reach.float()) > 0
@@ -92,7 +92,7 @@ def test_all_places_at_once_equal_one_place_at_a_time_over_what_is_seen(attentio
     q, k, v = torch.randn(3, 2, 2, 24, 4, dtype=torch.float64)
     out = attention.attend(q, k, v)
     for i in range(24):
-        groups = attention.seen(i)
+        groups = attention.attended(i)
         shares = zip(groups, *(t.chunk(len(groups), dim=1) for t in (q, k, v)))
         expected = [attend_step(q[:, :, i], k[:, :, at], v[:, :, at]) for at, q, k, v in shares]
         assert torch.allclose(out[:, :, i], torch.cat(expected, dim=1), atol=1e-12)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.baselines.residual_network import (
+from axial_transformers.baselines import (
     AxialResNet,
     AxialResNetConfig,
     axial26s,
