@@ -15,10 +15,10 @@ with install_import_hook("axial_transformers", "beartype.beartype"):
 
 import torch
 from axial_transformers.decoding import decode_naively
-from axial_transformers.dependencies import check, influence
-from axial_transformers.evaluation import evaluate
-from axial_transformers.likelihood import bits_map, random_slice_loss
-from axial_transformers.sampling import complete, sample
+from axial_transformers.likelihood.dependencies import check, influence
+from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.likelihood.bits import bits_map, random_slice_loss
+from axial_transformers.decoding.sampling import complete, sample
 from small_models import VARIANTS, random_given, random_model, random_values
 
 for name, config in VARIANTS.items():

@@ -25,7 +25,7 @@ class SequenceAttention(AxisAttention):
         super().__init__(dim, heads, axis=-2, masked=True)
 
     def attended(self, i: int) -> list[Int[Tensor, " s"]]:
-        """The positions among 0..i that the query at position i attends to, a tensor for each of equal groups of heads."""
+        """The positions among 0..i that query i attends to: one tensor for each of equal groups of heads."""
         raise NotImplementedError
 
     def attend(
