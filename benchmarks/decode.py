@@ -4,10 +4,10 @@
     python benchmarks/decode.py --width 512 --layers 8 8 4 --batches 4
     python benchmarks/decode.py --quick                     a smaller image, batches 1 and 4
 
-All draw with the same noise, in turns, in one process, and must agree: where an example differs, the two values first
-chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and a few
+All draw with the same noise, alternately, in one process, and must agree: where an example differs, the two values
+first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and a few
 sites, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with one thread,
-so that other jobs on the machine disturb less, and the wall's otherwise. The last line is JSON.
+so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.
 """
 
 import json
@@ -39,16 +39,16 @@ class Options:
     width: int = 128
     heads: int = 4
     ratio: float = 1.0
-    """Hidden width of the feedforward blocks over the width."""
+    """Hidden width of the feedforward blocks, divided by the width."""
     layers: tuple[int, int, int] = (2, 2, 2)
-    """Of the channel encoder, the outer decoder and the inner decoder."""
+    """Layers of the channel encoder, the outer decoder and the inner decoder."""
     batches: tuple[int, ...] = (1, 4, 16, 64)
     repeats: int = 3
-    """The median counts."""
+    """Repetitions; the median is reported."""
     rows: tuple[int, ...] = (0, 1)
-    """Rows of the last channel that the paper's scheme is timed on; all rows cost it the same."""
+    """Rows of the last channel on which the paper's scheme is timed; all rows cost the same."""
     sites: int = 3
-    """Sites that the naive scheme is timed on."""
+    """Sites on which the naive scheme is timed."""
     threads: int = 1
     device: str = "cpu"
     quick: bool = False
@@ -57,7 +57,7 @@ class Options:
 
 class Paper:
     """Section 3.2 as published: for every row the outer decoder over the whole image, for every site the inner decoder
-    over its row; nothing is kept from one row or site to the next."""
+    over its row; nothing is cached between rows or sites."""
 
     def __init__(self, model: AxialTransformer, choose: GumbelChoice):
         self.model, self.choose = model, choose
@@ -143,7 +143,7 @@ def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor
 
 @torch.no_grad()
 def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> dict:
-    """One batch: seconds by scheme, ratios, and how many examples were tied."""
+    """One batch: seconds by scheme, ratios, and the number of tied examples."""
     noise, sites = noise_for(model, batch), len(model.order)
     height, channel = options.size, options.channels - 1
     paper = Paper(model, GumbelChoice(noise=noise))
@@ -185,7 +185,7 @@ def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> d
 
 
 def ties(model: AxialTransformer, noise: Tensor, wanted: Tensor, got: Tensor) -> int:
-    """How many examples differ, once the first site of each at which they do is known to be a tie within rounding."""
+    """Number of examples that differ, each of them first at a tie within rounding, which is asserted."""
     order = tuple(model.order.T.to(wanted.device))
     differ = (wanted != got)[(slice(None), *order)]
     different = differ.any(dim=1).nonzero().flatten().tolist()

@@ -1,4 +1,4 @@
-"""The axial residual network: the authors' numbers from the authors' weights, sizes, strides, and what it refuses."""
+"""The axial residual network: the authors' numbers from the authors' weights, sizes, strides, errors."""
 
 import json
 from math import sqrt

@@ -11,14 +11,14 @@ from axial_transformers.models import AxialTransformer
 
 
 class Steps(Protocol):
-    """A causal part of a model, evaluated one slab at a time: `OuterDecoder` is one."""
+    """A causal part of a model, evaluated one slab at a time, such as `OuterDecoder`."""
 
     def start(self, batch: int) -> Any:
         """The state before the first slab."""
         ...
 
     def step(self, u: Tensor, i: int, state: Any) -> Tensor:
-        """Slab `i` of the input [B, *S, D] -> the output there, [B, *S, ..]; `state` moves on."""
+        """Slab `i` of the input [B, *S, D] -> its output [B, *S, ..]; updates `state`."""
         ...
 
 
@@ -27,8 +27,7 @@ class Backend:
     """The parts of a model that the loop calls, in one implementation."""
 
     context: Callable[[Tensor, int, Tensor | float], Tensor]
-    """Data in the model's coordinates, channel, embedded conditioning -> the channel's context, expandable to
-    [B, *A', D]."""
+    """Data in model coordinates, channel, embedded conditioning -> context, expandable to [B, *A', D]."""
     outer_decoders: Sequence[Steps]
     """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]."""
     row: Callable[[Tensor, Tensor], Tensor]

@@ -14,7 +14,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 
 PAYS_FROM = 1.0
-"""Least expected seconds of eager decoding for which compiled kernels are loaded, which takes about one second."""
+"""Seconds that loading prepared kernels takes: they are loaded where eager decoding is expected to take longer."""
 
 
 def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile: bool | None = None) -> Backend:
@@ -70,6 +70,6 @@ def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> 
 
 
 def _pays(model: AxialTransformer, batch: int) -> bool:
-    """Whether kernels are loaded, or eager decoding would take longer than loading them (as measured at width 128)."""
+    """True if kernels are loaded or eager decoding would take longer than loading them (as measured at width 128)."""
     loaded = f"{__package__}.compiled_backend" in sys.modules
     return loaded or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

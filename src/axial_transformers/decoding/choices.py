@@ -59,7 +59,7 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class RowChoice:
-    """The choices along one row as tensors: known values, and draws elsewhere."""
+    """The choices of one row: known values, and draws elsewhere."""
 
     noise: Float[Tensor, "b l v"]
     known: Integer[Tensor, "b l"]
@@ -119,7 +119,7 @@ def row_choice(choose: Choose, sites: Integer[Tensor, "l axes"]) -> RowChoice | 
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
-    """Standard Gumbel noise, float32, drawn on the CPU so that a seed means the same on every device."""
+    """Standard Gumbel noise, float32, drawn on the CPU so that a seed gives the same noise on every device."""
     uniform = torch.rand(shape, generator=generator, dtype=torch.float64).clamp_(min=torch.finfo(torch.float64).tiny)
     return uniform.log_().neg_().log_().neg_().float()
 

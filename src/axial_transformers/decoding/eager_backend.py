@@ -36,7 +36,7 @@ class SiteLogits:
 
 
 def row_by_steps(model: AxialTransformer, choose: Choose, logits: Steps) -> Callable[[Tensor, Tensor], Tensor]:
-    """`Backend.row` from the logits of its sites."""
+    """`Backend.row`, site by site, from a part that computes logits."""
 
     def row(context: Tensor, sites: Tensor) -> Tensor:
         coordinates = [tuple(site) for site in sites.tolist()]

@@ -1,4 +1,4 @@
-"""The one loop that decodes: fills an integer tensor in generation order, at the operations of a single forward pass.
+"""The one loop that decodes: fills an integer tensor in generation order, at the cost of a single forward pass.
 
 Finished rows never change: unmasked layers mix sites of one row, masked ones attend to earlier rows. So the keys and
 values of finished rows, and of finished sites of the current row, are cached, and every layer is evaluated once at
@@ -40,13 +40,13 @@ def decode(
     batch, shape = len(y), model.layout.shape
     embedded = model.embed_conditioning(batch, conditioning)
     rows = model.order.unflatten(0, (-1, shape[-1]))
-    numbers = iter(progress(range(len(rows))))
+    row_numbers = iter(progress(range(len(rows))))
     parts = backend(model, choose, batch)
 
     def slab(level: int, context: Tensor) -> Tensor:
-        """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] is complete down to this level."""
+        """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] includes all outer axes."""
         if level == len(parts.outer_decoders):
-            return parts.row(context, rows[next(numbers)])
+            return parts.row(context, rows[next(row_numbers)])
         outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(batch), torch.zeros_like(context[:, 0]), []
         for i in range(shape[level]):
@@ -58,7 +58,7 @@ def decode(
     with without_dropout(model):
         for c in model.slices:
             y[..., c] = slab(0, parts.context(y, c, embedded).expand(batch, *shape, -1))
-    next(numbers, None)  # ends a progress bar
+    next(row_numbers, None)  # ends a progress bar
     return model.layout.to_data(y)
 
 

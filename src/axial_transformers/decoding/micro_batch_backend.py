@@ -1,4 +1,4 @@
-"""Decoding of many examples in step, the model's parts evaluated for some of them at a time: bounded memory."""
+"""Decoding in micro-batches: bounds the memory of activations, while values are chosen for all examples at once."""
 
 from itertools import repeat
 from typing import Any
@@ -13,7 +13,7 @@ from axial_transformers.models import AxialTransformer
 
 
 def micro_batches(size: int) -> BackendFactory:
-    """Eager backends that evaluate each part of the model for at most `size` examples; choices are made for all."""
+    """Eager decoding that evaluates each part of the model for at most `size` examples at once."""
 
     def build(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
         whole = eager(model, choose)
@@ -33,7 +33,7 @@ def micro_batches(size: int) -> BackendFactory:
 
 
 class _InMicroBatches:
-    """`Steps` of `size` examples at a time, with a state each."""
+    """`Steps` for at most `size` examples at once, with a state for each micro-batch."""
 
     def __init__(self, steps: Steps, size: int):
         self.steps, self.size = steps, size

@@ -54,7 +54,7 @@ def sample(  # noqa: PLR0913
     sizes |= set() if count is None else {count}
     if len(sizes) != 1:
         raise ValueError(
-            f"how many samples? count, noise, label, cond and known together say {sorted(sizes) or 'nothing'}"
+            f"count and the lengths of noise, label, cond, known must be one number, not {sorted(sizes) or 'missing'}"
         )
     batch = sizes.pop()
     if batch < 0:
@@ -135,7 +135,11 @@ def known_mask(
     channels: int | None = None,
     frames: int | None = None,
 ) -> Bool[Tensor, "*a c"]:
-    """The mask [*A, C] that exactly one of the options describes, as in `complete`; true where known."""
+    """The mask [*A, C], true where known, from exactly one of the options; see `complete`.
+
+    Raises:
+        ValueError: none or several of the options, or one out of range.
+    """
     config = model.config
     sizes = (*config.shape, config.channels)
     options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
@@ -174,7 +178,7 @@ def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[
 def _noise(
     model: AxialTransformer, batch: int, noise: Tensor | None, generator: torch.Generator | None
 ) -> Float[Tensor, "b *a c v"]:
-    """Noise [B, *A, C, V] on the model's device: the one that is given, or drawn from the generator."""
+    """Checked or new noise [B, *A, C, V], on the model's device."""
     config = model.config
     shape = (batch, *config.shape, config.channels, config.num_values)
     if noise is None:
@@ -192,7 +196,7 @@ def _decoded(
     compile: bool | None,
     progress: Progress,
 ) -> Tensor:
-    """`decode` on the model's device, in the smallest of uint8 and int64 that holds the values."""
+    """`decode` on the model's device: uint8 if V <= 256, else int64."""
     device, backend = model.device, partial(choose_backend, compile=compile)
     values = decode(model, choose, known.to(device), conditioning.to(device), backend, progress)
     return values.to(torch.uint8) if model.config.num_values <= 256 else values

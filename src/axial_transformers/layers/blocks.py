@@ -85,7 +85,7 @@ class TransformerBlock(nn.Module):
 
     @property
     def masked(self) -> bool:
-        """Whether the attention is masked, so that the block can be evaluated step by step along its axis."""
+        """True if the attention is masked: the block can then be evaluated step by step along its axis."""
         return self.attention.attention.masked
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
@@ -102,7 +102,7 @@ class TransformerBlock(nn.Module):
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compiles each transformer block of `module` in place; equal blocks share one graph."""
+    """Compiles each transformer block of `module` in place; blocks of equal sizes share one graph."""
     for block in module.modules():
         if isinstance(block, TransformerBlock):
             block.compile(dynamic=False)

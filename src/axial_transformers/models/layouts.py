@@ -6,7 +6,7 @@ rows        [B, A1, .., C]      [B, C*A1, .., 1]: channel-major along the first 
 columns     [B, .., Ad, C]      [B, .., Ad*C, 1]: interleaved along the last axis
 axis        [B, *A, C]          [B, *A, C, 1]: one more, innermost, axis
 frames      [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's video)
-raster      [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site side by side
+raster      [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site adjacent
 """
 
 from dataclasses import dataclass
