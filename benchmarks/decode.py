@@ -5,9 +5,9 @@
     python benchmarks/decode.py --quick                     a smaller image, batches 1 and 4
 
 All draw with the same noise, alternately, in one process, and must agree: where an example differs, the two values
-first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and a few
-sites, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with one thread,
-so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.
+first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and
+a few sites, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with one
+thread, so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.
 """
 
 import json
