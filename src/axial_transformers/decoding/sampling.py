@@ -8,7 +8,7 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Choose, Draw, GumbelChoice, KnownFirst, gumbel
-from axial_transformers.decoding.loop import decode
+from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.progress import Progress
