@@ -1,4 +1,4 @@
-"""A model's exact twin: in float64, where two ways to compute the same logits hardly differ."""
+"""Copy of a model in float64, where two ways to compute the same logits differ by less than `frequencies` allows."""
 
 import copy
 
