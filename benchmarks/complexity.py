@@ -28,7 +28,7 @@ SIDES = {"full": (8, 16, 32, 64, 128), "axial": (8, 16, 32, 64, 128), "local": (
 
 
 def layer(kind: str) -> nn.Module:
-    """Each sees: "full" everything, "axial" its column and then its row, "local" SPAN places of both."""
+    """Attention to all sites ("full"), to a column and then a row ("axial"), or to SPAN sites of both ("local")."""
     if kind == "full":
         return FullAttention(DIM, HEADS)
     if kind == "axial":
@@ -39,7 +39,7 @@ def layer(kind: str) -> nn.Module:
 
 
 def products(kind: str, side: int) -> int:
-    """Multiply-adds of the score and value products: each site with each of the keys it sees, twice DIM."""
+    """Multiply-adds of the score and value products: 2 DIM for each site and each of its keys."""
     sites = side * side
     return sites * 2 * DIM * {"full": sites, "axial": 2 * side, "local": 2 * SPAN}[kind]
 

@@ -4,10 +4,10 @@
     python benchmarks/decode.py --width 512 --layers 8 8 4 --batches 4
     python benchmarks/decode.py --quick                     a smaller image, batches 1 and 4
 
-All draw with the same noise, in turns, in one process, and must agree: where an example differs, the two values first
-chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and a few
-sites, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with one thread,
-so that other jobs on the machine disturb less, and the wall's otherwise. The last line is JSON.
+All draw with the same noise, alternately, in one process, and must agree: where an example differs, the two values
+first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and
+a few sites, and extrapolated (times marked so); the rows they fill must agree as well. The clock is CPU time with one
+thread, so that other jobs on the machine disturb less, and wall time otherwise. The last line is JSON.
 """
 
 import json
@@ -15,6 +15,7 @@ import platform
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
@@ -24,8 +25,9 @@ from rich.table import Table
 from torch import Tensor
 
 from axial_transformers.decoding import GumbelChoice, decode, gumbel
+from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.shift import shift
 
 
@@ -37,16 +39,16 @@ class Options:
     width: int = 128
     heads: int = 4
     ratio: float = 1.0
-    """Hidden width of the feedforward blocks over the width."""
+    """Hidden width of the feedforward blocks, divided by the width."""
     layers: tuple[int, int, int] = (2, 2, 2)
-    """Of the channel encoder, the outer decoder and the inner decoder."""
+    """Layers of the channel encoder, the outer decoder and the inner decoder."""
     batches: tuple[int, ...] = (1, 4, 16, 64)
     repeats: int = 3
-    """The median counts."""
+    """Repetitions; the median is reported."""
     rows: tuple[int, ...] = (0, 1)
-    """Rows of the last channel that the paper's scheme is timed on; all rows cost it the same."""
+    """Rows of the last channel on which the paper's scheme is timed; all rows cost the same."""
     sites: int = 3
-    """Sites that the naive scheme is timed on."""
+    """Sites on which the naive scheme is timed."""
     threads: int = 1
     device: str = "cpu"
     quick: bool = False
@@ -55,7 +57,7 @@ class Options:
 
 class Paper:
     """Section 3.2 as published: for every row the outer decoder over the whole image, for every site the inner decoder
-    over its row; nothing is kept from one row or site to the next."""
+    over its row; nothing is cached between rows or sites."""
 
     def __init__(self, model: AxialTransformer, choose: GumbelChoice):
         self.model, self.choose = model, choose
@@ -64,7 +66,7 @@ class Paper:
     def start_channel(self, x: Tensor, channel: int) -> Tensor:
         """x [B, H, W, C] -> context [B, H, W, D]."""
         number = torch.full((len(x),), channel, device=x.device)
-        return self.model.context(x, number, self.model.given(len(x)))
+        return self.model.context(x, number, self.model.embed_conditioning(len(x), UNCONDITIONAL))
 
     def fill_row(self, x: Tensor, context: Tensor, row: int, channel: int) -> None:
         """Decides x[:, row, :, channel]."""
@@ -136,12 +138,12 @@ def noise_for(model: AxialTransformer, batch: int) -> Tensor:
 
 def decode_with(model: AxialTransformer, noise: Tensor, compile: bool) -> Tensor:
     blank = torch.zeros(noise.shape[:-1], dtype=torch.int64, device=noise.device)
-    return decode(model, GumbelChoice(noise=noise), blank, compile=compile)
+    return decode(model, GumbelChoice(noise=noise), blank, backend=partial(choose_backend, compile=compile))
 
 
 @torch.no_grad()
 def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> dict:
-    """One batch: seconds by scheme, ratios, and how many examples were tied."""
+    """One batch: seconds by scheme, ratios, and the number of tied examples."""
     noise, sites = noise_for(model, batch), len(model.order)
     height, channel = options.size, options.channels - 1
     paper = Paper(model, GumbelChoice(noise=noise))
@@ -183,7 +185,7 @@ def measure(model: AxialTransformer, batch: int, options: Options, seconds) -> d
 
 
 def ties(model: AxialTransformer, noise: Tensor, wanted: Tensor, got: Tensor) -> int:
-    """How many examples differ, once the first site of each at which they do is known to be a tie within rounding."""
+    """Number of examples that differ, each of them first at a tie within rounding, which is asserted."""
     order = tuple(model.order.T.to(wanted.device))
     differ = (wanted != got)[(slice(None), *order)]
     different = differ.any(dim=1).nonzero().flatten().tolist()

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
-from axial_transformers.baselines.residual_network import AxialResNet, AxialResNetConfig
+from axial_transformers.baselines import AxialResNet, AxialResNetConfig
 
 Positional = tyro.conf.Positional
 NETWORK = AxialResNetConfig(

@@ -1,7 +1,7 @@
-"""The paper's image model and its training step as one writes them down at first: what our speed is measured against.
+"""The paper's image model and its training step in plain torch: the baseline of speed measurements.
 
-Plain modules of torch, scaled_dot_product_attention on lines brought together by a permutation, Adam as it comes, the
-average in a loop over parameters. Shares no code with the package but takes its weights, and gives its loss.
+Modules of torch, scaled_dot_product_attention on lines brought together by a permutation, Adam as it comes, the
+average in a loop over parameters. Shares no code with the package, but loads its weights and computes the same loss.
 """
 
 import torch
@@ -113,8 +113,8 @@ class Straightforward(nn.Module):
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel[:, None])[:, None, None]
         current = (number == channel[:, None])[:, None, None].expand(x.shape)
-        seen = torch.cat([x / 255 * before, current], dim=-1).to(self.convolution.weight.dtype)
-        h = self.convolution(seen.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) + self.encoder_positions()
+        inputs = torch.cat([x / 255 * before, current], dim=-1).to(self.convolution.weight.dtype)
+        h = self.convolution(inputs.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) + self.encoder_positions()
         if label is not None:
             h = h + self.labels(label)[:, None, None]
         for block in self.encoder:
@@ -156,7 +156,7 @@ class StraightforwardTraining:
 
 
 def _name(ours: str) -> str:
-    """What we call a weight, in this file's words."""
+    """The name in this file of a weight of `AxialTransformer`."""
     for old, new in (
         ("attention.attention.", "attention."),
         ("encoder.position.tables.0", "encoder_positions.rows.weight"),

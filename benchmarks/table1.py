@@ -1,4 +1,4 @@
-"""Table 1 of the paper, measured: what each architecture can and cannot do. JSON on the last line.
+"""Table 1 of the paper, measured. JSON on the last line.
 
 python benchmarks/table1.py
 
@@ -48,7 +48,7 @@ PAPER = {  # full receptive field, attention faster than O(N^2), needs no custom
 
 
 def build(name: str, n: int, local: int) -> AxialTransformer:
-    """The architecture for n x n images, two to four layers; `local` is the side of what the local ones see."""
+    """The architecture for n x n images, two to four layers; `local` is the side of the local patterns."""
     size = {"shape": (n, n), **COMMON}
     builders: dict[str, Callable[[], AxialTransformer]] = {
         "Transformer": lambda: AxialTransformer(AxialTransformerConfig(layout="raster", inner_layers=2, **size)),
@@ -65,7 +65,7 @@ def build(name: str, n: int, local: int) -> AxialTransformer:
 
 
 def reach(name: str) -> float:
-    """Share of the past that is heard; asserts that nothing else is."""
+    """Share of the past that logits depend on; asserts that they depend on nothing else."""
     model = build(name, 8, local=4).double()
     randomise(model, torch.Generator().manual_seed(0))
     found = check(influence(model, torch.randint(0, 16, (1, 8, 8, 1))))
@@ -85,12 +85,12 @@ def operations(model: AxialTransformer, shape: tuple[int, ...]) -> tuple[int, in
 
 
 def needed(model: AxialTransformer) -> int:
-    """Operations of scores and values that the patterns need: two products of a pair, and a masked pair is none."""
+    """Operations of scores and values that the patterns need: two products for each pair that is not masked."""
     pairs, shape = 0, model.layout.shape
     sites = int(np.prod(shape))
     for block in model.modules():
         if isinstance(block, SequenceAttention):
-            groups = [block.seen(i) for i in range(sites)]
+            groups = [block.attended(i) for i in range(sites)]
             pairs += sum(len(places) for each in groups for places in each) * block.heads // len(groups[0])
         elif isinstance(block, AxisAttention):
             length = shape[block.axis + 1]
@@ -99,7 +99,7 @@ def needed(model: AxialTransformer) -> int:
 
 
 def parallel_share(model: AxialTransformer, n: int) -> float:
-    """Share of the operations that the decoding loop runs a row or more at a time: all but inner decoder and head."""
+    """Share of the operations that decoding runs a row or more at a time: all but the inner decoder and the head."""
     _, total = operations(model, (n, n))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         rows = torch.zeros(1, *model.layout.shape, COMMON["dim"], device="meta")

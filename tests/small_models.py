@@ -1,4 +1,4 @@
-"""Models small enough to look at every pair of sites, with weights of scale 1: nothing is near zero, nothing hides."""
+"""Models small enough to test every pair of sites, with weights of scale 1, so that no dependence is near zero."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ VARIANTS = {
     "classes without encoder": small_config((2, 3), num_classes=3),
     "two values": small_config((3, 3), num_values=2),
 }
-"""Every field of the configuration that changes what is computed, at uneven sizes."""
+"""Every field of the configuration that changes the computation, at uneven sizes."""
 
 
 def random_given(model: AxialTransformer, batch: int, seed: int = 0) -> dict[str, Tensor]:

@@ -1,18 +1,20 @@
 """Compiled decoding chooses what eager decoding chooses."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from axial_transformers.baselines.sparse_transformer import SparseTransformer, SparseTransformerConfig
-from axial_transformers.decoding import GumbelChoice, KnownFirst, backend_choice, decode, gumbel, sampling
+from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, backend_choice, decode, gumbel, sampling
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformerConfig, Conditioning
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="compiled decoding needs numba")
+COMPILED, EAGER = (partial(backend_choice.choose_backend, compile=compile) for compile in (True, False))
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 UNEVEN = (
     AxialTransformerConfig(  # neither rows, widths, heads nor values are multiples of what the kernels take at once
@@ -24,10 +26,10 @@ UNEVEN = (
 def assert_equal_samples(model, batch, **options):
     x, given = random_values(model, batch), random_given(model, batch)
     noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
-    choose = GumbelChoice(noise=noise, **options)
+    choose = GumbelChoice(noise=noise, draw=Draw(**options))
     assert torch.equal(
-        decode(model, choose, x, Conditioning(**given), compile=True),
-        decode(model, choose, x, Conditioning(**given), compile=False),
+        decode(model, choose, x, Conditioning(**given), backend=COMPILED),
+        decode(model, choose, x, Conditioning(**given), backend=EAGER),
     )
 
 
@@ -117,8 +119,8 @@ def test_what_cannot_be_compiled_is_refused_where_it_is_asked_for_and_eager_else
     x = random_values(model, 2)
     choose = choose(gumbel((*x.shape, model.config.num_values)))
     with pytest.raises(ValueError, match=what):
-        decode(model, choose, x, compile=True)
-    assert torch.equal(decode(model, choose, x), decode(model, choose, x, compile=False))
+        decode(model, choose, x, backend=COMPILED)
+    assert torch.equal(decode(model, choose, x), decode(model, choose, x, backend=EAGER))
 
 
 def test_attention_that_has_no_kernel_is_eager():
@@ -143,7 +145,7 @@ def test_a_known_value_that_the_model_does_not_have_is_refused():
     x = random_values(model, 2)
     choose = KnownFirst(x + 5, torch.ones(3, 2, 1).bool(), GumbelChoice(noise=gumbel((*x.shape, 5))))
     with pytest.raises(ValueError, match=r"0\.\.4"):
-        decode(model, choose, x, compile=True)
+        decode(model, choose, x, backend=COMPILED)
 
 
 def test_preparation_pays_for_much_work_only(monkeypatch):
@@ -168,8 +170,8 @@ def test_graphs_replay_what_eager_decoding_computes(config, dtype):
     x = random_values(model, 3).to(device)
     given = {name: tensor.to(device) for name, tensor in random_given(model, 3).items()}
     noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)).to(device)
-    choose = GumbelChoice(noise=noise, top_k=4, top_p=0.9)
+    choose = GumbelChoice(noise=noise, draw=Draw(top_k=4, top_p=0.9))
     assert torch.equal(
-        decode(model, choose, x, Conditioning(**given), compile=True),
-        decode(model, choose, x, Conditioning(**given), compile=False),
+        decode(model, choose, x, Conditioning(**given), backend=COMPILED),
+        decode(model, choose, x, Conditioning(**given), backend=EAGER),
     )

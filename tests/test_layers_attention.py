@@ -1,4 +1,4 @@
-"""Attention along axes, over everything, and across tensors: each against its slow twin, and who sees whom."""
+"""Attention along axes, over everything, and across tensors: agreement with references, and receptive fields."""
 
 from math import log
 
@@ -35,7 +35,7 @@ def draw(*shape, dtype=torch.float64):
 
 
 def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Tensor:
-    """[sites, sites]: whether output o changes with input p."""
+    """[sites, sites]: whether output o depends on input p."""
     randomise(layer)
     x = draw(1, *shape, dim)
     jacobian = torch.autograd.functional.jacobian(layer.double(), x)
@@ -104,7 +104,7 @@ def test_half_precision_is_as_near_as_half_precision_can_be(keys):
         torch.testing.assert_close(a.double(), b, rtol=0.05, atol=0.05)
 
 
-def test_a_site_that_sees_nothing_gets_zeros_and_finite_gradients():
+def test_a_site_that_attends_to_nothing_gets_zeros_and_finite_gradients():
     x = draw(1, 3, 4, 8, dtype=torch.float32).requires_grad_()
     mask = torch.ones(1, 3, 4, dtype=torch.bool)
     mask[0, 1] = False
@@ -136,8 +136,8 @@ def layers() -> dict[str, nn.Module]:
 
 
 @pytest.mark.parametrize("name", layers())
-def test_layers_are_their_equation_between_two_linear_maps(name):
-    """Weights times values, then the output map: the definition, from `weights` and the layer's own maps."""
+def test_layers_are_their_equation_between_two_linear_layers(name):
+    """Weights times values, then the output projection: the definition, from `weights` and the layer's projections."""
     layer = layers()[name]
     randomise(layer)
     layer.double()
@@ -161,7 +161,7 @@ def test_layers_are_their_equation_between_two_linear_maps(name):
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
 
 
-def test_attention_weights_are_distributions_over_what_is_seen():
+def test_attention_weights_are_distributions_over_the_attended_sites():
     x = draw(2, 3, 5, 8, dtype=torch.float32)
     weights = AxisAttention(8, 2, axis=2, masked=True).weights(x)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5, 2))

@@ -1,4 +1,4 @@
-"""Blocks, embeddings and how their weights begin."""
+"""Blocks, embeddings and initialisation."""
 
 from math import sqrt
 

@@ -1,4 +1,4 @@
-"""Every logit hears every value before it in generation order, and no other."""
+"""Every logit depends on every value before it in generation order, and on no other."""
 
 from itertools import product
 
@@ -22,14 +22,14 @@ def leaks_and_holes(model: AxialTransformer, label: torch.Tensor | None = None) 
 
 @by_shape
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_site_sees_itself_or_the_future_and_none_misses_the_past(shape, layout):
+def test_logits_depend_on_every_earlier_site_and_on_no_other(shape, layout):
     if layout == "frames" and len(shape) == 1:
         pytest.skip("a sequence has no frames")
     for channels, inner, planes in product((1, 2, 3), ("attention", "lstm"), ("one_hot", "index")):
         if planes == "index" and small_config(shape, channels, layout).encoder_layers == 0:
-            continue  # nothing there to be told the channel
+            continue  # no encoder, so no planes
         if layout == "raster" and inner == "lstm":
-            continue  # over one row of all sites an LSTM's memory fades below what counts as heard
+            continue  # over one row of all sites an LSTM's memory decays below the threshold of dependence
         model = small_model(shape, channels, layout, inner=inner, channel_planes=planes)
         assert leaks_and_holes(model) == (0, 0), (channels, inner, planes)
 
@@ -55,7 +55,7 @@ def test_labels_change_no_dependency_and_reach_every_site(shape):
     ("shape", "channels", "layout", "known"),
     [((3, 5), 3, "channels", 1), ((3, 5), 3, "channels", 2), ((5,), 2, "channels", 1), ((3, 2, 3), 2, "frames", 2)],
 )
-def test_known_sites_are_heard_but_not_predicted(shape, channels, layout, known):
+def test_logits_depend_on_known_sites_which_are_not_predicted(shape, channels, layout, known):
     model = small_model(shape, channels, layout, known_channels=known)
     assert leaks_and_holes(model) == (0, 0)
     x = random_values(model, 1)
@@ -71,11 +71,11 @@ def test_known_sites_are_heard_but_not_predicted(shape, channels, layout, known)
         assert ((model(changed) - logits)[at_generated].abs().amax(dim=-1) > 1e-9).all()
 
 
-def test_without_an_outer_decoder_rows_do_not_hear_each_other():
+def test_without_an_outer_decoder_rows_are_independent():
     model = small_model((3, 4), outer_layers=0)
-    heard = influence(model, random_values(model, 1)) > 1e-9
+    depends = influence(model, random_values(model, 1)) > 1e-9
     row = model.order[:, 0]
-    assert torch.equal(heard, (row[:, None] == row) & torch.ones(12, 12, dtype=torch.bool).tril(-1))
+    assert torch.equal(depends, (row[:, None] == row) & torch.ones(12, 12, dtype=torch.bool).tril(-1))
 
 
 def unmask(model: AxialTransformer, part: torch.nn.Module) -> None:
@@ -88,7 +88,7 @@ def forget_upper_context(model: AxialTransformer, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(model.outer_decoders[0], "forward", torch.zeros_like)
 
 
-def show_the_encoder_its_own_channel(model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+def give_the_encoder_its_own_channel(model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = model.encoder.forward
     monkeypatch.setattr(model.encoder, "forward", lambda x, channel, given: forward(x, channel + 1, given))
 
@@ -98,7 +98,7 @@ MUTATIONS = {
     "no shift of the upper context": lambda model, patch: patch.setattr(outer_decoder, "shift", lambda x, axis: x),
     "no mask in the inner decoder": lambda model, patch: unmask(model, model.inner_decoder),
     "no mask in the outer decoder": lambda model, patch: unmask(model, model.outer_decoders[0]),
-    "encoder sees its channel": show_the_encoder_its_own_channel,
+    "encoder depends on its own channel": give_the_encoder_its_own_channel,
 }
 
 

@@ -1,4 +1,4 @@
-"""Layouts are bijections, and the order of generation is what each says."""
+"""Layouts are bijections, and each has its order of generation."""
 
 from itertools import product
 
@@ -14,7 +14,7 @@ SHAPES = [(3, 5), (2, 3, 4), (7, 1)]
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [*SHAPES, (5,), (2, 2, 3, 2)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_out_undoes_into(shape, channels, layout):
+def test_to_data_undoes_to_model(shape, channels, layout):
     if layout == "frames" and len(shape) == 1:
         pytest.skip("a sequence has no frames")
     bijection = LAYOUTS[layout](shape, channels)
@@ -26,7 +26,7 @@ def test_out_undoes_into(shape, channels, layout):
 
 
 def sites(shape, channels, layout):
-    """The generation order in words: what is walked slowest comes first."""
+    """The generation order, by loops from the outermost."""
     axes = [range(size) for size in shape]
     if layout in ("channels", "rows"):
         return [(*site, c) for c, *site in product(range(channels), *axes)]
@@ -37,7 +37,7 @@ def sites(shape, channels, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sites_are_generated_in_the_order_that_the_layout_says(shape, layout):
+def test_sites_are_generated_in_the_order_of_the_layout(shape, layout):
     expected = torch.tensor(sites(shape, 2, layout))
     assert torch.equal(small_model(shape, 2, layout).order, expected)
 
@@ -49,14 +49,14 @@ def test_known_channels_are_not_generated():
 
 
 @pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "frames"])
-def test_conditioning_goes_where_its_site_goes(layout):
+def test_conditioning_moves_with_its_site(layout):
     """A cond equal to the coordinates of its site is found at those coordinates for every channel."""
     shape, channels = (2, 3), 2
     bijection = LAYOUTS[layout](shape, channels)
     cond = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij"), dim=-1).unsqueeze(0)
     of_each_channel = bijection.to_model(cond.unsqueeze(-2).expand(1, *shape, channels, 2))
     for channel in range(bijection.channels):
-        assert torch.equal(bijection.spread(cond), of_each_channel.select(-2, channel))
+        assert torch.equal(bijection.expand_cond(cond), of_each_channel.select(-2, channel))
 
 
 def test_frames_take_no_conditioning():

@@ -1,4 +1,4 @@
-"""Draws come from the model's distribution, as narrowed by temperature, top-k and top-p, and repeat with their seed."""
+"""Draws have the model's distribution, restricted by temperature, top-k and top-p, and repeat with their seed."""
 
 from itertools import product
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import decode
-from axial_transformers.decoding.sampling import GumbelChoice, KnownFirst, gumbel, sample
+from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, decode, gumbel
+from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from small_models import random_values, small_model
 
 CHI_SQUARE_1_IN_1000 = {4: 18.5, 15: 37.7, 26: 54.1}
-"""By degrees of freedom."""
+"""Quantiles by degrees of freedom."""
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -26,8 +26,7 @@ def chi_square(values: Tensor, probabilities: Tensor) -> float:
 
 def draw(logits: Tensor, count: int, **options) -> Tensor:
     """Many draws from one distribution [V]."""
-    choose = GumbelChoice(noise=gumbel((count, 1, len(logits)), seeded()), **options)
-    return choose(logits.expand(count, -1), (0,))
+    return Draw(**options)(logits.expand(count, -1), gumbel((count, len(logits)), seeded()))
 
 
 LOGITS = torch.tensor([0.5, -1.0, 2.0, 1.0, 0.0])
@@ -39,7 +38,7 @@ def test_values_are_drawn_with_their_probabilities(temperature):
     assert chi_square(values, (LOGITS / temperature).softmax(0)) < CHI_SQUARE_1_IN_1000[4]
 
 
-def test_another_temperature_is_told_apart():
+def test_another_temperature_gives_another_distribution():
     assert chi_square(draw(LOGITS, 5000, temperature=1.2), LOGITS.softmax(0)) > CHI_SQUARE_1_IN_1000[4]
 
 
@@ -73,13 +72,13 @@ def test_top_p_of_one_excludes_nothing():
     """In float32 the probabilities of many values add up to more than 1 before the last ones are reached."""
     logits = 4 * torch.randn(1, 256, generator=seeded())
     for value in range(256):
-        wanted = torch.full((1, 1, 256), -1e9)
-        wanted[0, 0, value] = 0
-        assert GumbelChoice(noise=wanted, top_p=1.0)(logits, (0,)).item() == value
+        wanted = torch.full((1, 256), -1e9)
+        wanted[0, value] = 0
+        assert Draw(top_p=1.0)(logits, wanted).item() == value
 
 
 @pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.8}])
-def test_what_is_left_keeps_its_proportions(options):
+def test_the_remaining_values_keep_their_proportions(options):
     values = draw(LOGITS, 5000, **options)
     kept = torch.zeros(5).index_fill(0, values.unique(), 1)
     probabilities = LOGITS.softmax(0) * kept
@@ -192,7 +191,7 @@ def test_known_values_may_have_any_integer_dtype(dtype):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "how many samples"),
+        ({}, "not missing"),
         ({"count": 2, "label": torch.zeros(3, dtype=torch.int64)}, r"\[2, 3\]"),
         ({"count": -1}, "count must be at least 0, not -1"),
         ({"count": 1, "temperature": -0.1}, "temperature"),

@@ -1,18 +1,33 @@
-"""The other rows of the paper's table 1: one sequence in raster order, under masked attentions of other shapes.
+"""Models that the axial ones are compared with, and the axial residual network of Axial-DeepLab.
 
-Each is the Axial Transformer's harness (embeddings, blocks, likelihood, cached decoding) with another inner decoder.
-The plain Transformer (Vaswani et al. 2017) over the raster sequence is an AxialTransformer of layout "raster".
+The other rows of the paper's table 1 model one sequence in raster order under masked attentions of other patterns: each
+is an `AxialTransformer` (embeddings, blocks, likelihood, cached decoding) with another inner decoder. The plain
+Transformer (Vaswani et al. 2017) over the raster sequence is an `AxialTransformer` of layout "raster".
 """
 
 from axial_transformers.baselines.block_transformer import BlockTransformer, BlockTransformerConfig
 from axial_transformers.baselines.image_transformer import ImageTransformer, ImageTransformerConfig
+from axial_transformers.baselines.residual_network import (
+    AxialResNet,
+    AxialResNetConfig,
+    axial26s,
+    axial50l,
+    axial50m,
+    axial50s,
+)
 from axial_transformers.baselines.sparse_transformer import SparseTransformer, SparseTransformerConfig
 
 __all__ = [
+    "AxialResNet",
+    "AxialResNetConfig",
     "BlockTransformer",
     "BlockTransformerConfig",
     "ImageTransformer",
     "ImageTransformerConfig",
     "SparseTransformer",
     "SparseTransformerConfig",
+    "axial26s",
+    "axial50l",
+    "axial50m",
+    "axial50s",
 ]

@@ -10,11 +10,11 @@ from axial_transformers.models.inner_decoder import InnerAttention
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTransformerConfig(AxialTransformerConfig):
-    """Layers are counted by `inner_layers`, and take the blocks in turn."""
+    """`inner_layers` is the number of layers; they take the shapes of `blocks` in turn."""
 
     layout: str = "raster"  # type: ignore[assignment]
     blocks: tuple[tuple[int, ...], ...] = ()
-    """Shapes of blocks: divisors of the sizes of (*shape with the channels inside the last axis). Required."""
+    """Shapes of blocks, at least one: sizes that divide those of `grid`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -23,12 +23,12 @@ class BlockTransformerConfig(AxialTransformerConfig):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The sites: the data's axes, channels side by side within the last."""
+        """Sizes of the grid of sites: the data's axes, with the channels interleaved along the last one."""
         return (*self.shape[:-1], self.shape[-1] * self.channels)
 
 
 class BlockTransformer(AxialTransformer):
-    """Masked attention, in raster order, within blocks that change from layer to layer."""
+    """Masked attention in raster order, within blocks whose shape changes from layer to layer."""
 
     name = "block_transformer"
     config_class = BlockTransformerConfig

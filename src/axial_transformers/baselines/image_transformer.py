@@ -1,4 +1,4 @@
-"""Image Transformer (Parmar et al. 2018, section 3.3): blocks of queries see a memory of local keys."""
+"""Image Transformer (Parmar et al. 2018, section 3.3): blocks of queries attend to a local memory of keys."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from axial_transformers.models.inner_decoder import InnerAttention
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTransformerConfig(AxialTransformerConfig):
-    """Layers are counted by `inner_layers`; there are no others."""
+    """`inner_layers` is the number of layers."""
 
     layout: str = "raster"  # type: ignore[assignment]
     block: int = 256
-    """Places of a block of queries, l_q."""
+    """Positions in a block of queries, l_q."""
     memory: int = 256
-    """Places before the block that it also sees, l_m - l_q in the paper's count."""
+    """Positions before the block that its queries attend to, l_m."""
 
 
 class ImageTransformer(AxialTransformer):
-    """1D local attention: a place sees its own block up to itself, and the memory before it."""
+    """1D local attention: a position attends to its own block up to itself, and to the memory before the block."""
 
     name = "image_transformer"
     config_class = ImageTransformerConfig

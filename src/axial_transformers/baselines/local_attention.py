@@ -1,4 +1,4 @@
-"""Causal attention of a sequence to its neighbourhood, a block of queries at a time."""
+"""Causal local attention over a sequence, one block of queries at a time."""
 
 from math import sqrt
 
@@ -16,16 +16,16 @@ def local_attention(
     memory: int,
     window: int | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Every place sees itself, what comes before it in its block of queries, and the `memory` places before the block.
+    """Attention to the position itself, to earlier ones of its block, and to the `memory` ones before the block.
 
     "1D local attention" of the Image Transformer (Parmar et al. 2018, section 3.3): the queries of a block share one
-    memory, so that all is dense matrix products.
+    memory, so that everything is a dense matrix product.
 
     Args:
         q, k, v: [lines, heads, L, width].
-        block: places of one block of queries.
-        memory: places before a block that it sees.
-        window: of these, a place sees only the `window` places before itself.
+        block: positions in a block of queries.
+        memory: positions before a block that its queries attend to.
+        window: if given, a position attends to no more than the `window` positions before itself.
 
     Returns:
         [lines, heads, L, value width]. Operations and memory grow as L * (block + memory).
@@ -34,11 +34,11 @@ def local_attention(
     padding = -length % block
     queries = F.pad(q, (0, 0, 0, padding)).unflatten(-2, (-1, block))
     keys, values = (F.pad(x, (0, 0, memory, padding)).unfold(-2, memory + block, block).mT for x in (k, v))
-    place = torch.arange(length + padding, device=q.device).view(-1, block, 1)
-    other = place[:, :1] - memory + torch.arange(memory + block, device=q.device)
-    seen = (other >= 0) & (other <= place)
+    position = torch.arange(length + padding, device=q.device).view(-1, block, 1)
+    other = position[:, :1] - memory + torch.arange(memory + block, device=q.device)
+    visible = (other >= 0) & (other <= position)
     if window is not None:
-        seen &= other >= place - window
+        visible &= other >= position - window
     scores = (queries / sqrt(q.shape[-1])) @ keys.mT
-    weights = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=-1)
+    weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), dim=-1)
     return (weights.to(values.dtype) @ values).flatten(-3, -2)[..., :length, :]

@@ -2,7 +2,7 @@
 
 stem        7x7 convolution of stride 2, 3x3 max pooling of stride 2           stride 4
 stage 1..4  bottlenecks: 1x1, height attention, width attention, 1x1           strides 4, 8, 16, 32
-head        mean over sites, linear map
+head        mean over sites, linear layer
 
 A ResNet whose 3x3 convolutions are position-sensitive attention along the height, then along the width. Between stages
 the width attention's output is pooled 2x2. Tensors are channels-last.
@@ -19,21 +19,25 @@ from axial_transformers.layers.position_sensitive import ChannelsLastBatchNorm, 
 
 @dataclass(frozen=True, kw_only=True)
 class AxialResNetConfig:
-    """An axial residual network. `axial26s`, `axial50s`, `axial50m` and `axial50l` are the published ones."""
+    """An axial residual network; `axial26s`, `axial50s`, `axial50m` and `axial50l` build the published ones.
+
+    Raises:
+        ValueError: a field out of range, or a width that the heads do not divide.
+    """
 
     shape: tuple[int, int] = (224, 224)
-    """Largest height and width of an image, trained with all their offsets."""
+    """Largest height and width of an image; there is a relative encoding for every offset within them."""
     channels: int = 3
     num_classes: int = 1000
     blocks: tuple[int, int, int, int] = (3, 4, 6, 3)
     """Bottlenecks in each stage."""
     width: int = 64
-    """Channels behind the stem; stages attend in 2, 4, 8, 16 times as many, and give twice that."""
+    """Channels after the stem; stages attend in 2, 4, 8, 16 times as many, and return twice that."""
     heads: int = 8
     span: int | None = None
-    """Odd number of places that a site sees along an axis (any image size then works); all of them if not given."""
+    """Odd number of positions that a site attends to along an axis, for images of any size; None: all of them."""
     stem_stride: int = 4
-    """4 as published; 2, for small images, is a 3x3 convolution of stride 2 without pooling, and stages follow."""
+    """4 as published; 2, for small images, is a 3x3 convolution of stride 2 without pooling."""
 
     def __post_init__(self) -> None:
         if self.stem_stride not in (2, 4):
@@ -97,11 +101,11 @@ class AxialBottleneck(nn.Module):
 
     Args:
         fan_in: channels C of the input.
-        inner: channels in which attention works.
+        inner: channels of the attention layers.
         heads: heads of each attention.
         sizes: largest height and width of the input.
-        span: places that a site sees along an axis, odd, or None for all.
-        stride: 1 or 2; the shortcut is then a 1x1 convolution of that stride.
+        span: odd number of positions that a site attends to along an axis, or None for all.
+        stride: 1, or 2 with a 1x1 convolution of that stride as the shortcut.
     """
 
     def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int = 1):
@@ -115,7 +119,7 @@ class AxialBottleneck(nn.Module):
         self.down, self.down_norm = _pointwise(fan_in, inner), ChannelsLastBatchNorm(inner)
         self.height, self.width = attention(1), attention(2)
         self.up, self.up_norm = _pointwise(inner, 2 * inner), ChannelsLastBatchNorm(2 * inner)
-        nn.init.zeros_(self.up_norm.weight)  # every block begins as its shortcut
+        nn.init.zeros_(self.up_norm.weight)  # at first, a block is its shortcut
         self.shortcut = (
             nn.Identity()
             if stride == 1 and fan_in == 2 * inner

@@ -10,13 +10,13 @@ from axial_transformers.models.inner_decoder import InnerAttention
 
 @dataclass(frozen=True, kw_only=True)
 class SparseTransformerConfig(AxialTransformerConfig):
-    """Layers are counted by `inner_layers`; the stride is a row: the last axis, channels included."""
+    """`inner_layers` is the number of layers; the stride is the length of a row: the last axis times the channels."""
 
     layout: str = "raster"  # type: ignore[assignment]
 
 
 class SparseTransformer(AxialTransformer):
-    """Half of the heads see the last row's length of places, half the same column of all rows before."""
+    """Half of the heads attend to the last `stride` positions, half to the same column of all earlier rows."""
 
     name = "sparse_transformer"
     config_class = SparseTransformerConfig

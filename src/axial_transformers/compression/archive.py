@@ -13,7 +13,7 @@ from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.codec import decode_chunk, encode_chunk, symbols
 from axial_transformers.compression.container import Header
 from axial_transformers.compression.errors import DamagedError, WrongConditionsError, WrongModelError
-from axial_transformers.compression.exact import in_float64, in_micro_batches
+from axial_transformers.compression.exact import in_float64
 from axial_transformers.compression.fingerprint import fingerprint
 from axial_transformers.compression.frequencies import PRECISION
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -134,7 +134,7 @@ class ArchiveReader:
         self._conditioning = Conditioning(label, cond)
         _check_header(self.header, model)
         _check_conditioning(self.header, self._conditioning)
-        self._exact = in_micro_batches(in_float64(model), micro_batch)
+        self._exact, self._micro_batch = in_float64(model), micro_batch
 
     def content(self, chunk: int) -> bytes:
         """Bytes of a chunk, of images or of a whole file; nothing else of the file is read."""
@@ -149,7 +149,7 @@ class ArchiveReader:
             if symbols(self._exact, count, parts) != entries[chunk].symbols:
                 raise DamagedError("its parts have another number of symbols than the index states")
             conditioning = self._conditioning.of(slice(first, first + count))
-            return decode_chunk(self._exact, count, parts, conditioning)
+            return decode_chunk(self._exact, count, parts, conditioning, self._micro_batch)
         except DamagedError as error:
             raise DamagedError(f"chunk {chunk} of {len(entries)}: {error}") from error
 

@@ -18,6 +18,8 @@ from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
 from axial_transformers.decoding import decode
+from axial_transformers.decoding.backend import BackendFactory
+from axial_transformers.decoding.micro_batch_backend import micro_batches
 from axial_transformers.models import AxialTransformer, Conditioning
 
 
@@ -75,9 +77,9 @@ def symbols(exact: AxialTransformer, images: int, chunk: Chunk) -> int:
 
 
 def decode_chunk(
-    exact: AxialTransformer, images: int, chunk: Chunk, conditioning: Conditioning
+    exact: AxialTransformer, images: int, chunk: Chunk, conditioning: Conditioning, micro_batch: int
 ) -> UInt8[Tensor, "n *a c"]:
-    """The images of a chunk: uint8 [N, *A, C].
+    """The images of a chunk: uint8 [N, *A, C]. The model sees `micro_batch` of them at once.
 
     Raises:
         DamagedError: the chunk does not decode to the images it was made of.
@@ -91,13 +93,15 @@ def decode_chunk(
     modelled = [i for i in range(images) if i not in chunk.webp]
     if modelled:
         some = conditioning.of(modelled).double().to(exact.device)
-        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some)
+        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some, micro_batches(micro_batch))
     if _checksum(pixels.numpy()) != chunk.checksum:
         raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
     return pixels
 
 
-def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning) -> Tensor:
+def _decode_stream(
+    exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning, backend: BackendFactory
+) -> Tensor:
     """The images [N, *A, C] = `shape` that the model coded: their next site is read for all of them at once."""
     count, sites = shape[0], len(exact.order)
     escapes = torch.full((sites * count,), -1, dtype=torch.int16)
@@ -114,7 +118,7 @@ def _decode_stream(exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk
         return values.to(logits.device)
 
     device = exact.device
-    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), conditioning)
+    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), conditioning, backend)
     stream.finish()
     return images.to("cpu", torch.uint8)
 

@@ -14,15 +14,15 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 
 PAYS_FROM = 1.0
-"""Seconds that eager decoding must be expected to take: once prepared on a machine, compiled decoding loads in one."""
+"""Seconds that loading prepared kernels takes: they are loaded where eager decoding is expected to take longer."""
 
 
-def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile: bool | None) -> Backend:
-    """The backend for `batch` examples.
+def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile: bool | None = None) -> Backend:
+    """The backend for `batch` examples: a `BackendFactory`.
 
     Args:
         compile: False: eager. True: compiled for the CPU (float32, numba), or CUDA graphs of rows. None: compiled for
-            the CPU where that is possible and either prepared already or worth preparing; eager on CUDA.
+            the CPU where that is possible and the kernels are loaded already or worth loading; eager on CUDA.
 
     Raises:
         ValueError: `compile` is True and the model or `choose` cannot be compiled.
@@ -33,17 +33,17 @@ def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile:
         raise ValueError(f"compile=True, but {obstacle}")
     if compile is False or obstacle or not batch:
         return eager(model, choose)
-    if device.type == "cuda":  # graphs have not been measured yet: they are for those who ask
+    if device.type == "cuda":  # graphs are taken on request only: their speed has not been measured
         return graphs(model, choose) if compile else eager(model, choose)
     if not (compile or _pays(model, batch)):
         return eager(model, choose)
-    from axial_transformers.decoding.compiled_backend import compiled  # a second or more, for those who need it
+    from axial_transformers.decoding.compiled_backend import compiled  # takes a second or more
 
     return compiled(model, choose, batch)
 
 
 def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> str | None:
-    """Why only the eager backend will do."""
+    """The reason why only the eager backend is possible; None if there is none."""
     noise = noise_of(choose)
     if noise is None:
         return "the choice of values is a Python function"
@@ -70,6 +70,6 @@ def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> 
 
 
 def _pays(model: AxialTransformer, batch: int) -> bool:
-    """Whether compiled decoding is ready, or eager decoding would take seconds (as measured at width 128)."""
-    ready = f"{__package__}.compiled_backend" in sys.modules
-    return ready or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM
+    """True if kernels are loaded or eager decoding would take longer than loading them (as measured at width 128)."""
+    loaded = f"{__package__}.compiled_backend" in sys.modules
+    return loaded or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

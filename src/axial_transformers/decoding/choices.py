@@ -1,4 +1,4 @@
-"""What decides the values of sites: any function of logits and site; compiled rows need one that is made of tensors."""
+"""Choices of values: any function of logits and site; compiled rows need one that consists of tensor operations."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @runtime_checkable
 class Choose(Protocol):
-    """What decides the values: sampling draws them, completion keeps known ones, an archive's decoder reads them."""
+    """A choice of values: sampling draws them, completion keeps known ones, an archive's decoder reads them."""
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the site (a1, .., ad, c), in data coordinates -> values int64 [B]."""
@@ -19,29 +19,15 @@ class Choose(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowChoice:
-    """All that decides one row: argmax(logits + temperature * noise), or what is known."""
+class Draw:
+    """argmax(logits + temperature * noise): with standard Gumbel noise, a draw from softmax(logits / temperature).
 
-    noise: Float[Tensor, "b l v"]
-    known: Integer[Tensor, "b l"]
-    """Values, or -1 where the noise decides."""
-    temperature: float
-    top_k: int | None
-    top_p: float | None
+    Raises:
+        ValueError: an option out of range.
+    """
 
-    def __call__(self, logits: Float[Tensor, "b v"], i: int) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of the row's site i -> values [B]."""
-        drawn = _draw(logits, self.noise[:, i], self.temperature, self.top_k, self.top_p)
-        return torch.where(self.known[:, i] < 0, drawn, self.known[:, i])
-
-
-@dataclass(frozen=True, kw_only=True)
-class GumbelChoice:
-    """argmax(logits + temperature * noise): with standard Gumbel noise, a draw from softmax(logits / temperature)."""
-
-    noise: Float[Tensor, "b *a c v"]
-    """[B, *A, C, V]."""
     temperature: float = 1.0
+    """1 draws from the model's distribution; 0 takes the most likely value."""
     top_k: int | None = None
     """Only the k most likely values can be drawn."""
     top_p: float | None = None
@@ -55,9 +41,48 @@ class GumbelChoice:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p}")
 
+    def __call__(self, logits: Float[Tensor, "b v"], noise: Float[Tensor, "b v"]) -> Integer[Tensor, " b"]:
+        """Logits and noise [B, V] -> values [B]."""
+        noisy = logits + self.temperature * noise
+        return noisy.masked_fill(self._excluded(logits), -torch.inf).argmax(dim=-1)
+
+    def _excluded(self, logits: Tensor) -> Tensor:
+        excluded = torch.zeros_like(logits, dtype=torch.bool)
+        if self.top_k is not None and self.top_k < logits.shape[-1]:
+            excluded |= logits < logits.topk(self.top_k).values[:, -1:]
+        if self.top_p is not None and self.top_p < 1 and self.temperature > 0:
+            ordered, index = (logits / self.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
+            reached = ordered.cumsum(dim=-1) - ordered >= self.top_p
+            excluded |= torch.zeros_like(excluded).scatter(-1, index, reached)
+        return excluded
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowChoice:
+    """The choices of one row: known values, and draws elsewhere."""
+
+    noise: Float[Tensor, "b l v"]
+    known: Integer[Tensor, "b l"]
+    """Values, or -1 where they are drawn."""
+    draw: Draw
+
+    def __call__(self, logits: Float[Tensor, "b v"], i: int) -> Integer[Tensor, " b"]:
+        """Logits [B, V] of the row's site i -> values [B]."""
+        known = self.known[:, i]
+        return torch.where(known < 0, self.draw(logits, self.noise[:, i]), known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GumbelChoice:
+    """A draw of every value, with noise that is fixed beforehand."""
+
+    noise: Float[Tensor, "b *a c v"]
+    """[B, *A, C, V], standard Gumbel."""
+    draw: Draw = Draw()
+
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] -> values [B]."""
-        return _draw(logits, _at(self.noise, site), self.temperature, self.top_k, self.top_p)
+        return self.draw(logits, _at(self.noise, site))
 
 
 @dataclass(frozen=True)
@@ -74,21 +99,19 @@ class KnownFirst:
 
 
 def noise_of(choose: Choose) -> Float[Tensor, "b *a c v"] | None:
-    """The noise that decides; None if `choose` is not made of tensors."""
+    """The noise of the draws; None if `choose` does not consist of tensor operations."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
     return choose.noise if isinstance(choose, GumbelChoice) else None
 
 
 def row_choice(choose: Choose, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
-    """What `choose` amounts to along the row of these sites [L, d + 1]; None if it is not made of tensors."""
+    """`choose` along the row of these sites [L, d + 1]; None if it does not consist of tensor operations."""
     row = tuple(sites.T)
     if isinstance(choose, GumbelChoice):
         noise = _at(choose.noise, row)
         known = torch.full(noise.shape[:2], -1, device=noise.device)
-        return RowChoice(
-            noise=noise, known=known, temperature=choose.temperature, top_k=choose.top_k, top_p=choose.top_p
-        )
+        return RowChoice(noise=noise, known=known, draw=choose.draw)
     if isinstance(choose, KnownFirst) and (otherwise := row_choice(choose.otherwise, sites)) is not None:
         known = _at(choose.known, row).long()
         return replace(otherwise, known=torch.where(choose.mask[row].to(known.device), known, otherwise.known))
@@ -96,28 +119,12 @@ def row_choice(choose: Choose, sites: Integer[Tensor, "l axes"]) -> RowChoice | 
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
-    """Standard Gumbel noise, float32, drawn on the CPU so that a seed means the same on every device."""
+    """Standard Gumbel noise, float32, drawn on the CPU so that a seed gives the same noise on every device."""
     uniform = torch.rand(shape, generator=generator, dtype=torch.float64).clamp_(min=torch.finfo(torch.float64).tiny)
     return uniform.log_().neg_().log_().neg_().float()
 
 
 def _at(tensor: Tensor, sites: tuple[int | Tensor, ...]) -> Tensor:
-    """What a tensor [B, *A, C, ..] holds at a site, or at each of several, of every example."""
+    """The entries of a tensor [B, *A, C, ..] at one site, or at several, of every example."""
     index: tuple[slice | int | Tensor, ...] = (slice(None), *sites)
     return tensor[index]
-
-
-def _draw(logits: Tensor, noise: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
-    noisy = logits + temperature * noise
-    return noisy.masked_fill(_excluded(logits, temperature, top_k, top_p), -torch.inf).argmax(dim=-1)
-
-
-def _excluded(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
-    excluded = torch.zeros_like(logits, dtype=torch.bool)
-    if top_k is not None and top_k < logits.shape[-1]:
-        excluded |= logits < logits.topk(top_k).values[:, -1:]
-    if top_p is not None and top_p < 1 and temperature > 0:
-        ordered, index = (logits / temperature).softmax(dim=-1).sort(dim=-1, descending=True)
-        reached = ordered.cumsum(dim=-1) - ordered >= top_p
-        excluded |= torch.zeros_like(excluded).scatter(-1, index, reached)
-    return excluded

@@ -84,7 +84,8 @@ def _row(model: AxialTransformer, choose: Choose, parts: list[slice]) -> Callabl
         x, noise, known = _array(context), _array(choice.noise), _array(choice.known)
         if known.max() >= top:
             raise ValueError(f"known values must be in 0..{top - 1}; found {known.max()}")
-        options = (np.float32(choice.temperature), min(choice.top_k or top, top), np.float32(choice.top_p or 1))
+        draw = choice.draw
+        options = (np.float32(draw.temperature), min(draw.top_k or top, top), np.float32(draw.top_p or 1))
 
         def decode(part: slice) -> NDArray[np.int64]:
             return kernel(x[part], *inner, ends, kernels.Choice(noise[part], known[part], *options))

@@ -8,36 +8,36 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, RowChoice, row_choice
-from axial_transformers.decoding.eager_backend import eager, walk_row
+from axial_transformers.decoding.eager_backend import SiteLogits, eager, walk_row
 from axial_transformers.models import AxialTransformer
 
 
 def graphs(model: AxialTransformer, choose: Choose) -> Backend:
-    """Eager, but all kernels of a row are launched at once: a CUDA graph, captured at the first row."""
-    recorded: list[Callable[[Tensor, RowChoice], Tensor]] = []
+    """The eager backend, but with the kernels of a row as one CUDA graph, captured at the first row."""
+    captured: list[Callable[[Tensor, RowChoice], Tensor]] = []
 
     def row(context: Tensor, sites: Tensor) -> Tensor:
         choice = row_choice(choose, sites)
         assert choice is not None
-        if not recorded:
-            recorded.append(_record(model, context, choice))
-        return recorded[0](context, choice)
+        if not captured:
+            captured.append(_capture(model, context, choice))
+        return captured[0](context, choice)
 
     return replace(eager(model, choose), row=row)
 
 
-def _record(model: AxialTransformer, context: Tensor, choice: RowChoice) -> Callable[[Tensor, RowChoice], Tensor]:
-    """A function that replays what a row computes; shapes and options stay those of this first one."""
+def _capture(model: AxialTransformer, context: Tensor, choice: RowChoice) -> Callable[[Tensor, RowChoice], Tensor]:
+    """A function that replays the computation of this row for others of the same shapes and options."""
     inputs = context.clone(), choice.noise.clone(), choice.known.clone()
     static = replace(choice, noise=inputs[1], known=inputs[2])
-    apart = torch.cuda.Stream(context.device)
-    apart.wait_stream(torch.cuda.current_stream(context.device))
-    with torch.cuda.stream(apart):  # libraries make their workspaces before the capture, not in it
-        walk_row(model, inputs[0], static)
-    torch.cuda.current_stream(context.device).wait_stream(apart)
+    logits, side_stream = SiteLogits(model), torch.cuda.Stream(context.device)
+    side_stream.wait_stream(torch.cuda.current_stream(context.device))
+    with torch.cuda.stream(side_stream):  # libraries allocate their workspaces before the capture, not in it
+        walk_row(model, inputs[0], static, logits)
+    torch.cuda.current_stream(context.device).wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(context.device), torch.cuda.graph(graph):
-        values = walk_row(model, inputs[0], static)
+        values = walk_row(model, inputs[0], static, logits)
 
     def replay(context: Tensor, choice: RowChoice) -> Tensor:
         for held, new in zip(inputs, (context, choice.noise, choice.known)):

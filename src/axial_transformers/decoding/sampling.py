@@ -1,16 +1,20 @@
-"""Samples and completions: what the one decoding loop is told to choose."""
+"""Samples and completions: choices of values for the one loop that decodes."""
+
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from axial_transformers.decoding import Choose, GumbelChoice, KnownFirst, decode, gumbel
+from axial_transformers.decoding.backend_choice import choose_backend
+from axial_transformers.decoding.choices import Choose, Draw, GumbelChoice, KnownFirst, gumbel
+from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.progress import Progress
 
 
-def sample(
+def sample(  # noqa: PLR0913
     model: AxialTransformer,
     count: int | None = None,
     *,
@@ -28,14 +32,15 @@ def sample(
     """Draws from the model.
 
     Args:
-        count: how many, B; may be left out where `noise`, `label`, `cond` or `known` says it.
-        temperature: 1 samples the model; 0 takes the most likely value of every site.
-        top_k, top_p: restrict each draw to the most likely values.
-        generator: a CPU generator, for samples that repeat.
-        noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's; see `GumbelChoice`.
+        count: number of samples B; may be omitted where `noise`, `label`, `cond` or `known` has that length.
+        temperature: 1 draws from the model's distribution; 0 takes the most likely value of every site.
+        top_k, top_p: restrict each draw to the k most likely values, or to those that together reach probability p.
+        generator: a CPU generator, for reproducible samples.
+        noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: values are
+            argmax(logits + temperature * noise).
         label: [B] classes. cond: [B, *A, D].
         known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
-        compile: whether decoding runs compiled; None: where that pays. The samples are the same.
+        compile: whether decoding runs compiled; None: where it is faster. The samples are the same.
         progress: wraps the loop over rows, for a progress bar.
 
     Returns:
@@ -49,7 +54,7 @@ def sample(
     sizes |= set() if count is None else {count}
     if len(sizes) != 1:
         raise ValueError(
-            f"how many samples? count, noise, label, cond and known together say {sorted(sizes) or 'nothing'}"
+            f"count and the lengths of noise, label, cond, known must be one number, not {sorted(sizes) or 'missing'}"
         )
     batch = sizes.pop()
     if batch < 0:
@@ -58,11 +63,12 @@ def sample(
         if config.known_channels:
             raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
         known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
-    choose = _gumbel_choice(model, batch, noise, generator, temperature, top_k, top_p)
+    draw = Draw(temperature=temperature, top_k=top_k, top_p=top_p)
+    choose = GumbelChoice(noise=_noise(model, batch, noise, generator), draw=draw)
     return _decoded(model, choose, known, Conditioning(label, cond), compile, progress)
 
 
-def complete(
+def complete(  # noqa: PLR0913
     model: AxialTransformer,
     known: Integer[Tensor, "b *a c"],
     *,
@@ -82,23 +88,23 @@ def complete(
     compile: bool | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
-    """Draws what is missing of data that is known in part.
+    """Draws the missing values of data that is known in part.
 
     Exact, a draw from p(missing | known), where the known sites come first in the model's generation order.
-    `approximate` allows any mask: known sites are then forced when their turn comes, and what is drawn before them has
-    not heard them.
+    With `approximate`, any mask is allowed: a value drawn before a known site then does not depend on it.
 
     Args:
-        known: [B, *A, C]; what the mask leaves out may hold anything in 0..V-1.
-        mask: [*A] or [*A, C], true where known. In its place, one of:
-        rows: the first rows are known (of the second axis from the end; for sequences, the first places).
-        channels: the first channels are known.
-        frames: the first entries of the first axis are known.
+        known: [B, *A, C]; outside the mask, any values in 0..V-1.
+        mask: [*A] or [*A, C], true where known. Exactly one of this and the next three is given.
+        rows: number of known rows (of the second axis from the end; for sequences, of known positions).
+        channels: number of known channels.
+        frames: number of known entries of the first axis.
         count: completions of each input.
+        approximate: whether known sites may come after missing ones in generation order.
         noise: [B * count, *A, C, V], in place of the generator's. Other options as for `sample`.
 
     Returns:
-        [B * count, *A, C], the completions of one input side by side; uint8 if V <= 256, else int64.
+        [B * count, *A, C], the completions of one input one after the other; uint8 if V <= 256, else int64.
 
     Raises:
         ValueError: a mask for which the model's layout is not exact (the message names those that are), or as `sample`.
@@ -115,9 +121,9 @@ def complete(
         raise ValueError(f"count must be at least 0, not {count}")
     known = known.repeat_interleave(count, dim=0)
     conditioning = Conditioning(label, cond).repeated(count)
-    draw = _gumbel_choice(model, len(known), noise, generator, temperature, top_k, top_p)
-    known = known.to(draw.noise.device)
-    choose = KnownFirst(known.long(), known_sites, draw)
+    draw = Draw(temperature=temperature, top_k=top_k, top_p=top_p)
+    drawn = GumbelChoice(noise=_noise(model, len(known), noise, generator), draw=draw)
+    choose = KnownFirst(known.to(model.device).long(), known_sites, drawn)
     return _decoded(model, choose, known, conditioning, compile, progress)
 
 
@@ -129,7 +135,11 @@ def known_mask(
     channels: int | None = None,
     frames: int | None = None,
 ) -> Bool[Tensor, "*a c"]:
-    """The mask [*A, C] that exactly one of the options describes, as in `complete`; true where known."""
+    """The mask [*A, C], true where known, from exactly one of the options; see `complete`.
+
+    Raises:
+        ValueError: none or several of the options, or one out of range.
+    """
     config = model.config
     sizes = (*config.shape, config.channels)
     options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
@@ -165,23 +175,17 @@ def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[
     return [name for name in LAYOUTS if comes_first(name)]
 
 
-def _gumbel_choice(
-    model: AxialTransformer,
-    batch: int,
-    noise: Tensor | None,
-    generator: torch.Generator | None,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-) -> GumbelChoice:
+def _noise(
+    model: AxialTransformer, batch: int, noise: Tensor | None, generator: torch.Generator | None
+) -> Float[Tensor, "b *a c v"]:
+    """Checked or new noise [B, *A, C, V], on the model's device."""
     config = model.config
     shape = (batch, *config.shape, config.channels, config.num_values)
     if noise is None:
         noise = gumbel(shape, generator)
     elif noise.shape != shape:
         raise ValueError(f"noise must be {list(shape)}, not {list(noise.shape)}")
-    device = model.device
-    return GumbelChoice(noise=noise.to(device), temperature=temperature, top_k=top_k, top_p=top_p)
+    return noise.to(model.device)
 
 
 def _decoded(
@@ -192,7 +196,7 @@ def _decoded(
     compile: bool | None,
     progress: Progress,
 ) -> Tensor:
-    """`decode` on the model's device, in the smallest of uint8 and int64 that holds the values."""
-    device = model.device
-    values = decode(model, choose, known.to(device), conditioning.to(device), compile, progress)
+    """`decode` on the model's device: uint8 if V <= 256, else int64."""
+    device, backend = model.device, partial(choose_backend, compile=compile)
+    values = decode(model, choose, known.to(device), conditioning.to(device), backend, progress)
     return values.to(torch.uint8) if model.config.num_values <= 256 else values

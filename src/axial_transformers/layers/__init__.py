@@ -1,1 +1,1 @@
-"""Modules over the operations: attentions, blocks, embeddings."""
+"""Modules with weights: attention, blocks, embeddings."""

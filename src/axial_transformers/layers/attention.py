@@ -1,7 +1,7 @@
-"""Multi-head attention: along axes, over everything, and from one tensor to another.
+"""Multi-head attention: along axes, over all sites, and from one tensor to another.
 
-All are [B, *A, D] -> [B, *A, D] for any number of axes. Along one masked axis, the output can also be computed one slab
-at a time over a cache.
+All are [B, *A, D] -> [B, *A, D] for any number of axes. Along a masked axis, the output can also be computed one
+slab at a time, with a cache of keys and values.
 """
 
 from collections.abc import Sequence
@@ -18,21 +18,21 @@ from axial_transformers.ops.full_attention import full_attention, full_attention
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of the slabs decoded so far, each [lines, heads, length, head width]: a line a site of a slab."""
+    """Keys and values of the slabs so far: [lines, heads, length, head width]; a slab has one site of each line."""
 
     keys: Tensor
     values: Tensor
 
 
 class SelfAttention(nn.Module):
-    """The maps around an attention of a tensor to itself: `qkv` before it, `out` behind it.
+    """The linear layers around self-attention: `qkv` before it, `out` after it.
 
     Args:
         dim: width D.
         heads: number of heads N, a divisor of the widths below; scores are scaled by 1/sqrt(key_dim / N).
         key_dim: width of queries and keys, all heads together; D if not given.
         value_dim: width of values, all heads together; D if not given.
-        residual: the layer closes a residual branch: its output begins at zero.
+        residual: whether the layer ends a residual branch: its output is then initialised to zero.
 
     Raises:
         ValueError: a width that is not a positive multiple of `heads`.
@@ -56,19 +56,19 @@ class SelfAttention(nn.Module):
 
 
 class FullAttention(SelfAttention):
-    """Every site attends to every site: the grid is flattened. With one head and a residual, the non-local block."""
+    """Attention of every site to every site of the grid. With one head and a residual, it is the non-local block."""
 
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is True where a site is there."""
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
         q, k, v = self._project(x)
         return self.out(full_attention(q, k, v, key_mask).flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
-        """How much each site attends to each: [B, *A, heads, *A]."""
+        """The attention weights of each site over all sites: [B, *A, heads, *A]."""
         q, k, _ = self._project(x)
         return full_attention_weights(q, k, key_mask)
 
@@ -77,10 +77,10 @@ class AxisAttention(SelfAttention):
     """Self-attention along one axis: [B, *A, D] -> [B, *A, D].
 
     Args:
-        dim, heads, key_dim, value_dim, residual: see `SelfAttention`; here the output begins at zero.
-        axis: dimension of the input attended along: 1..d, or counted from the end, where -2 is the innermost axis. So
-            counted, a layer serves a whole tensor and one slab of it alike.
-        masked: a site sees itself and what comes before it along the axis.
+        dim, heads, key_dim, value_dim, residual: see `SelfAttention`; here `residual` is True by default.
+        axis: dimension of the input attended along: 1..d, or counted from the end, where -2 is the innermost axis.
+            Counted from the end, it is the same in a whole tensor and in a slab of it.
+        masked: whether a site attends only to itself and to earlier sites along the axis.
     """
 
     def __init__(
@@ -99,20 +99,20 @@ class AxisAttention(SelfAttention):
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is True where a site is there."""
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
         out = axial_self_attention(self.qkv(x), self.heads, self._widths, self._axis_of_heads, self.masked, key_mask)
         return self.out(out.flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
-        """How much each site attends to each place of its line: [B, *A, heads, L]."""
+        """The attention weights of each site over its line: [B, *A, heads, L]."""
         q, k, _ = self._project(x)
         return axial_attention_weights(q, k, self._axis_of_heads, self.masked, key_mask)
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
         """An empty cache for `length` steps along a masked axis, each a slab of the given shape."""
-        assert self.masked, "only what looks back can be computed step by step"
+        assert self.masked, "only masked attention can be computed step by step"
         lines = (batch * prod(slab), self.heads, length)
         return KeyValueCache(
             self.out.weight.new_empty(*lines, self.key_dim // self.heads),
@@ -120,7 +120,7 @@ class AxisAttention(SelfAttention):
         )
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """The output at place `i` of the axis, for the slab x [B, *S, D] there; its key and value join the cache."""
+        """The output at position `i` of the axis for its slab x [B, *S, D]; adds the keys and values to the cache."""
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
         cache.keys[:, :, i], cache.values[:, :, i] = k, v
         out = attend_step(q, cache.keys[:, :, : i + 1], cache.values[:, :, : i + 1])
@@ -139,10 +139,10 @@ class AxialAttention(nn.Module):
     """Attention along one axis, along several one after the other, or the sum of several.
 
     Args:
-        dim, heads, key_dim, value_dim: see `SelfAttention`; every axis has maps of its own.
+        dim, heads, key_dim, value_dim: see `SelfAttention`; every axis has its own linear layers.
         axes: dimensions of the input attended along, 1..d, in this order; a single one may be given as a number.
-        combine: "sequence" feeds each axis the output of the one before; "sum" adds the outputs of all.
-        causal: those of `axes` along which a site sees itself and what comes before it only.
+        combine: "sequence" applies each attention to the output of the one before; "sum" adds the outputs of all.
+        causal: those of `axes` along which a site attends only to itself and to earlier sites.
 
     Raises:
         ValueError: no axes, one below 1 (or, on a call, above d), `causal` names one that is not attended along, or an
@@ -175,7 +175,7 @@ class AxialAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is True where a site is there."""
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
         if self.combine == "sum":
             outs = [layer(x, key_mask) for layer in self.layers]
             return sum(outs[1:], outs[0])
@@ -186,7 +186,7 @@ class AxialAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> list[Float[Tensor, "b *a n l"]]:
-        """How much each site attends to each place of its lines: one [B, *A, heads, L] for each of `axes`."""
+        """The attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`."""
         weights = []
         for layer in self.layers:
             assert isinstance(layer, AxisAttention)
@@ -197,7 +197,7 @@ class AxialAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Queries from one tensor, keys and values from another, on any grids: every site attends to every context site.
+    """Attention of every site of one tensor to every site of another, the context, which may have another grid.
 
     Args:
         dim, heads, key_dim, value_dim: see `SelfAttention`.
@@ -225,7 +225,7 @@ class CrossAttention(nn.Module):
         context: Float[Tensor, "b *e c"],
         key_mask: Bool[Tensor, " b *e"] | None = None,
     ) -> Float[Tensor, "b *a d"]:
-        """x [B, *A, D], context [B, *E, C] -> [B, *A, D]; key_mask [B, *E] is True where a context site is there."""
+        """x [B, *A, D], context [B, *E, C] -> [B, *A, D]; key_mask [B, *E] is False at sites not attended to."""
         q, k, v = self._project(x, context)
         return self.out(full_attention(q, k, v, key_mask).flatten(-2))
 
@@ -235,7 +235,7 @@ class CrossAttention(nn.Module):
         context: Float[Tensor, "b *e c"],
         key_mask: Bool[Tensor, " b *e"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """How much each site attends to each context site: [B, *A, heads, *E]."""
+        """The attention weights of each site over the context: [B, *A, heads, *E]."""
         q, k, _ = self._project(x, context)
         return full_attention_weights(q, k, key_mask)
 
@@ -245,7 +245,7 @@ class CrossAttention(nn.Module):
 
 
 class ChannelsFirst(nn.Module):
-    """A layer on [B, *A, D] as a layer on [B, D, *A], the layout of convolutions. Masks stay [B, *A]."""
+    """A layer on [B, *A, D] as one on [B, D, *A], the layout of convolutions; masks are [B, *A]."""
 
     def __init__(self, layer: nn.Module):
         super().__init__()
@@ -259,7 +259,7 @@ class ChannelsFirst(nn.Module):
 
 
 def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:
-    """The widths of keys and of values, all heads together: `dim` where not given.
+    """The widths of keys and of values, all heads together; `dim` by default.
 
     Raises:
         ValueError: one is not a positive multiple of `heads`.

@@ -17,7 +17,7 @@ Part = TypeVar("Part", bound=nn.Module)
 
 
 class ModuleListOf(nn.ModuleList, Generic[Part]):
-    """A ModuleList that knows what it holds: iterating gives parts of one type."""
+    """A ModuleList whose elements have one static type."""
 
     def __init__(self, parts: Iterable[Part]):
         super().__init__(parts)
@@ -27,7 +27,7 @@ class ModuleListOf(nn.ModuleList, Generic[Part]):
 
 
 class Dropout(nn.Module):
-    """Zeroes numbers with probability p while training, see `ops.elementwise.dropout`."""
+    """Dropout with probability p in training mode, by `ops.elementwise.dropout`."""
 
     def __init__(self, p: float):
         super().__init__()
@@ -76,7 +76,7 @@ class FeedforwardBlock(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """An attention block along one axis, then a feedforward block: one layer, as the paper counts them."""
+    """An attention block along one axis, then a feedforward block: one layer in the paper's count."""
 
     def __init__(self, attention: AxisAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
@@ -85,7 +85,7 @@ class TransformerBlock(nn.Module):
 
     @property
     def masked(self) -> bool:
-        """Whether the block looks back only, so that it can be stepped along its axis."""
+        """True if the attention is masked: the block can then be evaluated step by step along its axis."""
         return self.attention.attention.masked
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
@@ -102,14 +102,14 @@ class TransformerBlock(nn.Module):
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compiles each transformer block of `module` in place: few graphs, since blocks alike share one."""
+    """Compiles each transformer block of `module` in place; blocks of equal sizes share one graph."""
     for block in module.modules():
         if isinstance(block, TransformerBlock):
             block.compile(dynamic=False)
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
-    """Has each transformer block of `module` keep its input alone, and compute the rest again for its gradient."""
+    """Activation checkpointing, in place: each transformer block keeps its input only and recomputes the rest."""
     for block in module.modules():
         if isinstance(block, TransformerBlock):
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
@@ -117,10 +117,10 @@ def checkpoint_blocks(module: nn.Module) -> None:
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside the block; afterwards the mode that was."""
-    was = module.training
+    """Evaluation mode in the context; restores the previous mode afterwards."""
+    training = module.training
     module.eval()
     try:
         yield
     finally:
-        module.train(was)
+        module.train(training)

@@ -1,4 +1,4 @@
-"""Embeddings: values of sites, additively factorised positions, class labels."""
+"""Embeddings of values, positions and class labels."""
 
 import torch
 from jaxtyping import Float, Integer
@@ -8,7 +8,7 @@ from axial_transformers.layers.initialisation import normal_table
 
 
 class Embedding(nn.Module):
-    """A table [entries, D] looked up by integers of any shape [...] -> [..., D]."""
+    """A table [entries, D], indexed by integers of any shape."""
 
     def __init__(self, entries: int, dim: int):
         super().__init__()
@@ -20,7 +20,7 @@ class Embedding(nn.Module):
 
 
 class Positions(nn.Module):
-    """Additively factorised positions: a site's embedding is the sum of one row from each axis' table (section 2)."""
+    """Additively factorised position embeddings: a site's is the sum of a row of each axis' table (section 2)."""
 
     def __init__(self, shape: tuple[int, ...], dim: int):
         super().__init__()
@@ -35,7 +35,7 @@ class Positions(nn.Module):
 
 
 class Labels(nn.Module):
-    """Class embeddings, with one more row for "unlabelled"."""
+    """Class embeddings, with a row more for unlabelled examples."""
 
     def __init__(self, classes: int, dim: int):
         super().__init__()
@@ -43,7 +43,7 @@ class Labels(nn.Module):
         self.embed = Embedding(classes + 1, dim)
 
     def forward(self, label: Integer[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b d"]:
-        """Labels [B] in 0..classes, where `classes`, and None for the whole batch, mean unlabelled -> [B, D]."""
+        """Labels [B] in 0..classes -> [B, D]; `classes` means unlabelled, None that the whole batch is."""
         if label is None:
             label = torch.full((batch,), self.classes, device=self.embed.table.device)
         return self.embed(label)

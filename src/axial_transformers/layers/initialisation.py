@@ -1,4 +1,4 @@
-"""How weights begin."""
+"""Linear layers and tables with their initialisation, and random weights for tests."""
 
 from math import sqrt
 
@@ -10,10 +10,11 @@ from axial_transformers.ops.linear import linear
 
 
 class Dense(nn.Linear):
-    """y = W x + b; W from a truncated normal of variance 1 / fan_in, b zero (variance_scaling, the authors' code).
+    """y = W x + b. W is initialised truncated normal of variance 1 / fan_in (the authors' variance_scaling), b zero.
 
     Args:
-        residual: the map closes a residual branch: it begins at zero, so that every block begins as the identity.
+        residual: whether the layer ends a residual branch; W is then initialised to zero, which makes the block the
+            identity.
     """
 
     def __init__(self, fan_in: int, fan_out: int, residual: bool = False):
@@ -25,7 +26,7 @@ class Dense(nn.Linear):
         return linear(x, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
-        """Draws the weights anew."""
+        """Initialises the weights."""
         nn.init.zeros_(self.bias)
         if self.residual:
             nn.init.zeros_(self.weight)
@@ -40,9 +41,9 @@ def normal_table(*shape: int) -> nn.Parameter:
 
 
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
-    """Gives every weight scale 1: W ~ N(0, 1/fan_in), embeddings ~ N(0, 1), gains 1 +- 0.1, biases 0 +- 0.1.
+    """Draws weights of scale 1: W ~ N(0, 1/fan_in), embeddings ~ N(0, 1), gains ~ N(1, 0.01), biases ~ N(0, 0.01).
 
-    A model as it is initialised is near the identity and lets mistakes pass; tests use these weights instead.
+    For tests: a model as it is initialised is near the identity, which hides errors.
     """
 
     def normal(tensor: torch.Tensor, mean: float, std: float) -> None:

@@ -20,23 +20,24 @@ class PositionSensitiveAxialAttention(nn.Module):
         dim: width D.
         heads: number of heads N, a divisor of the widths below.
         axis: dimension of the input attended along, 1..d, or counted from the end (-2 is the innermost axis).
-        size: longest line, trained with every offset it has (the paper's global attention); shorter ones work as well.
-        span: odd number m of places around a site that it sees, on lines of any length. One of size and span is given.
-        causal: a site sees itself and what comes before it only.
-        key_dim: width of queries and keys, all heads together; D / 2, as published, if not given.
-        value_dim: width of values, all heads together. If it is not given, values have width D and the heads, side by
-            side, are the output, as published; otherwise a map to D follows.
+        size: longest line; there is an encoding for every offset within it (the paper's global attention).
+        span: odd number m of positions around a site that it attends to, on lines of any length. Exactly one of size
+            and span is given.
+        causal: whether a site attends only to itself and to earlier sites.
+        key_dim: width of queries and keys, all heads together; D / 2 by default, as published.
+        value_dim: width of values, all heads together. By default, as published, values have width D and the output is
+            the concatenation of the heads; otherwise a linear layer to D follows.
         normalisation: "scale" divides scores by sqrt(K). "batch", as published, normalises q, k and v, each of the
-            three terms of the scores and each of the two sums of the output over the batch: for vision only, since
-            examples then see each other.
-        shared_tables: one set of tables for all heads, as published, or one set a head.
+            three terms of the scores and each of the two sums of the output over the batch. It makes the output for an
+            example depend on the others: not for autoregressive models.
+        shared_tables: whether all heads share one set of tables, as published, or have one set each.
 
     Raises:
-        ValueError: none or both of size and span, an even span, widths that are no multiples of `heads`, an unknown
+        ValueError: none or both of size and span, an even span, widths that are not multiples of `heads`, an unknown
             normalisation; on a call, a line longer than `size`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         dim: int,
         heads: int,
@@ -86,7 +87,7 @@ class PositionSensitiveAxialAttention(nn.Module):
         return self.out(from_lines(lines, grid, data_axis(grid, self._axis_of_heads)).flatten(-2))
 
     def weights(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a n w"]:
-        """How much each site attends to each place of its line or, if shorter, of its span: [B, *A, heads, places]."""
+        """The attention weights of each site over its line or, if shorter, its span: [B, *A, heads, positions]."""
         q, k, _, window = self._lines(x)
         grid = x.unsqueeze(-1)
         return from_lines(self._weights(q, k, window), grid, data_axis(grid, self._axis_of_heads))
@@ -95,7 +96,7 @@ class PositionSensitiveAxialAttention(nn.Module):
         axis = data_axis(x.unsqueeze(-1), self._axis_of_heads)
         length = x.shape[axis]
         if self.size is not None and length > self.size:
-            raise ValueError(f"axis {self.axis} of {list(x.shape)} has {length} places, more than size={self.size}")
+            raise ValueError(f"axis {self.axis} of {list(x.shape)} has {length} positions, more than size={self.size}")
         parts = self.normalise.qkv(self.qkv(x)).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
         q, k, v = (to_lines(part.unflatten(-1, (self.heads, -1)), axis) for part in parts)
         return q, k, v, Window.of(length, len(self.query_table), self.causal, x.device)
@@ -110,14 +111,14 @@ class PositionSensitiveAxialAttention(nn.Module):
 
 
 class Scale(nn.Module):
-    """Scores are scaled by 1/sqrt(K); nothing else is."""
+    """Scores times 1/sqrt(K); no other normalisation."""
 
     def __init__(self, key_width: int):
         super().__init__()
         self.factor = 1 / sqrt(key_width)
 
     def qkv(self, x: Tensor) -> Tensor:
-        """Queries, keys and values side by side, as they are."""
+        """Concatenated queries, keys and values, unchanged."""
         return x
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
@@ -130,7 +131,7 @@ class Scale(nn.Module):
 
 
 class ChannelsLastBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of [.., C], the statistics of a channel over everything else."""
+    """Batch normalisation of [.., C], with statistics of each channel over all other dimensions."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[.., C] -> [.., C]."""
@@ -147,11 +148,11 @@ class BatchNormalise(nn.Module):
         self.of_content, self.of_position = ChannelsLastBatchNorm(value_dim), ChannelsLastBatchNorm(value_dim)
 
     def qkv(self, x: Tensor) -> Tensor:
-        """Queries, keys and values side by side [.., C], normalised by channel over all sites."""
+        """Concatenated queries, keys and values [.., C], normalised per channel over all sites."""
         return self.of_qkv(x)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
-        """The three terms [M, N, L, W] -> scores [M, N, L, W]: statistics over the pairs that are seen, per head."""
+        """The three terms [M, N, L, W] -> scores [M, N, L, W]: statistics per head, over the pairs that attend."""
         total = torch.zeros((), dtype=terms[0].dtype, device=terms[0].device)
         for norm, term in zip(self.of_terms, terms):
             if window.complete:

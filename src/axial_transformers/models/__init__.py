@@ -1,4 +1,4 @@
-"""The models, assembled from layers. Opening this folder shows the paper."""
+"""The Axial Transformer of Ho et al. 2019 and nothing else: encoder, decoders, layouts, configuration."""
 
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.models.conditioning import UNCONDITIONAL, Conditioning

@@ -4,7 +4,7 @@ e       = ChannelEncoder(x[channels < c], c, label)      unmasked attention over
 h       = embed_value(x[channel c])
 context = position + e                                   grows inward
 for outer in outer_decoders:                             one per axis but the last: outermost first
-    context = context + outer(h + context)               only what lies strictly before, along its axis
+    context = context + outer(h + context)               depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 """
 
@@ -49,7 +49,7 @@ class AxialTransformer(nn.Module):
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:
-        """The inner decoder; where the sparser attentions of other models come in."""
+        """The inner decoder; the baselines override it with other attentions."""
         if config.inner == "lstm":
             return InnerLSTM(config)
         layers = range(config.inner_layers)
@@ -67,7 +67,7 @@ class AxialTransformer(nn.Module):
 
     @property
     def order(self) -> Integer[Tensor, "sites axes"]:
-        """The generated sites (a1, .., ad, c) in generation order, in the data's coordinates: int64 [sites, d + 1]."""
+        """The generated sites (a1, .., ad, c), in data coordinates and generation order: int64 [sites, d + 1]."""
         return self.layout.order[self.config.known_channels * torch.Size(self.layout.shape).numel() :]
 
     def forward(
@@ -76,18 +76,19 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *a c v"]:
-        """Logits of every site, given all sites before it in `order`.
+        """Logits of every site, which depend on the sites before it in `order` only.
 
         Args:
             x: [B, *A, C], any integer dtype, values 0..V-1.
-            label: [B] classes (num_classes or None: unlabelled), for models with num_classes.
-            cond: [B, *A, D] external conditioning, added to the channel encoder's input.
+            label: integer [B], classes 0..num_classes-1 or num_classes for unlabelled; None: all are unlabelled.
+            cond: [B, *A, D] external conditioning, added to the input of the channel encoder or, without one, to the
+                positions.
 
         Returns:
-            [B, *A, C, V] unnormalised log-probabilities. Those of known channels are zero.
+            [B, *A, C, V] unnormalised log-probabilities; zeros for known channels.
 
         Raises:
-            ValueError: a shape, a dtype or a value is not the model's.
+            ValueError: a shape, dtype or value that the model does not take.
         """
         logits = [self.slice_logits(x, torch.full((len(x),), c, device=x.device), label, cond) for c in self.slices]
         known = [torch.zeros_like(logits[0])] * self.config.known_channels
@@ -100,7 +101,7 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
-        """Logits of one slice an example, the model's channel `channel` [B]: [B, *A', V] in the model's coordinates."""
+        """Logits of one slice of each example, the model's channel `channel` [B]: [B, *A', V], in model coordinates."""
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(label, cond))
         context = self.context(self.layout.to_model(x), channel, conditioning)
@@ -110,7 +111,7 @@ class AxialTransformer(nn.Module):
         return self.head(self.inner_decoder(shift(h, -2) + context))
 
     def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
-        """The values that `slice_logits` predicts: int64 [B, *A'], in the model's coordinates."""
+        """The values whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""
         x = self.layout.to_model(x)
         index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
         return x.long().gather(-1, index).squeeze(-1)
@@ -121,23 +122,23 @@ class AxialTransformer(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "..."]:
-        """position + e, for x in the model's coordinates: what every decoder starts from."""
+        """position + e, the first input of the decoders, for x in model coordinates: [B, *A', D] or [*A', D]."""
         e = conditioning if self.encoder is None else self.encoder(x, channel, conditioning)
         return self.position() + e
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Float[Tensor, "b *g d"] | float:
-        """The label's embedding plus external conditioning, in the model's coordinates; 0 where there is neither.
+        """The label's embedding plus external conditioning, in model coordinates; 0 where there is neither.
 
         Raises:
-            ValueError: a label or a conditioning that is not the model's.
+            ValueError: a label or cond that the model does not take.
         """
         label, cond = conditioning
         embedded: Tensor | float = 0.0
         if self.labels is not None:
-            label = None if label is None else _checked(label, batch, self.labels.classes)
+            label = None if label is None else _check_label(label, batch, self.labels.classes)
             embedded = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
         elif label is not None:
-            raise ValueError("label given, but the model was built without num_classes")
+            raise ValueError("label is given, but the model has no num_classes")
         if cond is not None:
             if cond.shape != (batch, *self.config.shape, self.config.dim):
                 raise ValueError(f"cond must be {[batch, *self.config.shape, self.config.dim]}, not {list(cond.shape)}")
@@ -145,7 +146,11 @@ class AxialTransformer(nn.Module):
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """x as int64, once its shape, dtype and (on CPU, where looking is cheap) values are known to be the model's."""
+        """x as int64, after a check of its shape, its dtype and, on the CPU, its values.
+
+        Raises:
+            ValueError: one that the model does not take.
+        """
         config = self.config
         if x.is_floating_point() or x.is_complex():
             raise ValueError(f"x must hold integers, not {x.dtype}")
@@ -171,7 +176,7 @@ class AxialTransformer(nn.Module):
         """Reads a model folder, or a hub id "owner/name", in evaluation mode on the CPU.
 
         Raises:
-            ValueError: damaged files, another model's, or weights that do not fit the configuration.
+            ValueError: damaged files, files of another model, or weights that do not fit the configuration.
             FileNotFoundError: no such folder or hub id.
         """
         folder = model_folders.locate(folder)
@@ -182,7 +187,7 @@ class AxialTransformer(nn.Module):
         return model.requires_grad_().eval()
 
 
-def _checked(label: Tensor, batch: int, classes: int) -> Tensor:
+def _check_label(label: Tensor, batch: int, classes: int) -> Tensor:
     expected = f"label must be [{batch}] classes in 0..{classes - 1}, or {classes} for unlabelled"
     if label.shape != (batch,) or label.is_floating_point() or label.is_complex():
         raise ValueError(f"{expected}, not {label.dtype} {list(label.shape)}")

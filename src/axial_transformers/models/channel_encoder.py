@@ -1,4 +1,4 @@
-"""The channel encoder: what the channels before the current one say, at every site (section 3.3)."""
+"""The channel encoder: the channels before the current one as context of every site (section 3.3)."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ from axial_transformers.ops.shift import shifted_copies
 
 
 class ChannelEncoder(nn.Module):
-    """Unmasked attention over every axis, of the channels before c:
+    """Unmasked attention over every axis of the channels before c, from an input that names c:
 
     x[channels < c] / 255, planes that name c  ->  3-wide convolution  ->  + position + conditioning  ->  blocks  ->  e
     """
@@ -27,11 +27,11 @@ class ChannelEncoder(nn.Module):
         inputs = self.channels + (self.channels if self.planes == "one_hot" else 1)
         self.convolution = Dense(3 ** len(shape) * inputs, config.dim)
         self.position = Positions(shape, config.dim)
-        one_round = range(-2, -2 - len(shape), -1)  # innermost axis first
+        axes = range(-2, -2 - len(shape), -1)  # innermost first
         self.blocks = ModuleListOf(
             TransformerBlock(AxisAttention(config.dim, config.heads, axis), config.hidden, config.dropout)
             for _ in range(config.encoder_layers // len(shape))
-            for axis in one_round
+            for axis in axes
         )
 
     def forward(
@@ -52,7 +52,7 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        """The input of the blocks [B, *A, D], from that of `forward`."""
+        """The input of the blocks [B, *A, D], from the arguments of `forward`."""
         site = (-1,) + (1,) * (x.ndim - 2)
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel.unsqueeze(-1)).view(*site, self.channels)
@@ -61,6 +61,6 @@ class ChannelEncoder(nn.Module):
         else:
             planes = (channel / self.channels).view(*site, 1)
         dtype = self.convolution.weight.dtype
-        seen = torch.where(before, x, 0).to(dtype) / 255
-        h = self.convolution(shifted_copies(torch.cat([seen, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
+        values = torch.where(before, x, 0).to(dtype) / 255
+        h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
         return h + self.position() + conditioning

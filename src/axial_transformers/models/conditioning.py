@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Conditioning(NamedTuple):
-    """Labels and external conditioning of a batch, either of them None where there is none."""
+    """Labels and external conditioning of a batch; None where there are none."""
 
     label: Integer[Tensor, " b"] | None = None
     """[B] classes."""
@@ -16,11 +16,11 @@ class Conditioning(NamedTuple):
     """[B, *A, D]."""
 
     def of(self, rows: slice | list[int]) -> "Conditioning":
-        """The conditioning of some examples."""
+        """The conditioning of the examples `rows`."""
         return Conditioning(*(None if part is None else part[rows] for part in self))
 
     def repeated(self, count: int) -> "Conditioning":
-        """The conditioning with every example `count` times, side by side."""
+        """The conditioning with every example repeated `count` times in succession."""
         return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
 
     def to(self, device: torch.device) -> "Conditioning":
@@ -28,7 +28,7 @@ class Conditioning(NamedTuple):
         return Conditioning(*(None if part is None else part.to(device) for part in self))
 
     def double(self) -> "Conditioning":
-        """The conditioning for a model in float64."""
+        """The conditioning with cond in float64."""
         return self._replace(cond=None if self.cond is None else self.cond.double())
 
 

@@ -1,4 +1,4 @@
-"""The configuration of an Axial Transformer: all that is needed, besides weights, to rebuild the model."""
+"""The configuration of an Axial Transformer: with the weights, all that is needed to rebuild the model."""
 
 from dataclasses import dataclass
 from math import prod
@@ -7,7 +7,7 @@ from typing import Literal
 from axial_transformers.models.layouts import LAYOUTS, Layout
 
 LARGEST = 1 << 20
-"""No size in a configuration is larger: a damaged file must not ask for endless memory."""
+"""Upper bound of every size: a damaged file must not make the program allocate without limit."""
 MOST_AXES = 8
 MOST_LAYERS = 1024
 
@@ -19,7 +19,7 @@ class AxialTransformerConfig:
     Layers are counted as the paper counts them: one transformer block over one axis is one layer.
 
     Raises:
-        ValueError: fields that contradict each other, naming them.
+        ValueError: a field out of range, or fields that contradict each other; the message names them.
     """
 
     shape: tuple[int, ...]
@@ -29,30 +29,31 @@ class AxialTransformerConfig:
     num_values: int = 256
     """Number of values V that a site can take: 0 .. V-1."""
     num_classes: int | None = None
-    """Number of classes of a class-conditional model."""
+    """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
-    """The first channels (after the layout) are given: they condition, carry no loss, are not generated."""
+    """Number of first channels (after the layout) that are given: conditioned on, without loss, not generated."""
     layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
-    """Where channels and frames go; see `layouts.py`."""
+    """Arrangement of channels and frames in the model; see `layouts.py`."""
     dim: int = 128
     """Width D of the model."""
     heads: int = 4
     """Attention heads, each D / heads wide."""
     mlp_ratio: float = 4.0
-    """Hidden width of the feedforward blocks over D."""
+    """Hidden width of the feedforward blocks, divided by D."""
     encoder_layers: int = 0
     """Layers of the channel encoder, a multiple of the number of axes; 0 means none, for one channel only."""
     outer_layers: int | tuple[int, ...] = 4
     """Layers of each outer decoder (one per axis but the last, outermost first), each a multiple of the number of axes
-    from its own inward. 0 leaves the decoder out, as in the paper's row-wise model: nothing is heard along it."""
+    from its own inward. 0 omits the decoder, as in the paper's row-wise model: nothing depends on earlier positions of
+    its axis."""
     inner_layers: int = 4
     """Layers of the inner decoder."""
     inner: Literal["attention", "lstm"] = "attention"
     """Inner decoder: masked row attention, or one LSTM layer over the row."""
     channel_planes: Literal["one_hot", "index"] = "one_hot"
-    """How the channel encoder is told its channel c: one plane each (authors' code), or one plane c/C (figure 3)."""
+    """Input planes that name the current channel c: one for each channel (authors' code), or one of c/C (figure 3)."""
     dropout: float = 0.0
-    """Dropout on the residual branches."""
+    """Dropout probability on the residual branches."""
 
     def __post_init__(self) -> None:
         _require(1 <= len(self.shape) <= MOST_AXES, f"shape must have 1 to {MOST_AXES} axes, not {len(self.shape)}")
@@ -106,7 +107,7 @@ class AxialTransformerConfig:
 
     @property
     def bijection(self) -> Layout:
-        """The bijection between the data's coordinates and the model's."""
+        """The bijection between data and model coordinates that `layout` names."""
         return LAYOUTS[self.layout](self.shape, self.channels)
 
     @property

@@ -1,4 +1,4 @@
-"""Inner decoders: along the last axis, site by site (section 3.2; the LSTM of the paper's ablation)."""
+"""Inner decoders, along the last axis: masked attention (section 3.2), or the LSTM of the paper's ablation."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ from axial_transformers.models.config import AxialTransformerConfig
 
 
 class InnerAttention(nn.Module):
-    """Masked attention over the last axis: every place before a site, or those that a sparser attention chooses."""
+    """Masked attention over the last axis, a transformer block for each of `attentions`."""
 
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[AxisAttention]):
         super().__init__()
@@ -29,11 +29,11 @@ class InnerAttention(nn.Module):
         return r
 
     def start(self, batch: int) -> list[KeyValueCache]:
-        """The caches of a walk along one row."""
+        """Empty caches for the steps along one row."""
         return [block.start(batch, (), self.length) for block in self.blocks]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
-        """Site `i` of a row, after those already in the caches: [B, D] -> [B, D]."""
+        """The output at site `i` of a row, whose earlier sites are in the caches: [B, D] -> [B, D]."""
         for block, cache in zip(self.blocks, state):
             r = block.step(r, i, cache)
         return r
@@ -59,6 +59,6 @@ class InnerLSTM(nn.Module):
         return [zeros, zeros]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
-        """The site of a row that follows the state, which moves on: [B, D] -> [B, D]."""
+        """The output at the next site of a row; updates the state: [B, D] -> [B, D]."""
         state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
         return r + self.dropout(state[0])

@@ -1,4 +1,4 @@
-"""Where channels and frames go: bijections between the data's coordinates and the model's (section 3.3, appendix).
+"""Layouts of channels and frames: bijections between data and model coordinates (section 3.3, appendix).
 
 layout      data [B, *A, C]     model [B, *A', C']
 channels    [B, *A, C]          the same: one channel after the other through the channel encoder
@@ -6,7 +6,7 @@ rows        [B, A1, .., C]      [B, C*A1, .., 1]: channel-major along the first 
 columns     [B, .., Ad, C]      [B, .., Ad*C, 1]: interleaved along the last axis
 axis        [B, *A, C]          [B, *A, C, 1]: one more, innermost, axis
 frames      [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's video)
-raster      [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site side by side
+raster      [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site adjacent
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Channels stay channels. `to_model` and `out` take any further dimensions behind those of a site along."""
+    """Channels stay channels. `to_model` and `to_data` leave any dimensions after the channels' as they are."""
 
     data_shape: tuple[int, ...]
     data_channels: int
@@ -43,13 +43,12 @@ class Layout:
 
     def expand_cond(self, cond: Tensor) -> Tensor:
         """Conditioning [B, *A, D], repeated for every channel that became a site -> [B, *A', D]."""
-        channel = len(self.data_shape) + 1
-        repeated = cond.unsqueeze(channel).expand(*cond.shape[:-1], self.data_channels, -1)
-        return self.to_model(repeated).select(channel, 0)
+        repeated = cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
+        return self.to_model(repeated).select(len(self.shape) + 1, 0)
 
     @property
     def order(self) -> Tensor:
-        """The sites (a1, .., ad, c) of the data in the model's generation order: int64 [sites, d + 1]."""
+        """The sites (a1, .., ad, c), in data coordinates and generation order: int64 [sites, d + 1]."""
         axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
         sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         return self.to_model(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
@@ -60,7 +59,7 @@ class Layout:
 
 
 class Rows(Layout):
-    """Channels one below the other: row c * A1 + a of the model is row a of channel c."""
+    """Channels are concatenated along the first axis: row c * A1 + a of the model is row a of channel c."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,7 +77,7 @@ class Rows(Layout):
 
 
 class Columns(Layout):
-    """Channels interleaved along the last axis: place a * C + c of the model is channel c of place a."""
+    """Channels interleaved along the last axis: position a * C + c of the model is channel c of position a."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,9 +110,6 @@ class Axis(Layout):
 
     def to_data(self, x: Tensor) -> Tensor:
         return x.squeeze(self._channel + 1)
-
-    def expand_cond(self, cond: Tensor) -> Tensor:
-        return cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
 
 
 class Frames(Layout):
@@ -157,9 +153,6 @@ class Raster(Layout):
 
     def to_data(self, x: Tensor) -> Tensor:
         return x.squeeze(2).unflatten(1, (*self.data_shape, self.data_channels))
-
-    def expand_cond(self, cond: Tensor) -> Tensor:
-        return cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1).flatten(1, -2)
 
 
 LAYOUTS: dict[str, type[Layout]] = {

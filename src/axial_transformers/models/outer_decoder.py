@@ -1,4 +1,4 @@
-"""An outer decoder: everything before a site along one axis, whole slabs at a time (section 3.2)."""
+"""An outer decoder: the context from earlier positions of one axis, a whole slab at a time (section 3.2)."""
 
 import torch
 from jaxtyping import Float
@@ -13,8 +13,9 @@ from axial_transformers.ops.shift import shift
 class OuterDecoder(nn.Module):
     """Unmasked attention over the axes inside its own, masked over its own; the upper context is its output, shifted.
 
-    For an image: unmasked rows, masked columns, ShiftDown. Axes are counted from the end, so that one layer serves the
-    whole tensor and a slab of it: the axis of outer decoder `level` of d is -(d - level) - 1, its slabs lack that axis.
+    For an image: unmasked rows, masked columns, ShiftDown. Axes are counted from the end, so that a layer has the same
+    axis in the whole tensor and in a slab of it: outer decoder `level` of d has axis -(d - level) - 1, which its slabs
+    lack.
     """
 
     def __init__(self, config: AxialTransformerConfig, level: int):
@@ -32,7 +33,7 @@ class OuterDecoder(nn.Module):
         )
 
     def forward(self, u: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """h + context [B, *A, D] -> upper context [B, *A, D]: of what lies strictly before, along the axis."""
+        """h + context [B, *A, D] -> upper context [B, *A, D], which depends on earlier positions of the axis only."""
         if not self.blocks:
             return torch.zeros_like(u)
         for block in self.blocks:
@@ -40,7 +41,7 @@ class OuterDecoder(nn.Module):
         return shift(u, self.axis)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
-        """The caches of a walk along the axis, one a masked layer."""
+        """Empty caches for the steps along the axis: one for each masked layer, None for the others."""
         return [block.start(batch, self.slab, self.length) if block.masked else None for block in self.blocks]
 
     def step(self, u: Float[Tensor, "b *s d"], i: int, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:

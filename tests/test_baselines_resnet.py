@@ -1,4 +1,4 @@
-"""The axial residual network: the authors' numbers from the authors' weights, sizes, strides, and what it refuses."""
+"""The axial residual network: the authors' numbers from the authors' weights, sizes, strides, errors."""
 
 import json
 from math import sqrt
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.baselines.residual_network import (
+from axial_transformers.baselines import (
     AxialResNet,
     AxialResNetConfig,
     axial26s,

@@ -1,4 +1,4 @@
-"""The other rows of table 1 see exactly what their papers say, and are decoded from caches like the first."""
+"""The other rows of table 1 have exactly the receptive fields of their papers, and are decoded from caches."""
 
 import pytest
 import torch
@@ -41,28 +41,28 @@ def models(shape: tuple[int, ...], channels: int, layers: int) -> list[AxialTran
 
 
 def reached(model: AxialTransformer) -> torch.Tensor:
-    """[p, q]: whether site p can hear site q, composed from what each layer says it sees; inputs are shifted by one."""
+    """[p, q]: whether site p can depend on site q, from the patterns of all layers; inputs are shifted by one."""
     sites = len(model.order)
     reach = torch.eye(sites, dtype=torch.bool)
     for block in model.inner_decoder.blocks:
         layer = torch.zeros(sites, sites, dtype=torch.bool)
         for i in range(sites):
             attention = block.attention.attention
-            groups = attention.seen(i) if isinstance(attention, SequenceAttention) else [torch.arange(i + 1)]
-            for places in groups:
-                layer[i, places] = True
+            groups = attention.attended(i) if isinstance(attention, SequenceAttention) else [torch.arange(i + 1)]
+            for positions in groups:
+                layer[i, positions] = True
         reach = (layer.float() @ reach.float()) > 0
     return torch.cat([reach[:, 1:], torch.zeros(sites, 1, dtype=torch.bool)], dim=1)
 
 
 @pytest.mark.parametrize(("shape", "channels"), [((3, 5), 1), ((2, 4), 3), ((1, 7), 1), ((2, 3, 2), 1)])
-def test_every_site_hears_exactly_what_its_layers_reach(shape, channels):
+def test_logits_depend_on_exactly_the_sites_that_the_layers_reach(shape, channels):
     for layers in (1, 2):
         for model in models(shape, channels, layers):
-            heard = influence(model, torch.randint(0, 5, (1, *shape, channels)))
+            change = influence(model, torch.randint(0, 5, (1, *shape, channels)))
             expected = reached(model)
-            assert torch.equal(heard > 1e-9, expected), model.name
-            assert heard[~expected].max() <= 1e-12, model.name
+            assert torch.equal(change > 1e-9, expected), model.name
+            assert change[~expected].max() <= 1e-12, model.name
 
 
 def test_transformer_and_strided_sparse_transformer_reach_the_whole_past_and_the_local_ones_do_not():
@@ -88,11 +88,11 @@ def test_transformer_and_strided_sparse_transformer_reach_the_whole_past_and_the
     ],
     ids=lambda attention: type(attention).__name__,
 )
-def test_all_places_at_once_equal_one_place_at_a_time_over_what_is_seen(attention):
+def test_all_positions_at_once_equal_one_at_a_time_over_its_attended_positions(attention):
     q, k, v = torch.randn(3, 2, 2, 24, 4, dtype=torch.float64)
     out = attention.attend(q, k, v)
     for i in range(24):
-        groups = attention.seen(i)
+        groups = attention.attended(i)
         shares = zip(groups, *(t.chunk(len(groups), dim=1) for t in (q, k, v)))
         expected = [attend_step(q[:, :, i], k[:, :, at], v[:, :, at]) for at, q, k, v in shares]
         assert torch.allclose(out[:, :, i], torch.cat(expected, dim=1), atol=1e-12)
@@ -110,7 +110,7 @@ def test_cached_decoding_equals_the_naive_one(shape, channels):
         assert torch.equal(decode(model, choose, x), decode_naively(model, choose, x)), model.name
 
 
-def test_a_peer_is_saved_and_read_back(tmp_path):
+def test_a_baseline_is_saved_and_read_back(tmp_path):
     model = BlockTransformer(BlockTransformerConfig(shape=(3, 4), blocks=((3, 2), (1, 4)), **SIZES))
     randomise(model)
     model.save_pretrained(tmp_path / "model")
