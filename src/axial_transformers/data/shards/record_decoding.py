@@ -6,10 +6,11 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data import images
 from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import DataConfig
+from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.npy import array_of
+from axial_transformers.data.picture_files import Member
 from axial_transformers.data.shards.tar import ARRAY, Place
 
 _LARGEST = 1 << 26  # bytes of a record
@@ -52,16 +53,16 @@ def decode_array(content: bytes, name: str, options: DataConfig) -> tuple[NDArra
 
 
 def decode_picture(
-    content: bytes, name: str, options: DataConfig, kind: images.Kind | None = None
+    content: bytes, name: str, options: DataConfig, kind: PixelKind | None = None
 ) -> tuple[NDArray[np.uint8], Form]:
     """The example [H, W, C] that a picture is, read as `kind`, and its form. None: as what it is.
 
     Raises:
         ValueError: damaged, or not what the options ask for.
     """
-    member = images.Member(content, name)
-    kind = kind or images.kind_of_images([member], options)
-    (values,), _ = images.fitted(member, images.decoded(member, kind), options)
+    member = Member(content, name)
+    kind = kind or kind_of_images([member], options)
+    (values,), _ = fitted(member, decoded(member, kind), options)
     return values, Form(kind, 256, values.shape, labelled=False)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
-from axial_transformers.data.natural_order import natural
+from axial_transformers.data.natural_order import natural_key
 from axial_transformers.progress import Progress
 from axial_transformers.storage.caches import cache_folder, only_one_process
 from axial_transformers.storage.files import written_whole
@@ -142,4 +142,4 @@ def _tar_files(repository: str, revision: str | None, folder: str) -> list[str]:
 
     names = map(PurePosixPath, HfApi().list_repo_files(repository, repo_type="dataset", revision=revision))
     found = [name for name in names if name.suffix == SUFFIX and name.is_relative_to(folder)]
-    return [str(name) for name in sorted(found, key=lambda name: (name.parent, natural(name)))]
+    return [str(name) for name in sorted(found, key=lambda name: (name.parent, natural_key(name)))]

@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from axial_transformers.data import images
+from axial_transformers.data import picture_files
 
 ARRAY = ".npy"
 LABEL = ".cls"
@@ -69,7 +69,7 @@ def _record(path: Path, members: list[tarfile.TarInfo]) -> Record:
         if suffix in of_suffix:
             name = _readable(of_suffix[suffix].name)
             raise ValueError(f"{path}: {name!r} is pickled, and nothing is ever unpickled: save it as {ARRAY}")
-    examples = [member for suffix, member in of_suffix.items() if suffix in (*images.SUFFIXES, ARRAY)]
+    examples = [member for suffix, member in of_suffix.items() if suffix in (*picture_files.SUFFIXES, ARRAY)]
     label = of_suffix.get(LABEL)
     example = examples[0] if examples else members[0]
     return Record(
