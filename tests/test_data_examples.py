@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from axial_transformers import data
-from axial_transformers.data.splits import hashed_part, part_of_file, part_of_folder, consecutive_part
+from axial_transformers.data.splits import consecutive_part, hashed_part, part_of_file, part_of_folder
 
 _VALUES = npst.arrays(np.uint8, npst.array_shapes(min_dims=3, max_dims=5, max_side=4))
 
