@@ -224,7 +224,7 @@ def test_no_movie_is_left_half_written(tmp_path, suffix, monkeypatch):
     def fails(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("axial_transformers.storage.files._synchronise", fails)
+    monkeypatch.setattr("os.fsync", fails)
     with pytest.raises(OSError, match="disk full"):
         data.save_movie(tmp_path / f"a{suffix}", moving())
     assert not list(tmp_path.iterdir())

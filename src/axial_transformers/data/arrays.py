@@ -61,7 +61,7 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
 
 
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Encoding]:
-    """One example [*A, C] from an array [*A] or [*A, C] of its own, by the rules for arrays of many.
+    """One example [*A, C] from an array [*A] or [*A, C], by the rules for arrays [N, ..].
 
     Raises:
         ValueError: as `load_arrays`; a clip that would have to be cut or resized.
@@ -76,7 +76,7 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
 
 
 def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, Encoding]:
-    """Values [N, *A, C], labels, and what the values are."""
+    """Values [N, *A, C], labels, and the meaning of the values."""
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
@@ -97,7 +97,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
 
 
 def _asks_for_clips(path: Path | str, shape: tuple[int, ...], options: DataConfig) -> bool:
-    """Whether videos have to be cut or resized."""
+    """Tests whether videos have to be cut or resized."""
     if len(shape) != 5:
         if options.frames is not None or options.stride > 1:
             raise ValueError(f"{path} holds no videos [N, T, H, W, C] but {list(shape)}: leave out frames and stride")
@@ -107,7 +107,7 @@ def _asks_for_clips(path: Path | str, shape: tuple[int, ...], options: DataConfi
 
 
 def _clips(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
-    """Videos [N, T, H, W, C] as clips of the length and size that are wanted, those of one video side by side."""
+    """Videos [N, T, H, W, C] as clips of the length and size that are asked for, those of a video in sequence."""
     channels = videos.shape[-1]
     if channels not in (1, 3):
         raise ValueError(f"{path} has {channels} channels: only gray and RGB videos of 8 bits are cut and resized")
@@ -120,7 +120,7 @@ def _clips(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArra
 
 
 def _name(path: Path, names: list[str], options: DataConfig) -> str:
-    """Which array holds the values."""
+    """The name of the array that holds the values."""
     if options.key in names:
         return options.key
     known = [key for key in _KEYS if key in names]

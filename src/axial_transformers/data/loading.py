@@ -23,31 +23,31 @@ Parts = dict[Part, list[Path]]
 def load(
     source: str | Path, config: DataConfig | None = None, split: Split = "train", progress: Progress = iter
 ) -> Examples:
-    """The examples of one split of a source; "all" takes every example there is.
+    """Loads the examples of one split of a source; "all" is every example.
 
     Sources:
         digits: the embedded handwritten digits (`./digits` is a folder of that name).
-        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `validation_fraction` validates, and what
-            `test_fraction` sets aside after it tests: usually nothing, the test part being a file of its own. A file
-            whose name says so (val_data, mnist_test) is that split as a whole; others are, with split "all".
+        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `test_fraction` tests (by default 0, since the test
+            part is usually a file of its own), and the `validation_fraction` before it validates. A file whose name
+            states the split that is asked for (val_data, mnist_test) is that split as a whole.
         A folder of such files, whose names state the split (train_data_batch_1, val_data, mnist_test). Without a
             validation file the last `validation_fraction` of train validates.
         A folder of images. Sub-folders train, validation or val, and test (also train_32x32, valid_32x32) are the
             splits; otherwise, and where validation is missing, a hash of `config.seed` and of each file's path
             decides. Sub-folders inside of these are classes, if every image lies in one.
-        A folder of videos, where `config.frames` says how long a clip is: video files, and folders that hold the images
-            of one video's frames. Splits and classes as for images, by each video's path, so that all clips of a video
-            are in one split. TFRecord files of BAIR robot pushing need no `frames`.
+        A folder of videos, if `config.frames` is set: video files, and folders that hold the frames of one video as
+            images. Splits and classes as for images, by each video's path, so that all clips of a video are in one
+            split. TFRecord files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
-        Shards: tar files as webdataset writes them, read when they are needed (`shards.shard_files` says how they are
-            named), or a folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that; where
-            none states validation, the last `validation_fraction` of the records of the train shards validates.
+        Shards: tar files as webdataset writes them, read on demand (see `shards.shard_files` for their names), or a
+            folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that split; where none
+            states validation, the last `validation_fraction` of the records of the train shards validates.
 
     `progress` wraps the loops over files: reading, downloading, indexing.
 
     Raises:
         FileNotFoundError: no such source.
-        ValueError: nothing in that split, or an example that cannot be read; the line names the file.
+        ValueError: nothing in that split, or an example that cannot be read; the message names the file.
     """
     config = config or DataConfig()
     if split not in get_args(Split):
