@@ -181,4 +181,4 @@ def _open(path: Path, folder: Path) -> ShardIndex:
         }
         return ShardIndex(path, folder, about["digest"], forms, about["bad"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{file}: not the index of a shard ({error}): remove {folder}") from error
+        raise ValueError(f"{file}: not the index of a shard ({error}): remove {folder}, it is made again") from error
