@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.display import contact_sheet
+from axial_transformers.data.contact_sheet import contact_sheet
 
 Pixels = NDArray[np.uint8]
 

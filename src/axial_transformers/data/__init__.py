@@ -1,7 +1,7 @@
 """Data: integers uint8 [N, *A, C] with names, labels and a fingerprint, from sources of every kind."""
 
 from axial_transformers.data.config import DataConfig, Split
-from axial_transformers.data.display import for_display, image_grid
+from axial_transformers.data.contact_sheet import for_display, image_grid
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.imagenet_batches import imagenet_version
 from axial_transformers.data.loading import load

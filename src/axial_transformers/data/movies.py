@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.display import for_display, image_grid
+from axial_transformers.data.contact_sheet import for_display, image_grid
 from axial_transformers.storage.files import written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")

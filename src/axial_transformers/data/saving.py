@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.display import for_display, image_grid
+from axial_transformers.data.contact_sheet import for_display, image_grid
 from axial_transformers.data.uint16 import join_uint16
 from axial_transformers.storage.files import folder_written_whole, written_whole
 
