@@ -3,12 +3,11 @@
     python benchmarks/shards.py --records 10000000 --folder /somewhere/with/11/GB
     python benchmarks/shards.py --records 10000000 --simulated
 
-The shard is a real tar file of 4x4 pictures, each of which states its number; the epoch is drawn as training draws it
-and every record is checked to come exactly once, in the order that (seed, position) says. Simulated, there is an index
-but no tar file: instead of being read and decoded, a record is made up from where it would lie; all else is as ever.
-After each stage: its seconds, what this process holds then beyond what it held at the beginning (mapped files left
-aside, whose pages the system takes back when it needs them), and the peak of all that was resident so far. The last
-line is JSON.
+The shard is a real tar file of 4x4 pictures, each of which holds its number. The epoch is drawn as in training; every
+record must come exactly once, at the position that the order for (seed, position) gives. Simulated, there is an index
+but no tar file: a record is computed from its position instead of being read and decoded; everything else is the same.
+After each stage: its seconds, the memory of this process beyond that at the beginning (without mapped files, whose
+pages the system can reclaim), and the peak of its resident memory so far. The last line is JSON.
 """
 
 import json
@@ -56,8 +55,8 @@ def write_shard(path: Path, records: int) -> None:
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
-class MadeUp(Records):
-    """The reader of a shard that is not there."""
+class Simulated(Records):
+    """The reader of a simulated shard."""
 
     def _read(self, shard: ShardIndex, row: int) -> NDArray[np.uint8]:
         start = int(shard.rows[row]["start"])
@@ -66,7 +65,7 @@ class MadeUp(Records):
 
 
 def simulated_shard(folder: Path, records: int) -> data.Examples:
-    """The examples of a shard as `write_shard` would write it, of which there is only the index."""
+    """The examples of a shard as `write_shard` writes it, of which only the index exists."""
     rows = np.zeros(records, ROW)
     rows["header"] = 2 * tarfile.BLOCKSIZE * np.arange(records)
     rows["start"] = rows["header"] + tarfile.BLOCKSIZE
@@ -74,12 +73,12 @@ def simulated_shard(folder: Path, records: int) -> data.Examples:
     (folder / "rows.bin").write_bytes(rows.tobytes())
     form = Form("gray", 256, (SIDE, SIDE, 1), labelled=False)
     shard = ShardIndex(folder / "none.tar", folder, digest="", forms={form: "none"}, bad=[])
-    values = cast(NDArray[np.uint8], MadeUp([shard], form, DataConfig(), 0, records))
+    values = cast(NDArray[np.uint8], Simulated([shard], form, DataConfig(), 0, records))
     return ShardExamples(values=values, names=range(records), num_values=256)  # type: ignore[arg-type]
 
 
 def anonymous_memory() -> int:
-    """Bytes that this process holds now, files that are mapped left aside."""
+    """Resident bytes of this process, without mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
@@ -101,7 +100,7 @@ class Figures:
 
 
 def indexed(folder: Path, records: int, figures: Figures) -> data.Examples:
-    """A real shard, its index made and found again."""
+    """A real shard, whose index is made, then read."""
     path = folder / "tiny.tar"
     with figures.of("writing"):
         write_shard(path, records)
@@ -152,7 +151,7 @@ def main(
     ] = None,
     batch_size: int = 1024,
     workers: int = 2,
-    simulated: Annotated[bool, tyro.conf.arg(help="make records up instead of writing and reading a shard")] = False,
+    simulated: Annotated[bool, tyro.conf.arg(help="compute records instead of writing and reading a shard")] = False,
 ) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as place:
         os.environ["XDG_CACHE_HOME"] = place

@@ -35,7 +35,7 @@ def array(values: np.ndarray) -> bytes:
 
 
 def pictures(values: np.ndarray, first: int = 0, classes: int = 3) -> Members:
-    """A record for each of uint8 [N, H, W, 3]: its picture, its class, and something that nobody asked for."""
+    """A record for each of uint8 [N, H, W, 3]: its picture, its class, and a member that is ignored."""
     for i, pixels in enumerate(values, start=first):
         yield f"{i:04d}.png", picture(pixels)
         yield f"{i:04d}.cls", str(i % classes).encode()

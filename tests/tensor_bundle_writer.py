@@ -1,4 +1,4 @@
-"""Writes TensorFlow V2 checkpoints for tests, streaming, so that a full-size one needs no memory either."""
+"""Writes TensorFlow V2 checkpoints for tests, one variable at a time, so that a full-size one needs little memory."""
 
 import struct
 from collections.abc import Iterable, Mapping

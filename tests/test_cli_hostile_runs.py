@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from conftest import Axial
-from test_checkpoint import HOSTILE
+from test_storage_model_folders import HOSTILE
 
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 

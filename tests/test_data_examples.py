@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from axial_transformers import data
-from axial_transformers.data.splits import hashed_part, part_of_file, part_of_folder, tail_part
+from axial_transformers.data.splits import consecutive_part, hashed_part, part_of_file, part_of_folder
 
 _VALUES = npst.arrays(np.uint8, npst.array_shapes(min_dims=3, max_dims=5, max_side=4))
 
@@ -128,7 +128,7 @@ def test_digits_never_change():
 @given(st.integers(1, 500), st.floats(0, 0.5), st.floats(0, 0.4))
 def test_tail_splits_partition_in_order(count, validation, test):
     items = list(range(count))
-    parts = [items[tail_part(count, split, validation, test)] for split in ("train", "validation", "test")]
+    parts = [items[consecutive_part(count, split, validation, test)] for split in ("train", "validation", "test")]
     assert [item for part in parts for item in part] == items
     assert abs(len(parts[1]) - count * validation) <= 0.5
     assert abs(len(parts[2]) - count * test) <= 0.5

@@ -12,7 +12,9 @@ from hypothesis.extra import numpy as npst
 from PIL import Image
 
 from axial_transformers import data
+from axial_transformers.compression.files import picture_folders
 from axial_transformers.data import DataConfig
+from axial_transformers.models import AxialTransformerConfig
 
 
 def _pixels(seed: int = 0, height: int = 6, width: int = 6, channels: int = 3) -> np.ndarray:
@@ -32,6 +34,15 @@ def _save(path: Path, pixels: np.ndarray, **options: object) -> Path:
 def test_lossless_formats_are_read_exactly(tmp_path, suffix, options):
     _save(tmp_path / f"a.{suffix}", _pixels(), **options)
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values, _pixels()[None])
+
+
+def test_the_tiles_of_a_photograph_join_to_it():
+    folder = Path(__file__).parent / "data" / "real"
+    tiles = data.load(folder, DataConfig(size=24, fit="tiles"), "all")
+    whole = data.load(folder, split="all").values[0]
+    assert tiles.names == [f"photograph.png#{row},{column}" for row in (0, 1) for column in (0, 1)]
+    joined = tiles.values.reshape(2, 2, 24, 24, 3).swapaxes(1, 2).reshape(48, 48, 3)
+    np.testing.assert_array_equal(joined, whole[:48, :48])
 
 
 def test_jpeg_is_read_nearly(tmp_path):
@@ -175,6 +186,8 @@ def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, cha
     (tmp_path / "deep.png").write_bytes(_deep_png(colour_type, channels))
     with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
         data.load(tmp_path)
+    with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
+        picture_folders.pack(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
 
 
 _VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_from([1, 3])))

@@ -250,16 +250,16 @@ def test_workers_leave_ctrl_c_to_their_parent():
     assert list(itertools.islice(ahead(_wait, itertools.count(), workers=1), 3)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("records", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("records", [10_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_records(tmp_path, records):
-    """Nor for ten million: docs/data.md. The benchmark also checks that each comes once, at the position of its own."""
+    """For ten million: docs/data.md. The benchmark also checks that each comes once, at its own position."""
     script = Path(__file__).parents[1] / "benchmarks" / "shards.py"
     command = [sys.executable, script, "--records", str(records), "--folder", tmp_path, "--workers", "0"]
     ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stderr[-3000:]
     figures = json.loads(ran.stdout.splitlines()[-1])
     assert figures["records"] == records
-    assert figures["index_held_MB"] < 6
+    assert figures["index_held_MB"] < 4
     assert figures["epoch_held_MB"] < 6 + 16 * records / 1e6  # the orders of two epochs, eight bytes an example
 
 
@@ -392,7 +392,7 @@ def test_hostile_shards_are_one_line(tmp_path, name):
 
 
 def test_members_whose_names_lead_elsewhere_are_read_and_written_nowhere(tmp_path):
-    """So are those that are no files: links and devices are left aside."""
+    """Members that are no files, links and devices, are ignored."""
     content = picture(VALUES[0])
     names = ["../outside.png", "/outside2.png"]
     blob = b"".join(header(name, len(content)) + content.ljust(512, b"\0") for name in names)
@@ -456,7 +456,7 @@ def test_a_shard_that_is_missing_is_named(shards):
 
 @pytest.fixture
 def address(shards):
-    """Where the shards are served from this machine."""
+    """The address of a server on this machine that holds the shards."""
     folder = Path(shards).parent
     quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(folder)))
@@ -489,7 +489,7 @@ def test_a_download_that_ends_early_leaves_nothing(shards, address, cache, monke
 
 
 def test_a_hub_data_set_is_all_its_shards_or_those_of_a_pattern(shards, monkeypatch):
-    """The hub itself is not asked: what is here is what its client would bring."""
+    """Without the hub: its client is replaced by one that returns local files."""
     folder, asked = Path(shards).parent, []
 
     def bring(repository, name, *, repo_type, revision):
@@ -507,7 +507,7 @@ def test_a_hub_data_set_is_all_its_shards_or_those_of_a_pattern(shards, monkeypa
     with pytest.raises(ValueError, match=r"holds no \.tar files"):
         data.load("hf://datasets/me/mine/nowhere")
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: 1 / 0)
-    with pytest.raises(FileNotFoundError, match="not to be had from the hub"):
+    with pytest.raises(FileNotFoundError, match="not available from the hub"):
         data.load("hf://datasets/me/mine/data")
 
 

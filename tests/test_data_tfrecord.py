@@ -43,7 +43,7 @@ def test_the_folders_train_and_test_are_the_splits(tmp_path):
 def test_a_truncated_file_is_named_with_its_record(tmp_path, kept):
     first = framed(video_record(videos(1, 1)[0]))
     (tmp_path / "torn.tfrecord").write_bytes(first + first[:kept])
-    with pytest.raises(TruncatedError, match=r"torn\.tfrecord: record 1 ends after"):
+    with pytest.raises(TruncatedError, match=r"torn\.tfrecord: record 1 ends early"):
         data.load(tmp_path, split="all")
 
 

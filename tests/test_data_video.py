@@ -10,8 +10,6 @@ from PIL import Image
 from axial_transformers import data
 from axial_transformers.data import MOVIES, DataConfig
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
-
 
 def moving(frames: int = 7, height: int = 8, width: int = 8, channels: int = 3, seed: int = 0) -> np.ndarray:
     shape = (frames, height, width, channels) if channels > 1 else (frames, height, width)
@@ -149,11 +147,12 @@ def test_clips_are_stored_losslessly(tmp_path):
     assert np.array_equal(data.load(tmp_path / "clips.npz", split="all").values, examples.values)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no shared data")
-def test_the_shared_clips_are_read_at_both_sizes():
-    path = SHARED / "clips64_test.npz"
-    assert data.load(path, split="all").values.shape == (15, 16, 64, 64, 3)
-    assert data.load(path, DataConfig(size=32, fit="stretch"), "all").values.shape == (15, 16, 32, 32, 3)
+def test_real_clips_are_read_at_their_size_and_at_half_of_it():
+    path = Path(__file__).parent / "data" / "real" / "clips_test.npz"
+    whole = data.load(path, split="all").values
+    half = data.load(path, DataConfig(size=16, fit="stretch"), "all").values
+    assert whole.shape == (2, 8, 32, 32, 3)
+    assert np.abs(half - whole.reshape(2, 8, 16, 2, 16, 2, 3).mean(axis=(3, 5))).max() <= 1
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "webm", "avi", "mov", "gif"])
@@ -225,7 +224,7 @@ def test_no_movie_is_left_half_written(tmp_path, suffix, monkeypatch):
     def fails(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("axial_transformers.storage.files._synchronise", fails)
+    monkeypatch.setattr("os.fsync", fails)
     with pytest.raises(OSError, match="disk full"):
         data.save_movie(tmp_path / f"a{suffix}", moving())
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The one way in which a long loop says how far it is: on stderr, and only where it is asked to."""
+"""Progress of long loops: shown on stderr, and only on request."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class Progress(Protocol):
-    """A wrapper of the items of a loop, such as `bar` returns; `iter` shows nothing."""
+    """A wrapper of the items of a loop: `bar` returns one, `iter` is one that shows nothing."""
 
     def __call__(self, items: Iterable[Item], /) -> Iterable[Item]:
         """The same items."""
@@ -37,21 +37,21 @@ def bar(description: str) -> Progress:
 
 
 def rank() -> int:
-    """Number of this process among those that torchrun started. The first one, 0, speaks for all."""
+    """Number of this process among those that torchrun started; the first one, 0, writes messages for all."""
     return int(os.environ.get("RANK", 0))
 
 
 class Display:
-    """A reporter of a loop's steps, which shows nothing."""
+    """An interface for the steps of a loop, which itself shows nothing."""
 
     def start(self, total: int | None, completed: int = 0) -> None:
-        """Begins with `completed` of `total` steps made; None: their number is not known."""
+        """Begins with `completed` of `total` steps made; None: their number is unknown."""
 
     def update(self, completed: int, figures: str = "") -> None:
-        """Reports how many steps are made, and figures of now."""
+        """Shows the number of completed steps, and current figures."""
 
     def say(self, text: str) -> None:
-        """Reports an event, on a line of its own."""
+        """Shows a message on a line of its own."""
 
     def __enter__(self) -> Self:
         return self
@@ -63,16 +63,16 @@ class Display:
 
 
 class Bar(Display):
-    """A bar on a terminal; elsewhere a plain line every half minute. Of several processes the first one shows it.
+    """A bar on a terminal; elsewhere a plain line every half minute. Of several processes only the first one shows it.
 
     Args:
-        description: what the loop does.
-        column: what rich shows at the right end of the bar.
+        description: text at the left end of the bar.
+        column: columns of rich at its right end.
     """
 
     def __init__(self, description: str, *column: columns.ProgressColumn) -> None:
         console = Console(stderr=True)
-        self._description, self._speaks = description, rank() == 0
+        self._description, self._writes = description, rank() == 0
         self._bar = columns.Progress(
             columns.TextColumn("{task.description}"),
             columns.BarColumn(),
@@ -81,7 +81,7 @@ class Bar(Display):
             *column,
             console=console,
             transient=True,
-            disable=not (self._speaks and console.is_terminal),
+            disable=not (self._writes and console.is_terminal),
         )
         self._task = self._bar.add_task(description, start=False, total=None, figures="")
         self._total: int | None = None
@@ -103,7 +103,7 @@ class Bar(Display):
     def say(self, text: str) -> None:
         if not self._bar.disable:
             self._bar.console.print(text, highlight=False, markup=False)
-        elif self._speaks:
+        elif self._writes:
             print(text, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:

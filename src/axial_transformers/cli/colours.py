@@ -1,8 +1,10 @@
-"""Contact sheets: dark tiles on nothing, so that they sit well on a light page and on a dark one."""
+"""Colours of figures, and contact sheets on a transparent background, for light and for dark pages."""
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from axial_transformers.data.contact_sheet import contact_sheet
 
 Pixels = NDArray[np.uint8]
 
@@ -13,7 +15,7 @@ UNSEEN = "#8b93a340"
 
 
 def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
-    """Levels 0..1 of any shape [...] as colours [..., 4] between the stops."""
+    """Levels 0..1 of any shape [...] as colours uint8 [..., 4], interpolated between the stops."""
     places = np.linspace(0, 1, len(stops))
     anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
     channels = [np.interp(np.clip(levels, 0, 1), places, anchors[:, c]) for c in range(4)]
@@ -21,20 +23,13 @@ def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
 
 
 def unseen(pixels: Pixels, where: NDArray[np.bool_]) -> Pixels:
-    """The same [..., H, W, 4], but for some places [H, W] that are not to be seen."""
+    """Pixels [..., H, W, 4] of which those where a mask [H, W] is true are covered."""
     return np.where(where[..., None], np.array(_rgba(UNSEEN), np.uint8), pixels)
 
 
 def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Image:
-    """Tiles [N, H, W, 4] as one picture, each `scale` times enlarged, on nothing."""
-    count, height, width = tiles.shape[:3]
-    tall, wide = height * scale + gap, width * scale + gap
-    picture = Image.new("RGBA", (columns * wide - gap, -(-count // columns) * tall - gap))
-    for i, tile in enumerate(tiles):
-        row, column = divmod(i, columns)
-        enlarged = Image.fromarray(tile).resize((width * scale, height * scale), Image.Resampling.NEAREST)
-        picture.paste(enlarged, (column * wide, row * tall))
-    return picture
+    """Tiles [N, H, W, 4] as one picture, each `scale` times enlarged, on a transparent background."""
+    return Image.fromarray(contact_sheet(tiles, columns, scale, gap))
 
 
 def _rgba(text: str) -> tuple[int, ...]:

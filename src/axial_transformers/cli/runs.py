@@ -10,7 +10,7 @@ from axial_transformers.cli.settings import RUN_RECORD, read_record
 from axial_transformers.data import DataConfig, Examples, Split, load
 from axial_transformers.models import AxialTransformer
 from axial_transformers.storage import model_folders
-from axial_transformers.storage.files import inside
+from axial_transformers.storage.files import require_inside
 
 Weights = Literal["ema", "raw"]
 
@@ -68,7 +68,7 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto") -> T
         steps = sorted(place.glob("checkpoints/step-*"), key=lambda path: (len(path.name), path.name))
         if not steps:
             raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
-        model.load_state_dict(model_folders.load_tensors(inside(steps[-1], place), model.state_dict()))
+        model.load_state_dict(model_folders.load_tensors(require_inside(steps[-1], place), model.state_dict()))
         described = f"raw, {steps[-1].name}"
     return TrainedModel(
         model.to(choose_device(device)),

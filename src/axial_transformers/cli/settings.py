@@ -12,7 +12,7 @@ from axial_transformers.cli import did_you_mean
 from axial_transformers.cli.parsing import parse
 from axial_transformers.data import DataConfig, Examples, load, names_shards
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.storage.files import inside
+from axial_transformers.storage.files import require_inside
 from axial_transformers.storage.typed_json import from_json, read_object
 from axial_transformers.training import TrainConfig
 
@@ -149,7 +149,7 @@ def read_record(folder: Path) -> RunRecord:
         ValueError: the note is damaged, of something else, or a link out of the folder.
         FileNotFoundError: there is none.
     """
-    path = inside(folder / RUN_RECORD, folder)
+    path = require_inside(folder / RUN_RECORD, folder)
     return from_json(RunRecord, read_object(path, "the record of a run of axial train", mebibytes=16), path)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from axial_transformers.compression.errors import DamagedError
+from axial_transformers.storage.byte_reader import ByteReader
 
 _CHECKSUM = struct.Struct("<I")
-_MOST_BITS = 35
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Chunk:
         Raises:
             DamagedError: there is none.
         """
-        reader = _Reader(content)
+        reader = ByteReader(content, "a chunk", truncated=DamagedError, malformed=DamagedError)
         (checksum,) = _CHECKSUM.unpack(reader.take(_CHECKSUM.size))
         webp, index = dict[int, bytes](), -1
         for _ in range(reader.varint()):
@@ -68,26 +68,3 @@ def _varint(number: int) -> bytes:
         groups[-1] |= 128
         groups.append(number & 127)
     return bytes(groups)
-
-
-class _Reader:
-    def __init__(self, content: bytes):
-        self._content, self._at = content, 0
-
-    def take(self, size: int) -> bytes:
-        if size > len(self._content) - self._at:
-            raise DamagedError("a part of a chunk is longer than the chunk")
-        self._at += size
-        return self._content[self._at - size : self._at]
-
-    def varint(self) -> int:
-        number = 0
-        for shift in range(0, _MOST_BITS, 7):
-            (group,) = self.take(1)
-            number |= (group & 127) << shift
-            if group < 128:
-                return number
-        raise DamagedError("a number in a chunk is too long")
-
-    def rest(self) -> bytes:
-        return self._content[self._at :]

@@ -1,6 +1,5 @@
 """The .axl file: a header with an index, then chunks, each readable without the others. See docs/compression.md."""
 
-import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 from axial_transformers.compression.errors import DamagedError, OtherVersionError, TruncatedError
+from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 1
@@ -94,7 +94,7 @@ def read_header(file: BinaryIO) -> Header:
         DamagedError: no archive, a damaged header, or bytes after the last chunk.
     """
     file.seek(0)
-    head = _Reader(file)
+    head = _reader(file, "the header of the archive")
     prefix = head.take(min(_PREFIX.size, head.left))
     if not MAGIC.startswith(prefix[: len(MAGIC)]):
         raise DamagedError("not an archive: an .axl file starts with other bytes")
@@ -108,8 +108,10 @@ def read_header(file: BinaryIO) -> Header:
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
     index = tuple(Entry(*line) for line in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
     metadata = head.take(size)
-    checksum = head.checksum
-    if _SIZE.unpack(head.take(_SIZE.size)) != (checksum,):
+    length = head.position
+    (checksum,) = _SIZE.unpack(head.take(_SIZE.size))
+    file.seek(0)
+    if zlib.crc32(file.read(length)) != checksum:
         raise DamagedError("the header is damaged: its checksum differs")
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
@@ -133,29 +135,11 @@ def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
         DamagedError: its checksum differs.
     """
     file.seek(header.start(chunk))
-    try:
-        content = _Reader(file).take(header.chunks[chunk].size)
-    except TruncatedError as error:
-        raise TruncatedError(f"the archive ends within chunk {chunk} of {len(header.chunks)}, or before it") from error
+    content = _reader(file, f"chunk {chunk} of {len(header.chunks)}").take(header.chunks[chunk].size)
     if zlib.crc32(content) != header.chunks[chunk].checksum:
         raise DamagedError(f"chunk {chunk} of {len(header.chunks)} is damaged: its checksum differs")
     return content
 
 
-class _Reader:
-    """Takes bytes from where a file stands, and never asks for more than there are."""
-
-    def __init__(self, file: BinaryIO):
-        here = file.tell()
-        self.left = file.seek(0, os.SEEK_END) - here
-        self.checksum = 0
-        file.seek(here)
-        self._file = file
-
-    def take(self, size: int) -> bytes:
-        if size > self.left:
-            raise TruncatedError("the archive ends within its header: it is cut off, or its header is damaged")
-        content = self._file.read(size)
-        self.left -= len(content)
-        self.checksum = zlib.crc32(content, self.checksum)
-        return content
+def _reader(file: BinaryIO, where: str) -> ByteReader:
+    return ByteReader(file, where, truncated=TruncatedError, malformed=DamagedError)

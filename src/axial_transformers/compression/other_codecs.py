@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from axial_transformers.data.contact_sheet import contact_sheet
 from axial_transformers.progress import Progress
 
 Encode = Callable[[NDArray[np.uint8]], int]
@@ -37,7 +38,7 @@ def one_file_each(encode: Encode, images: NDArray[np.uint8], progress: Progress)
 def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
     """Bits/dim of images [N, *A, C] side by side on one sheet; None if the codec takes none so large."""
     try:
-        return bits_per_dim(encode(sheet(as_pictures(images))), images)
+        return bits_per_dim(encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images))))), images)
     except (ValueError, OSError, RuntimeError):
         return None
 
@@ -47,19 +48,6 @@ def as_pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     count, *outer, columns, channels = images.shape
     rows = math.prod(outer)
     return images.reshape((count, rows, columns, 3) if channels == 3 else (count, rows, columns * channels))
-
-
-def sheet(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Pictures [N, H, W, ..] on one [rows * H, columns * W, ..]; what is over in the last row is black."""
-    count, height, width, *colours = pictures.shape
-    columns = math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    full = np.concatenate([pictures, np.zeros((rows * columns - count, height, width, *colours), np.uint8)])
-    return (
-        full.reshape(rows, columns, height, width, *colours)
-        .swapaxes(1, 2)
-        .reshape(rows * height, columns * width, *colours)
-    )
 
 
 def _png(picture: NDArray[np.uint8]) -> int:

@@ -19,11 +19,12 @@ _KEYS = ("images", "values", "videos", "arr_0")
 _MOST_CLASSES = 1 << 16
 
 
-class Kind(NamedTuple):
-    """What the values of an array are."""
+class Encoding(NamedTuple):
+    """Meaning of the values of an array."""
 
     num_values: int
     uint16: bool
+    """Pairs of channels are the bytes of 16-bit ones."""
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
@@ -34,13 +35,14 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     Raises:
         ValueError: no such array, another type, values out of range, files that do not fit together.
     """
-    values, labels, kind = _read(files[0], options)
+    values, labels, encoding = _read(files[0], options)
     if len(files) > 1:
         stack, all_labels = GrowingArray(), [labels]
         stack.add(values)
         for file in files[1:]:
-            values, labels, its_kind = _read(file, options)
-            if values.shape[1:] != stack.shape or its_kind != kind or (labels is None) != (all_labels[0] is None):
+            values, labels, its_encoding = _read(file, options)
+            found = values.shape[1:], its_encoding, labels is None
+            if found != (stack.shape, encoding, all_labels[0] is None):
                 raise ValueError(
                     f"{file} differs from {files[0]} in shape, type or having labels: give one of the files"
                 )
@@ -53,49 +55,49 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
         names=[str(i) for i in range(len(values))],
         labels=labels,
         class_names=None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)),
-        num_values=kind.num_values,
-        uint16=kind.uint16,
+        num_values=encoding.num_values,
+        uint16=encoding.uint16,
     )
 
 
-def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Kind]:
-    """One example [*A, C] from an array [*A] or [*A, C] of its own, by the rules for arrays of many.
+def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Encoding]:
+    """One example [*A, C] from an array [*A] or [*A, C], by the rules for arrays [N, ..].
 
     Raises:
         ValueError: as `load_arrays`; a clip that would have to be cut or resized.
     """
     with_channels = _has_channels(where, (1, *array.shape), options)
     _check_type(where, array.dtype)
-    values, kind = _as_bytes(where, array[None], with_channels, options)
+    values, encoding = _as_bytes(where, array[None], with_channels, options)
     if _asks_for_clips(where, values.shape, options):
         raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
-    _check_image(where, values, options, kind.uint16)
-    return values[0], kind
+    _check_image(where, values, options, encoding.uint16)
+    return values[0], encoding
 
 
-def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, Kind]:
-    """Values [N, *A, C], labels, and what the values are."""
+def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, Encoding]:
+    """Values [N, *A, C], labels, and the meaning of the values."""
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
-        values, kind = read_batch(path), Kind(num_values=256, uint16=False)
+        values, encoding = read_batch(path), Encoding(num_values=256, uint16=False)
     else:
         name = _name(path, names, options)
         shape, dtype = array_header(path, name)
         with_channels = _has_channels(path, shape, options)
         _check_type(path, dtype)
-        values, kind = _as_bytes(path, read_array(path, name), with_channels, options)
+        values, encoding = _as_bytes(path, read_array(path, name), with_channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
     if _asks_for_clips(path, values.shape, options):
         count = len(values)
         values = _clips(path, values, options)
         labels = None if labels is None else labels.repeat(len(values) // count)
-    _check_image(path, values, options, kind.uint16)
-    return values, labels, kind
+    _check_image(path, values, options, encoding.uint16)
+    return values, labels, encoding
 
 
 def _asks_for_clips(path: Path | str, shape: tuple[int, ...], options: DataConfig) -> bool:
-    """Whether videos have to be cut or resized."""
+    """Tests whether videos have to be cut or resized."""
     if len(shape) != 5:
         if options.frames is not None or options.stride > 1:
             raise ValueError(f"{path} holds no videos [N, T, H, W, C] but {list(shape)}: leave out frames and stride")
@@ -105,7 +107,7 @@ def _asks_for_clips(path: Path | str, shape: tuple[int, ...], options: DataConfi
 
 
 def _clips(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
-    """Videos [N, T, H, W, C] as clips of the length and size that are wanted, those of one video side by side."""
+    """Videos [N, T, H, W, C] as clips of the length and size that are asked for, those of a video in sequence."""
     channels = videos.shape[-1]
     if channels not in (1, 3):
         raise ValueError(f"{path} has {channels} channels: only gray and RGB videos of 8 bits are cut and resized")
@@ -118,7 +120,7 @@ def _clips(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArra
 
 
 def _name(path: Path, names: list[str], options: DataConfig) -> str:
-    """Which array holds the values."""
+    """The name of the array that holds the values."""
     if options.key in names:
         return options.key
     known = [key for key in _KEYS if key in names]
@@ -152,19 +154,19 @@ def _check_type(path: Path | str, dtype: np.dtype[Any]) -> None:
 
 def _as_bytes(
     path: Path | str, values: NDArray[Any], with_channels: bool, options: DataConfig
-) -> tuple[NDArray[np.uint8], Kind]:
+) -> tuple[NDArray[np.uint8], Encoding]:
     if not with_channels:
         values = values[..., None]
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         if options.num_values not in (None, 256):
             raise ValueError(f"{path} holds uint16 values, split into bytes of 256 values, not {options.num_values}")
-        return split_uint16(values), Kind(num_values=256, uint16=True)
+        return split_uint16(values), Encoding(num_values=256, uint16=True)
     num_values = options.num_values or (2 if values.dtype == np.bool_ else 256)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= num_values:
         hint = "" if values.dtype.itemsize == 1 else ", or save them as uint16"
         raise ValueError(f"{path} holds values {low}..{high}, not 0..{num_values - 1}: correct num_values{hint}")
-    return values.astype(np.uint8, copy=False), Kind(num_values, uint16=False)
+    return values.astype(np.uint8, copy=False), Encoding(num_values, uint16=False)
 
 
 def _check_image(path: Path | str, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:

@@ -14,11 +14,10 @@ from axial_transformers.data.images import fitted
 def clips(
     video: Path, frames: Iterable[Image.Image], options: DataConfig
 ) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
-    """The clips of one video: parts [n, T, H, W, C], and where each of the n clips lies, as a suffix of its name.
+    """Clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles (`fit`).
 
-    Each frame is resized before the next one is asked for, so that no more than a clip is in memory. Clips follow each
-    other without overlap; frames after the last whole one are read, to know that they are whole, and dropped. Of tiles
-    (`fit`) there are n > 1.
+    Each frame is resized before the next one is decoded, so that at most one clip is in memory. Clips follow each other
+    without overlap. Frames after the last whole clip are decoded too, so that damage is found, and dropped.
 
     Raises:
         ValueError: a frame that does not fit, or fewer frames than one clip.

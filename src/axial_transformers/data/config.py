@@ -1,4 +1,4 @@
-"""What of a source is read, and how."""
+"""Options of reading a source."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Split = Literal["train", "validation", "test", "all"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """How examples are read from a source.
+    """Options of reading examples from a source.
 
     Raises:
         ValueError: an option is out of its range, or `fit` needs a `size`.
@@ -19,43 +19,43 @@ class DataConfig:
     only checked against it."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
-    """How an image or a frame gets its size. exact: it must have it already. crop: the shorter side is resized, the
-    centre cut out. stretch: both sides are resized. tiles: it is cut without overlap into size x size examples,
-    remainders dropped. Images are resized by a Lanczos filter, frames of videos by averaging over boxes."""
+    """Fitting of an image or a frame to the size. exact: it must have the size already. crop: the shorter side is
+    resized, the centre cut out. stretch: both sides are resized. tiles: it is cut without overlap into size x size
+    examples, remainders dropped. Images are resized by a Lanczos filter, frames of videos by averaging over boxes."""
 
     frames: int | None = None
     """Frames of a clip. Videos are cut along time into clips without overlap; what does not fill a clip is dropped.
     None: videos in arrays and TFRecord files are one clip each; folders are taken as images, not as videos."""
 
     stride: int = 1
-    """Only every stride-th frame of a video is taken, from the first."""
+    """Every stride-th frame of a video is taken, from the first."""
 
     mode: Literal["auto", "rgb", "gray"] = "auto"
     """Channels of a folder's images and videos; auto: gray if each of them is; arrays are only checked against it."""
 
     validation_fraction: float = 0.1
     """Share of the examples that validates where the source has no validation part: the end of arrays; of a folder of
-    images or videos, those that a hash of seed and file name picks."""
+    images or videos, those that a hash of seed and file name selects."""
 
     test_fraction: float | None = None
     """Share that tests where the source has no test part, chosen like validation_fraction. None: 0.1 for a folder of
     images or videos without splits of its own, otherwise 0 (the test part of an array is usually a file of its own)."""
 
     seed: int = 0
-    """Which of the possible splits of a folder of images or videos; nothing else depends on it."""
+    """Chooses one of the possible splits of a folder of images or videos; nothing else depends on it."""
 
     num_values: int | None = None
     """Number of values that arrays can take, 2 to 256. None: 2 for bool, 17 for digits, otherwise 256."""
 
     channels_last: bool | None = None
-    """Whether the last axis of an array is channels. None: yes for 5 axes or more, [N,T,H,W,C]; for 4 axes if it is at
-    most 4 long, [N,H,W,C], otherwise [N,T,H,W]; no for [N,H,W] and [N,L]."""
+    """The last axis of an array is channels. None: yes for 5 axes or more, [N,T,H,W,C]; for 4 axes if it is at most
+    4 long, [N,H,W,C], otherwise [N,T,H,W]; no for [N,H,W] and [N,L]."""
 
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
     skip_bad: int = 0
-    """At most so many damaged records of shards are left out, each of them named; one more is an error."""
+    """Largest number of damaged records of shards that are left out, each with a warning; one more is an error."""
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:

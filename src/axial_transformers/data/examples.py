@@ -1,4 +1,4 @@
-"""What every source is turned into: integer values, channels last."""
+"""Examples: integer values, channels last, with names and labels."""
 
 import hashlib
 import json
@@ -22,22 +22,22 @@ class Examples:
     """[N, *A, C], each value below `num_values`."""
 
     names: Sequence[str]
-    """N names: paths within the folder, or positions within the arrays."""
+    """N names: paths within the folder, or positions in the arrays."""
 
     labels: NDArray[np.int64] | None = None
-    """[N] classes, 0 ... num_classes - 1, where the source has some."""
+    """[N] classes, 0 ... num_classes - 1; None if the source has no labels."""
 
     class_names: tuple[str, ...] | None = None
-    """A name of each class of the source, whether among these examples or not."""
+    """Names of all classes of the source, also of those without an example here."""
 
     num_values: int = 256
-    """How many values a site can take."""
+    """Number of values that a site can take."""
 
     uint16: bool = False
-    """Whether the channels are the bytes of 16-bit ones: high byte and low byte of the first, of the second, ..."""
+    """True if the channels are the bytes of 16-bit ones: high byte and low byte of the first, of the second, ..."""
 
     skipped: tuple[str, ...] = ()
-    """What is wrong with each damaged record of the source that was left out, a line that names it."""
+    """A line about each damaged record of the source that was left out."""
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.uint8 or self.values.ndim < 3:
@@ -62,6 +62,11 @@ class Examples:
             uint16=self.uint16,
             skipped=self.skipped,
         )
+
+    def part(self, chosen: slice) -> "Examples":
+        """Consecutive examples; copied if they are fewer than half, so that the others need not stay in memory."""
+        numbers = range(len(self))[chosen]
+        return self[chosen if 2 * len(numbers) >= len(self) else numbers]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,7 +101,7 @@ class Examples:
 
 
 class GrowingArray:
-    """Values [N, ...] collected part by part in one growing block of memory, so that none is held twice."""
+    """Values [N, ...] collected part by part in one block of memory, so that none is held twice."""
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] | None = None

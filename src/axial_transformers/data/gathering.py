@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,34 +11,43 @@ from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.progress import Progress
 
 
+class Classes(NamedTuple):
+    """Classes of files."""
+
+    names: tuple[str, ...]
+    of_files: list[int]
+    """The class of each file, a position among the names."""
+
+
 def gather(
     root: Path,
     files: Sequence[Path],
     read: Callable[[Path], Iterable[tuple[NDArray[np.uint8], list[str]]]],
-    labels: Sequence[int] | None,
-    class_names: tuple[str, ...] | None,
+    classes: Classes | None,
     uint16: bool,
     progress: Progress,
 ) -> Examples:
-    """What `read` makes of each file: parts [n, *A, C], and n places that end their names, which begin below `root`.
+    """The examples that `read` makes of files: of each file parts [n, *A, C], with n suffixes of names.
+
+    Names begin with the file's path below `root`; an example has the class of its file.
 
     Raises:
         ValueError: examples of different shapes.
     """
-    stack, names, repeats = GrowingArray(), list[str](), list[int]()
+    stack, names, counts = GrowingArray(), list[str](), list[int]()
     for file in progress(files):
-        count = len(names)
+        before = len(names)
         for examples, places in read(file):
             if stack.shape not in (None, examples.shape[1:]):
                 raise _different(file, examples.shape[1:], files[0], stack.shape)
             stack.add(examples)
             names += [file.relative_to(root).as_posix() + place for place in places]
-        repeats.append(len(names) - count)
+        counts.append(len(names) - before)
     return Examples(
         values=stack.values(),
         names=names,
-        labels=None if labels is None else np.repeat(np.asarray(labels, np.int64), repeats),
-        class_names=class_names,
+        labels=None if classes is None else np.repeat(np.array(classes.of_files, np.int64), counts),
+        class_names=None if classes is None else classes.names,
         uint16=uint16,
     )
 

@@ -1,4 +1,4 @@
-"""Downsampled ImageNet: its published .npz batches, and which of its two versions one has."""
+"""Downsampled ImageNet: its published .npz batches and its two versions."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ KEY = "data"
 
 
 def is_batch(path: Path, names: list[str]) -> bool:
-    """Whether a file is a published batch: uint8 `data` [N, 3 S S], channel after channel."""
+    """Tests whether a file is a published batch: uint8 `data` [N, 3 S S], channel after channel."""
     if KEY not in names:
         return False
     shape, dtype = array_header(path, KEY)
@@ -33,9 +33,10 @@ def read_batch(path: Path) -> NDArray[np.uint8]:
 
 
 def imagenet_version(count: int) -> str | None:
-    """Which version of downsampled ImageNet a number of images suggests, in words; None if neither.
+    """The version of downsampled ImageNet that a number of images suggests, in words; None if neither.
 
-    The versions are about 0.25 bits/dim apart. The newer one warns, since published likelihoods are of the old one.
+    The versions are about 0.25 bits/dim apart. For the newer one a warning is given: published likelihoods are of the
+    older one.
     """
     if count in (1_281_149, 49_999):
         return f"{count:,} images: downsampled ImageNet, old resize (the version of published likelihoods)"

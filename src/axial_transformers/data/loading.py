@@ -1,49 +1,53 @@
-"""From the name of a source to the examples of a split."""
+"""Loading: from the name of a source to the examples of a split."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from axial_transformers.data import bair_videos as tfrecord
-from axial_transformers.data import images, npy, shards, video
+from axial_transformers.data import bair_videos, images, npy, picture_files, shards, video
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.embedded_digits import load_digits
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.natural_order import natural
-from axial_transformers.data.splits import Part, hashed_part, part_of_file, part_of_folder, tail_part
+from axial_transformers.data.gathering import Classes
+from axial_transformers.data.natural_order import natural_key
+from axial_transformers.data.splits import Part, consecutive_part, hashed_part, part_of_file, part_of_folder
 from axial_transformers.progress import Progress
+
+Parts = dict[Part, list[Path]]
+"""Files by the split that they state; "train" where they state none."""
 
 
 def load(
     source: str | Path, config: DataConfig | None = None, split: Split = "train", progress: Progress = iter
 ) -> Examples:
-    """The examples of one split of a source; "all" takes every example there is.
+    """Loads the examples of one split of a source; "all" is every example.
 
     Sources:
         digits: the embedded handwritten digits (`./digits` is a folder of that name).
-        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `validation_fraction` validates, and what
-            `test_fraction` sets aside after it tests: usually nothing, the test part being a file of its own. A file
-            whose name says so (val_data, mnist_test) is that split as a whole; others are, with split "all".
+        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `test_fraction` tests (by default 0, since the test
+            part is usually a file of its own), and the `validation_fraction` before it validates. A file whose name
+            states the split that is asked for (val_data, mnist_test) is that split as a whole.
         A folder of such files, whose names state the split (train_data_batch_1, val_data, mnist_test). Without a
             validation file the last `validation_fraction` of train validates.
         A folder of images. Sub-folders train, validation or val, and test (also train_32x32, valid_32x32) are the
             splits; otherwise, and where validation is missing, a hash of `config.seed` and of each file's path
             decides. Sub-folders inside of these are classes, if every image lies in one.
-        A folder of videos, where `config.frames` says how long a clip is: video files, and folders that hold the images
-            of one video's frames. Splits and classes as for images, by each video's path, so that all clips of a video
-            are in one split. TFRecord files of BAIR robot pushing need no `frames`.
+        A folder of videos, if `config.frames` is set: video files, and folders that hold the frames of one video as
+            images. Splits and classes as for images, by each video's path, so that all clips of a video are in one
+            split. TFRecord files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
-        Shards: tar files as webdataset writes them, read when they are needed (`shards.shard_files` says how they are
-            named), or a folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that; where
-            none states validation, the last `validation_fraction` of the records of the train shards validates.
+        Shards: tar files as webdataset writes them, read on demand (see `shards.shard_files` for their names), or a
+            folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that split; where none
+            states validation, the last `validation_fraction` of the records of the train shards validates.
 
     `progress` wraps the loops over files: reading, downloading, indexing.
 
     Raises:
         FileNotFoundError: no such source.
-        ValueError: nothing in that split, or an example that cannot be read; the line names the file.
+        ValueError: nothing in that split, or an example that cannot be read; the message names the file.
     """
     config = config or DataConfig()
     if split not in get_args(Split):
@@ -51,17 +55,23 @@ def load(
     if source == "digits":
         return load_digits(split)
     path = Path(source)
-    if not path.is_dir() and shards.names_shards(str(source)):
+    if path.is_dir():
+        return _load_folder(path, config, split, progress)
+    if shards.names_shards(str(source)):
         return _load_shards(str(source), shards.shard_files(str(source), progress), config, split, progress)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
-    if path.is_dir():
-        return _load_folder(path, config, split, progress)
-    if path.suffix.lower() in npy.SUFFIXES:
+    return _load_file(path, config, split, progress)
+
+
+def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
+    """A file of arrays or videos."""
+    suffix = path.suffix.lower()
+    if suffix in npy.SUFFIXES:
         examples = load_arrays([path], config)
-    elif path.suffix.lower() in tfrecord.SUFFIXES or (path.suffix.lower() in video.SUFFIXES and config.frames):
+    elif suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
         examples = _load_video(path, config, progress)
-    elif path.suffix.lower() in video.SUFFIXES:
+    elif suffix in video.SUFFIXES:
         raise _without_frames(path)
     else:
         raise ValueError(
@@ -69,154 +79,166 @@ def load(
         )
     if part_of_file(path.stem) == split != "train":
         return examples
-    return _tail(path, examples, config, split, {"train": [path]})
+    return _share(path, examples, config, split, {"train": [path]})
+
+
+def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
+    return video.load_videos(path.parent, [path], None, config, video.kind_of_videos([path], config), progress)
 
 
 def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
+    """A folder of videos, images, arrays or shards."""
     files = sorted(
         (file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(folder))),
         key=lambda file: file.relative_to(folder).as_posix(),
     )
     videos = _videos(files, config)
     if videos == [folder]:
-        return _tail(folder, _load_video(folder, config, progress), config, split, {"train": videos})
+        return _share(folder, _load_video(folder, config, progress), config, split, {"train": videos})
     if videos:
-        return _load_each(folder, videos, config, split, progress)
-    pictures = [file for file in files if file.suffix.lower() in images.SUFFIXES]
+        kind = video.kind_of_videos(videos, config)
+        load_videos = partial(video.load_videos, folder, options=config, kind=kind, progress=progress)
+        return _load_each(folder, videos, config, split, load_videos)
+    pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]
     if pictures and config.frames is None:
-        return _load_each(folder, pictures, config, split, progress)
+        kind = images.kind_of_images(pictures, config)
+        load_images = partial(images.load_images, folder, options=config, kind=kind, progress=progress)
+        return _load_each(folder, pictures, config, split, load_images)
     arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
     if arrays:
-        return _load_array_folder(folder, sorted(arrays, key=natural), config, split)
+        return _load_array_folder(folder, sorted(arrays, key=natural_key), config, split)
     if tars := [file for file in files if file.suffix == shards.SUFFIX]:
-        tars.sort(key=lambda file: (file.parent, natural(file)))
+        tars.sort(key=lambda file: (file.parent, natural_key(file)))
         return _load_shards(str(folder), tars, config, split, progress)
     if any(file.suffix.lower() in video.SUFFIXES for file in files):
         raise _without_frames(folder)
     raise ValueError(
-        f"{folder} holds no images ({', '.join(images.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
+        f"{folder} holds no images ({', '.join(picture_files.SUFFIXES)}), no videos ({', '.join(video.SUFFIXES)}),"
         " no TFRecord files, no arrays (.npz, .npy) and no shards (.tar): give another folder"
     )
 
 
 def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
     """Files and folders that are one video each."""
-    records = [file for file in files if file.suffix.lower() in tfrecord.SUFFIXES]
+    records = [file for file in files if file.suffix.lower() in bair_videos.SUFFIXES]
     if config.frames is None:
         return records
     of_frames = {file.parent for file in files if video.is_frame(file)}
     return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
 
 
-def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
-    return video.load_videos(path.parent, [path], None, None, config, video.kind_of_videos([path], config), progress)
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _load_each(
+    folder: Path,
+    files: Sequence[Path],
+    config: DataConfig,
+    split: Split,
+    load_files: Callable[[Sequence[Path], Classes | None], Examples],
+) -> Examples:
+    """Images or videos, each of which belongs to one split and one class."""
+    places = {file: file.relative_to(folder) for file in files}
+    stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
+    has_splits = any(stated.values())
+    if has_splits:
+        for file in files:
+            if stated.get(file) is None:
+                raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
+        places = {file: place.relative_to(place.parts[0]) for file, place in places.items()}
+    parts = _parts(files, stated.get)
+    if split == "all":
+        chosen = list(files)
+    elif split in parts and split != "train":
+        chosen = parts[split]
+    else:
+        fractions = _fractions(config, parts, test_default=0.0 if has_splits else 0.1)
+        train = parts.get("train", [])
+        chosen = [file for file in train if hashed_part(places[file].as_posix(), config.seed, *fractions) == split]
+    if not chosen:
+        raise _empty(folder, split, parts)
+    return load_files(chosen, _classes(places, chosen))
+
+
+def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> Classes | None:
+    """The classes of the chosen ones of all files: their outermost sub-folders, if every file lies in one."""
+    if any(len(place.parts) == 1 for place in places.values()):
+        return None
+    names = tuple(sorted({place.parts[0] for place in places.values()}))
+    numbers = {name: i for i, name in enumerate(names)}
+    return Classes(names, [numbers[places[file].parts[0]] for file in chosen])
+
+
+def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
+    for file in files:
+        if split != "all" and part_of_file(file.stem) is None:
+            raise ValueError(
+                f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
+            )
+    parts = _parts(files, lambda file: part_of_file(file.stem))
+    return _load_parts(folder, files, parts, partial(load_arrays, options=config), config, split)
+
+
+def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
+    """Records by the split that the name of their shard states, or that of a folder in which not all shards lie."""
+    common = Path(os.path.commonpath([file.parent for file in files]))
+
+    def part_of(file: Path) -> Part | None:
+        folders = file.parent.relative_to(common).parts
+        return part_of_file(file.stem) or next(filter(None, map(part_of_folder, folders)), None)
+
+    load_files = partial(shards.load_shards, options=config, progress=progress)
+    return _load_parts(source, files, _parts(files, part_of), load_files, config, split)
+
+
+def _load_parts(
+    source: Path | str,
+    files: Sequence[Path],
+    parts: Parts,
+    load_files: Callable[[Sequence[Path]], Examples],
+    config: DataConfig,
+    split: Split,
+) -> Examples:
+    """All files, those that state the split, or its share of the examples of the train files."""
+    if split == "all":
+        return load_files(files)
+    if split in parts and split != "train":
+        return load_files(parts[split])
+    if "train" not in parts:
+        raise _empty(source, split, parts)
+    return _share(source, load_files(parts["train"]), config, split, parts)
+
+
+def _parts(files: Sequence[Path], part_of: Callable[[Path], Part | None]) -> Parts:
+    parts: Parts = {}
+    for file in files:
+        parts.setdefault(part_of(file) or "train", []).append(file)
+    return parts
+
+
+def _share(source: Path | str, examples: Examples, config: DataConfig, split: Split, parts: Parts) -> Examples:
+    """A split's share of the examples of the train part, which are in order."""
+    chosen = consecutive_part(len(examples), split, *_fractions(config, parts, test_default=0.0))
+    if chosen.start == chosen.stop:
+        raise _empty(source, split, parts)
+    return examples.part(chosen)
+
+
+def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
+    """Fractions of the train part that validate and test: 0 where the source has such a part."""
+    test = test_default if config.test_fraction is None else config.test_fraction
+    return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
 
 
 def _without_frames(path: Path) -> ValueError:
     return ValueError(f"{path} holds videos: set how many frames a clip has, for example frames=16")
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
-    parts: dict[Part, list[Path]] = {}
-    for file in files:
-        part = part_of_file(file.stem)
-        if part is None and split != "all":
-            raise ValueError(
-                f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
-            )
-        parts.setdefault(part or "train", []).append(file)
-    if split == "all":
-        return load_arrays(files, config)
-    if split in parts and split != "train":
-        return load_arrays(parts[split], config)
-    if "train" not in parts:
-        raise _empty(folder, split, parts)
-    return _tail(folder, load_arrays(parts["train"], config), config, split, parts)
-
-
-def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
-    """Records by the split that the names of their shards state, or of the folders in which these lie apart."""
-    common = Path(os.path.commonpath([file.parent for file in files]))
-    parts: dict[Part, list[Path]] = {}
-    for file in files:
-        folders = file.parent.relative_to(common).parts
-        part = part_of_file(file.stem) or next(filter(None, map(part_of_folder, folders)), None)
-        parts.setdefault(part or "train", []).append(file)
-    if split == "all":
-        return shards.load_shards(files, config, progress)
-    if split in parts and split != "train":
-        return shards.load_shards(parts[split], config, progress)
-    if "train" not in parts:
-        raise _empty(source, split, parts)
-    examples = shards.load_shards(parts["train"], config, progress)
-    chosen = tail_part(len(examples), split, *_shares(config, parts, test_default=0.0))
-    if chosen.start == chosen.stop:
-        raise _empty(source, split, parts)
-    return examples.part(chosen)
-
-
-def _tail(source: Path, examples: Examples, config: DataConfig, split: Split, parts: Mapping[Part, object]) -> Examples:
-    """The split's place among the examples of the train part."""
-    chosen = tail_part(len(examples), split, *_shares(config, parts, test_default=0.0))
-    if chosen.start == chosen.stop:
-        raise _empty(source, split, parts)
-    if split in ("train", "all"):
-        return examples[chosen]
-    return examples[range(chosen.start, chosen.stop)]  # a copy, so that the train part need not stay in memory
-
-
-def _shares(config: DataConfig, parts: Mapping[Part, object], test_default: float) -> tuple[float, float]:
-    """Shares of the train part that validate and test: none where the source has such a part."""
-    test = test_default if config.test_fraction is None else config.test_fraction
-    return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
-
-
-def _empty(source: Path | str, split: Split, parts: Mapping[Part, object]) -> ValueError:
+def _empty(source: Path | str, split: Split, parts: Parts) -> ValueError:
     ways_out = {
         "train": "take another split",
         "validation": "raise validation_fraction, or change the seed",
         "test": "set test_fraction, or give the test part as a source of its own with split all",
     }
     return ValueError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
-
-
-def _load_each(folder: Path, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
-    """Images or videos, each of which is in one split and one class."""
-    places = {file: file.relative_to(folder) for file in files}  # within the folder of their split, where there is one
-    stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
-    parts: dict[Part, list[Path]] = {}
-    if any(stated.values()):
-        for file, place in places.items():
-            part = stated.get(file)
-            if part is None:
-                raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
-            parts.setdefault(part, []).append(file)
-            places[file] = place.relative_to(place.parts[0])
-        shares = _shares(config, parts, test_default=0.0)
-    else:
-        parts["train"] = list(files)
-        shares = _shares(config, parts, test_default=0.1)
-
-    if split == "all":
-        chosen = list(files)
-    elif split in parts and split != "train":
-        chosen = parts[split]
-    else:
-        train = parts.get("train", [])
-        chosen = [file for file in train if hashed_part(places[file].as_posix(), config.seed, *shares) == split]
-    if not chosen:
-        raise _empty(folder, split, parts)
-
-    in_classes = all(len(place.parts) > 1 for place in places.values())
-    class_names = tuple(sorted({place.parts[0] for place in places.values()})) if in_classes else None
-    number = {name: i for i, name in enumerate(class_names or ())}
-    labels = [number[places[file].parts[0]] for file in chosen] if in_classes else None
-    if files[0].suffix.lower() in images.SUFFIXES and config.frames is None:
-        return images.load_images(
-            folder, chosen, labels, class_names, config, images.kind_of_images(files, config), progress
-        )
-    return video.load_videos(folder, chosen, labels, class_names, config, video.kind_of_videos(files, config), progress)

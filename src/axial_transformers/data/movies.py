@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.pictures import for_display, image_grid
+from axial_transformers.data.contact_sheet import for_display, image_grid
 from axial_transformers.storage.files import written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
-"""What the names of movies end in."""
+"""Suffixes of movies."""
 
 
 def save_clips(
@@ -23,13 +23,14 @@ def save_clips(
     uint16: bool = False,
     fps: int = 8,
 ) -> None:
-    """Writes clips [N, T, H, W, C] as a movie: .mp4 or .gif play all at once, in a grid as of `image_grid`.
+    """Writes clips [N, T, H, W, C] as a movie.
 
-    .mkv is lossless: the clips follow each other, neither enlarged nor arranged, and `load` with frames=T reads them
-    back (one and three channels of 8 bits; others as `for_display` shows them).
+    .mp4 and .gif show all clips at once, in a grid as of `image_grid`. .mkv is lossless: the clips follow each other,
+    neither enlarged nor arranged, and `load` with frames=T reads them back (one and three channels of 8 bits; others as
+    `for_display` shows them).
 
     Raises:
-        ValueError: not clips, or none; another suffix; a fps below 1.
+        ValueError: not clips, or none; another suffix; an fps outside of 1..100.
     """
     if values.ndim != 5 or not len(values):
         raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
@@ -44,10 +45,10 @@ def save_clips(
 def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
     """Writes frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264, for any player), .gif (256 colours) or .mkv (lossless).
 
-    H.264 as players know it has sides of even length: odd ones get one more, white, line.
+    Sides of .mp4 are even, as players need: an odd one gets one more line, which is white.
 
     Raises:
-        ValueError: another suffix; a fps outside of 1..100.
+        ValueError: another suffix; an fps outside of 1..100.
     """
     path = Path(path)
     if path.suffix not in MOVIES:

@@ -1,4 +1,4 @@
-"""Reads .npy and .npz files that may be damaged or hostile: no unpickling, no allocation on a header's word."""
+"""Reads .npy and .npz files that may be damaged or hostile: without unpickling, and without trust in sizes claimed."""
 
 import io
 import math
@@ -13,8 +13,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 _HEADER_LIMIT = 1 << 16
-_UNPACKED_LIMIT = 1 << 28  # bytes that an array may unpack to however well it is compressed
-_RATIO_LIMIT = 100  # how many times smaller a larger one may be packed: deflate reaches 1032 on zeros
+_UNPACKED_LIMIT = 1 << 28  # bytes that an array may always unpack to
+_RATIO_LIMIT = 100  # highest compression of a larger one: deflate reaches 1032 on zeros
 
 SUFFIXES = (".npy", ".npz")
 
@@ -76,7 +76,7 @@ def array_of(content: bytes, where: str) -> NDArray[Any]:
 
 
 class _BadArrayError(ValueError):
-    """Already says which file and what to do."""
+    """The message already names the file and the way out."""
 
 
 @contextmanager

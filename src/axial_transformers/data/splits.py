@@ -1,4 +1,4 @@
-"""Which examples train, validate and test."""
+"""Splits: the examples that train, validate and test."""
 
 import hashlib
 import re
@@ -20,25 +20,25 @@ _PARTS: dict[str, Part] = {
 
 
 def part_of_folder(name: str) -> Part | None:
-    """The split that a sub-folder's whole name states, as train, val or valid_32x32 do."""
+    """The split that the name of a sub-folder states, such as train, val or valid_32x32."""
     return _PARTS.get(re.sub(r"_\d+x\d+$", "", name.lower()))
 
 
 def part_of_file(stem: str) -> Part | None:
-    """The split that one word of a file's name states, as in fashion_mnist_train or val_data."""
+    """The split that one word of a file's name states, such as fashion_mnist_train or val_data."""
     parts = {_PARTS[word] for word in re.split(r"[^a-z]+", stem.lower()) if word in _PARTS}
     return parts.pop() if len(parts) == 1 else None
 
 
 def hashed_part(name: str, seed: int, validation: float, test: float) -> Part:
-    """The split of a named example: a pure function of name and seed, so that further examples move no others."""
+    """The split of a named example: a pure function of name and seed, so that adding examples moves no others."""
     digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
     draw = int.from_bytes(digest[:8], "big") / 2**64
     return "test" if draw < test else "validation" if draw < test + validation else "train"
 
 
-def tail_part(count: int, split: Split, validation: float, test: float) -> slice:
-    """Where a split lies among `count` examples in order: train, then validation, then test at the end."""
+def consecutive_part(count: int, split: Split, validation: float, test: float) -> slice:
+    """Positions of a split among `count` examples in order: train, then validation, then test at the end."""
     test_start = count - round(count * test)
     validation_start = test_start - round(count * validation)
     return {

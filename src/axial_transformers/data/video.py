@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import bair_videos as tfrecord
-from axial_transformers.data import images
+from axial_transformers.data import bair_videos, picture_files
 from axial_transformers.data.clip_cutting import clips
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.gathering import gather
-from axial_transformers.data.natural_order import natural
+from axial_transformers.data.gathering import Classes, gather
+from axial_transformers.data.images import PixelKind, decoded, kind_of_images
+from axial_transformers.data.natural_order import natural_key
 from axial_transformers.progress import Progress
 
 _CONTAINERS = {
@@ -27,7 +27,7 @@ _CONTAINERS = {
     ".avi": "avi",
     ".gif": "gif",
 }
-"""Whatever a file claims to be, no other parser sees it: some follow links to other files and hosts."""
+"""The demuxer of each suffix. No other one is tried, whatever a file claims to be: some open other files and hosts."""
 
 SUFFIXES = tuple(_CONTAINERS)
 
@@ -39,10 +39,9 @@ _GIF_ENDS = b"\x3b"
 def load_videos(
     root: Path,
     videos: Sequence[Path],
-    labels: Sequence[int] | None,
-    class_names: tuple[str, ...] | None,
+    classes: Classes | None,
     options: DataConfig,
-    kind: images.Kind,
+    kind: PixelKind,
     progress: Progress,
 ) -> Examples:
     """Clips [N, T, H, W, C] of videos, each of them a file or a folder of frames.
@@ -55,18 +54,18 @@ def load_videos(
     """
 
     def read(video: Path) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
-        if video.suffix.lower() not in tfrecord.SUFFIXES:
+        if video.suffix.lower() not in bair_videos.SUFFIXES:
             yield from clips(video, _frames(video, kind), options)
             return
-        for number, frames in enumerate(tfrecord.read_videos(video)):
+        for number, frames in enumerate(bair_videos.read_videos(video)):
             for examples, places in clips(video, (_in_kind(frame, kind) for frame in frames), options):
                 yield examples, [f"#{number:04d}{place}" for place in places]
 
-    return gather(root, videos, read, labels, class_names, uint16=kind == "gray16", progress=progress)
+    return gather(root, videos, read, classes, kind == "gray16", progress)
 
 
-def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> images.Kind:
-    """What all videos are read as: in colour if any is, unless told; folders of 16-bit frames alone as such.
+def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
+    """The kind as which all videos are read: rgb if any is, unless told; folders of 16-bit frames alone as gray16.
 
     Raises:
         ValueError: a file that is no video.
@@ -74,43 +73,43 @@ def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> images.Kind:
     folders = [frame for video in videos if video.is_dir() for frame in frames_in(video)]
     files = [video for video in videos if not video.is_dir()]
     if folders and not files:
-        return images.kind_of_images(folders, options)
+        return kind_of_images(folders, options)
     if options.mode != "auto":
         return options.mode
-    gray = all(map(_is_gray, files)) and (not folders or images.kind_of_images(folders, options) == "gray")
+    gray = all(map(_is_gray, files)) and (not folders or kind_of_images(folders, options) == "gray")
     return "gray" if gray else "rgb"
 
 
 def frames_in(folder: Path) -> list[Path]:
-    """The images of a folder as a video's frames, frame 10 after frame 9."""
-    return sorted((file for file in folder.iterdir() if is_frame(file)), key=natural)
+    """Images of a folder as frames of a video, frame 10 after frame 9."""
+    return sorted((file for file in folder.iterdir() if is_frame(file)), key=natural_key)
 
 
 def is_frame(file: Path) -> bool:
-    """Whether a file can be one frame of a video."""
+    """Tests whether a file can be one frame of a video."""
     suffix = file.suffix.lower()
-    return suffix in images.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
+    return suffix in picture_files.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
 
 
-def _frames(video: Path, kind: images.Kind) -> Iterator[Image.Image]:
+def _frames(video: Path, kind: PixelKind) -> Iterator[Image.Image]:
     if video.is_dir():
-        return (images.decoded(frame, kind) for frame in frames_in(video))
+        return (decoded(frame, kind) for frame in frames_in(video))
     return (_in_kind(frame, kind) for frame in _decoded(video))
 
 
-def _in_kind(frame: Image.Image, kind: images.Kind) -> Image.Image:
+def _in_kind(frame: Image.Image, kind: PixelKind) -> Image.Image:
     return frame.convert("RGB" if kind == "rgb" else "L")
 
 
 def _is_gray(video: Path) -> bool:
-    if video.suffix.lower() in tfrecord.SUFFIXES:
+    if video.suffix.lower() in bair_videos.SUFFIXES:
         return False
     first = next(_decoded(video), None)
     return first is not None and first.mode == "L"
 
 
 def _decoded(video: Path) -> Iterator[Image.Image]:
-    """The frames of a file in mode L or RGB, in the order in which they are shown."""
+    """Frames of a file in mode L or RGB, in the order of presentation."""
     try:
         with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
             if not container.streams.video:
@@ -137,7 +136,7 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
 
 
 class _VideoError(ValueError):
-    """Already says which file and what to do."""
+    """The message already names the file and the way out."""
 
 
 def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
@@ -154,7 +153,7 @@ def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
 
 
 def _check_end(video: Path, container: "av.container.InputContainer", track: "av.VideoStream", seconds: float) -> None:
-    """Raises _VideoError where less is shown than the file states: parsers take a file that is cut off for its end."""
+    """Raises _VideoError where the frames end before the stated duration: demuxers take a cut for the end."""
     whole = True
     if _format(video) == "gif":
         with video.open("rb") as stream:
@@ -169,7 +168,7 @@ def _check_end(video: Path, container: "av.container.InputContainer", track: "av
 
 
 def _slack(track: "av.VideoStream") -> float:
-    """Seconds by which stated durations are commonly wrong: a few frames."""
+    """Tolerance of stated durations in seconds: they are often wrong by a few frames."""
     return 0.1 + float(3 / (track.average_rate or 10))
 
 

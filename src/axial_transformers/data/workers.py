@@ -1,4 +1,4 @@
-"""Work that other processes do ahead of time, in an order that does not depend on how many they are."""
+"""Prefetching by worker processes, in an order that does not depend on their number."""
 
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -14,12 +14,12 @@ Result = TypeVar("Result")
 
 
 def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> Generator[Result, None, None]:
-    """`work(key)` of each key, in the order of the keys, computed by worker processes a few keys ahead.
+    """Yields `work(key)` of each key, in the order of the keys, prefetched by worker processes.
 
     Args:
         work: a pure function that can be sent to another process, as its result can.
-        keys: taken one after the other, here, as they are needed; there may be no end of them.
-        workers: how many processes; 0: each result is computed here when it is asked for.
+        keys: read in this process as they are needed; there may be infinitely many.
+        workers: number of processes; 0: each result is computed in this process when it is needed.
 
     Raises:
         ValueError: `work` did.
@@ -46,7 +46,7 @@ def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> G
 
 @contextmanager
 def deaths_of_workers() -> Iterator[None]:
-    """Says in one line that a worker was killed. Torch's signal handler raises that wherever this process is.
+    """Turns the error about a killed worker into one line. Torch's signal handler raises it anywhere in this process.
 
     Raises:
         ChildProcessError: an OSError; a worker was killed.
@@ -66,13 +66,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _ignore(signals: list[signal.Signals], worker: int) -> None:
-    """What the parent handles, it handles for its workers, though a terminal sends it to all of them."""
+    """Leaves signals to the parent, which handles them for its workers; a terminal sends them to all."""
     for each in signals:
         signal.signal(each, signal.SIG_IGN)
 
 
 class _Work(Dataset[Any], Generic[Key, Result]):
-    """Errors are results too: the loader would wrap them into pages of text."""
+    """Returns errors as results: the loader would wrap them into pages of text."""
 
     def __init__(self, work: Callable[[Key], Result]) -> None:
         self.work = work

@@ -1,1 +1,1 @@
-"""Files and folders: whole or not at all, typed JSON, model folders, TensorFlow's formats, caches and locks."""
+"""Storage: files written whole or not at all, typed JSON, model folders, TensorFlow's formats, the cache."""

@@ -1,10 +1,11 @@
-"""Where things lie that can be made again: indices of shards, copies of what was downloaded."""
+"""The cache: indices of shards and copies of downloads, all of which can be made again."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
 
 
 def cache_folder() -> Path:
@@ -14,8 +15,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def only_one_process(path: Path) -> Iterator[None]:
-    """Lets one process of this machine at a time into the block: the others, once in, find what the first has made."""
+    """Admits one process of this machine at a time to the block; those that waited find what the first has made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(path.with_name(f"{path.name}.lock")):
         yield

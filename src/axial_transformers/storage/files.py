@@ -1,4 +1,4 @@
-"""Outputs appear whole or not at all: written aside, synchronised to disk, renamed into place. No link leads astray."""
+"""Files and folders that appear whole or not at all: written aside, synchronised to disk, renamed into place."""
 
 import os
 import tempfile
@@ -15,8 +15,8 @@ def _synchronise(path: Path) -> None:
         os.close(descriptor)
 
 
-def inside(path: Path, folder: Path) -> Path:
-    """The path, which is in the folder also when links are followed.
+def require_inside(path: Path, folder: Path) -> Path:
+    """The same path, which lies in the folder also when symbolic links are followed.
 
     Raises:
         ValueError: it is a link out of the folder.
@@ -27,8 +27,8 @@ def inside(path: Path, folder: Path) -> Path:
 
 
 @contextmanager
-def naming(path: str | Path) -> Iterator[None]:
-    """Has an OSError that names no file, as that of a full disk, name this one."""
+def errors_name(path: str | Path) -> Iterator[None]:
+    """Adds the path to an OSError that names no file, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -39,16 +39,16 @@ def naming(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def written_whole(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; on success it takes the place of `path`, on any error it vanishes.
+    """Yields a temporary path beside `path`, for a file that replaces `path` on success and is removed on any error.
 
-    The file's bytes and its folder's entry are on disk when the block ends.
+    The file's content and its entry in the folder are on disk when the block ends.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays, since libraries choose a file's format by it.
+    # The suffix is kept, since libraries choose a file's format by it.
     aside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
-        with naming(path):
+        with errors_name(path):
             yield aside
             _synchronise(aside)
             aside.replace(path)
@@ -59,21 +59,22 @@ def written_whole(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_written_whole(path: str | Path) -> Iterator[Path]:
-    """Like `written_whole`, for a folder that does not exist yet (or is empty).
+    """As `written_whole`, for a folder that does not exist yet or is empty.
 
     Raises:
-        FileExistsError: `path` exists and holds something.
+        FileExistsError: `path` exists and is not empty.
     """
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already: give another path, or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path), tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as place:
-        aside = Path(place) / path.name  # unlike `place`, of the mode that new folders have
+    beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    with errors_name(path), beside as place:
+        aside = Path(place) / path.name  # unlike `place`, it has the mode of new folders
         aside.mkdir()
         yield aside
         for file in aside.rglob("*"):
-            if file.is_file():  # some libraries make files that only their owner may read
+            if file.is_file():  # some libraries create files that only their owner may read
                 file.chmod(aside.stat().st_mode & 0o666)
             _synchronise(file)
         _synchronise(aside)

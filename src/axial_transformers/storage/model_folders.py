@@ -1,4 +1,4 @@
-"""A folder <-> (model name, configuration, tensors), as config.json and model.safetensors. Knows no model."""
+"""Model folders: name and configuration of a model in config.json, its weights in model.safetensors."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from axial_transformers.storage.files import folder_written_whole, inside
+from axial_transformers.storage.files import folder_written_whole, require_inside
 from axial_transformers.storage.typed_json import read_object
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 FLOATING_POINT = ("F64", "F32", "F16", "BF16")
-"""The dtypes, as a weights file names them, of what is floating point here."""
+"""Names that a weights file gives to floating-point dtypes."""
 
 
 def save(folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -30,7 +30,7 @@ def save(folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapp
 
 
 def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes both files into a folder that the caller makes appear whole."""
+    """Writes both files into an existing folder (see `folder_written_whole`)."""
     (folder / CONFIG).write_text(json.dumps({"model": name, **config}, indent=2) + "\n")
     write_tensors(folder / WEIGHTS, tensors)
 
@@ -39,7 +39,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Writes a file of tensors.
 
     Raises:
-        OSError: it could not be written; something of it may be there.
+        OSError: it could not be written; a part of it may exist.
     """
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
@@ -48,10 +48,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def locate(folder: str | Path) -> Path:
-    """The model folder itself, or a local copy of the hub repository "owner/name".
+    """Path of a model folder, or of a local copy of the hub repository "owner/name".
 
     Raises:
-        FileNotFoundError: there is neither.
+        FileNotFoundError: neither exists.
     """
     if (Path(folder) / CONFIG).is_file():
         return Path(folder)
@@ -63,17 +63,17 @@ def locate(folder: str | Path) -> Path:
         return Path(snapshot_download(str(folder), allow_patterns=[CONFIG, WEIGHTS]))
     except Exception as error:
         raise FileNotFoundError(
-            f"{folder}: no such folder, and not to be had from the hub ({type(error).__name__})"
+            f"{folder}: no such folder, and not available from the hub ({type(error).__name__})"
         ) from error
 
 
 def load_config(folder: Path, name: str) -> dict[str, Any]:
-    """The configuration in `folder`, which must be of the model called `name`.
+    """Reads the configuration in `folder`, which must be of the model called `name`.
 
     Raises:
         ValueError: not JSON, or another model's.
     """
-    path = inside(folder / CONFIG, _home(folder))
+    path = require_inside(folder / CONFIG, _home(folder))
     config = read_object(path, "a model configuration")
     if config.pop("model", None) != name:
         raise ValueError(f"{path}: not the configuration of a model called {name!r}")
@@ -81,29 +81,29 @@ def load_config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights in `folder`, as `read_tensors` reads them.
+    """Reads the weights in `folder`, as `read_tensors` does.
 
     Raises:
-        ValueError: as `read_tensors`, or they are a link out of the folder.
+        ValueError: as `read_tensors`, or the file is a link out of the folder.
         FileNotFoundError: no weights in the folder.
     """
-    path = inside(folder / WEIGHTS, _home(folder))
+    path = require_inside(folder / WEIGHTS, _home(folder))
     if not path.is_file():
         raise FileNotFoundError(f"{path}: missing; a model folder holds {CONFIG} and {WEIGHTS}")
     return read_tensors(path, expected)
 
 
 def _home(folder: Path) -> Path:
-    """What a model folder may link to: itself; the hub's cache has snapshots/REVISION/ link to blobs/ beside them."""
+    """The folder that links may lead to: the model folder or, in the hub's cache, the repository with its blobs."""
     place = Path(os.path.realpath(folder))
     return place.parents[1] if place.parent.name == "snapshots" else place
 
 
 def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in a file, which must be exactly the expected ones, by name, shape and dtype family.
+    """Reads the tensors in a file, which must be the expected ones by name, shape and kind of dtype.
 
     Raises:
-        ValueError: damaged file, or another model's tensors; the message names the first differences.
+        ValueError: the file is damaged, or holds another model's tensors; the message names the first differences.
     """
     try:
         with safe_open(path, framework="pt") as file:

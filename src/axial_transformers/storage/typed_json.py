@@ -5,7 +5,9 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from itertools import repeat
 from pathlib import Path
 from reprlib import repr as brief
 from typing import Any, Literal, TypeVar, Union
@@ -14,10 +16,10 @@ Config = TypeVar("Config")
 
 
 def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
-    """The JSON object in a file, which is of some kind and at most so large.
+    """Reads the JSON object in a file of at most so many mebibytes; errors call it `kind`, as in "a configuration".
 
     Raises:
-        ValueError: it is something else, or larger.
+        ValueError: it is no JSON object, or larger.
     """
     try:
         if path.stat().st_size > mebibytes << 20:
@@ -31,7 +33,7 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """A configuration dataclass as a JSON object."""
+    """A configuration dataclass as a JSON object, to be read by `from_json`."""
     return asdict(config)
 
 
@@ -43,11 +45,9 @@ def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
-    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    unknown = sorted(set(values) - set(known))
-    missing = sorted(
-        n for n, f in known.items() if n not in values and f.default is MISSING and f.default_factory is MISSING
-    )
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}  # type: ignore[arg-type]
+    unknown, missing = sorted(set(values) - known), sorted(required - set(values))
     if unknown or missing:
         raise ValueError(f"{source}: unknown fields {brief(unknown)}, missing fields {brief(missing)}")
     hints = typing.get_type_hints(cls)
@@ -60,24 +60,26 @@ def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
 def _typed(hint: Any, value: Any, name: str) -> Any:
     """`value` as the type `hint`, JSON lists becoming tuples; ValueError if it is not of that type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return from_json(hint, value, name)  # type: ignore[arg-type]
     if origin in (Union, types.UnionType):
         for choice in arguments:
-            try:
+            with suppress(ValueError):
                 return _typed(choice, value, name)
-            except ValueError:
-                continue
-    elif origin is Literal:
-        if value in arguments:
-            return value
     elif origin is tuple and isinstance(value, (list, tuple)):
         inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         if len(inner) == len(value):
-            return tuple(_typed(each, item, name) for each, item in zip(inner, value))
-    elif isinstance(hint, type) and is_dataclass(hint) and isinstance(value, Mapping):
-        return from_json(hint, value, name)
-    elif hint is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
-        return float(value)
-    elif (hint in (int, str, bool) and type(value) is hint) or (hint is type(None) and value is None):
-        return value
+            return tuple(map(_typed, inner, value, repeat(name)))
+    elif _is_of(hint, value):
+        return float(value) if hint is float else value
     kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
     raise ValueError(f"{name} is {brief(value)}, not {kind}")
+
+
+def _is_of(hint: Any, value: Any) -> bool:
+    """Tests a JSON value against a type that is not composed of others; an integer is a float too."""
+    if typing.get_origin(hint) is Literal:
+        return value in typing.get_args(hint)
+    if hint is float:
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max
+    return type(value) is hint

@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from axial_transformers.storage.files import folder_written_whole, inside
+from axial_transformers.storage.files import folder_written_whole, require_inside
 from axial_transformers.storage.model_folders import read_tensors, write_tensors
 from axial_transformers.training.checkpoint_record import Counters, Record
 from axial_transformers.training.optimiser import like_moments, moments, set_moments
@@ -172,7 +172,7 @@ def open_run(folder: Path, resume: bool) -> None:
         if not (folder / SETTINGS).exists():
             raise FileExistsError(f"{folder} holds no run to resume (it has no {SETTINGS}): give another folder")
         for path in folder.rglob("*"):  # nothing outside is to be written or removed
-            if inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
+            if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
                 raise ValueError(f"{path} is neither a file nor a folder: remove it")
     for stray in strays:
         if stray.is_dir() and not stray.is_symlink():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from axial_transformers.costs.machine import peak_memory
 from axial_transformers.likelihood.bits import LOG2
-from axial_transformers.storage.files import naming, written_whole
+from axial_transformers.storage.files import errors_name, written_whole
 from axial_transformers.training.checkpoint_record import Counters
 
 SMOOTHING = 0.98
@@ -145,7 +145,7 @@ class MetricsLog:
         Raises:
             OSError: the disk is full.
         """
-        with naming(self._path):
+        with errors_name(self._path):
             self._file.write(json.dumps({"step": step, **values}) + "\n")
             self._file.flush()
         if self._board:

@@ -9,21 +9,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import tiles
 from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
 from axial_transformers.data import join_uint16, split_uint16
+from axial_transformers.data.picture_files import MOST_PIXELS, Member, is_gray16, opened, upright
 from axial_transformers.models import AxialTransformerConfig
 
 _MODES = {1: "L", 2: "I;16", 3: "RGB"}
-_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 _KEEPS = {
     ".png": _MODES.values(), ".tif": _MODES.values(), ".tiff": _MODES.values(), ".bmp": ("L", "RGB"), ".webp": ("RGB",),
     ".ppm": ("RGB",), ".pgm": ("L",),
 }  # fmt: skip
-_MOST_PIXELS = 1 << 26
 
 
 def read(folder: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
@@ -88,25 +87,22 @@ def _checked(pictures: Any) -> list[tuple[str, str, int, int]]:
         name, height, width = PurePosixPath(picture[0]), *picture[2:]
         if name.is_absolute() or not name.parts or ".." in name.parts or set("\\:\0") & set(picture[0]):
             raise DamagedError(f"the archive names a file outside of its folder: {picture[0]!r:.100}")
-        if min(height, width) < 1 or height * width > _MOST_PIXELS:
+        if min(height, width) < 1 or height * width > MOST_PIXELS:
             raise DamagedError(f"the archive claims {height}x{width} pixels for {picture[0]!r:.100}")
     return [tuple(picture) for picture in pictures]
 
 
 def _open(path: Path) -> Image.Image:
-    try:
-        image: Image.Image = Image.open(path, formats=_FORMATS)
-        if image.width * image.height > _MOST_PIXELS or getattr(image, "is_animated", False):
-            raise ValueError(f"more than {_MOST_PIXELS:,} pixels, or more than one picture")
-        image = ImageOps.exif_transpose(image)
-        image.load()
-    except Exception as error:  # decoders of damaged files raise errors of every kind
-        raise ValueError(f"{path} cannot be compressed as a picture ({error}): move it out of the folder") from error
-    if image.mode in ("I;16B", "I;16L", "I;16N") or (image.mode == "I" and path.suffix.lower() in (".png", ".pgm")):
-        return Image.fromarray(np.asarray(image).astype(np.uint16))
-    if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
-        raise ValueError(f"{path} has pixels of mode {image.mode}, which no archive holds: convert it first")
-    return image
+    """The upright picture of a file, in one of the modes that an archive holds."""
+    with opened(path) as header:
+        if header.format == "MPO":
+            raise ValueError(f"{path} holds several images: save each as a file of its own")
+        deep, picture = is_gray16(header), upright(path, header)
+    if deep:
+        return Image.fromarray(np.asarray(picture).astype(np.uint16))
+    if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA"):
+        raise ValueError(f"{path} has pixels of mode {picture.mode}, which no archive holds: convert it first")
+    return picture
 
 
 def _values(picture: Image.Image) -> NDArray[np.uint8]:
@@ -130,13 +126,13 @@ def _as_png(picture: Image.Image) -> bytes:
 
 def _from_png(file: bytes, name: str, mode: str, size: tuple[int, int]) -> Image.Image:
     try:
-        picture = Image.open(io.BytesIO(file), formats=["PNG"])
-        found = (picture.mode, picture.height, picture.width)
-        if found == (mode, *size):
-            picture.load()
-            return picture
-    except Exception as error:  # as in _open
-        raise DamagedError(f"{name!r} is damaged ({type(error).__name__})") from error
+        member = Member(file, repr(name))
+        with opened(member, formats=("PNG",)) as picture:
+            found = (picture.mode, picture.height, picture.width)
+            if found == (mode, *size):
+                return upright(member, picture)
+    except ValueError as error:
+        raise DamagedError(f"the archive is damaged: {error}") from error
     raise DamagedError(f"{name!r} is of mode and size {found}, not {(mode, *size)}")
 
 

@@ -1,8 +1,8 @@
-"""The index of a shard: where each of its whole records lies, so that any of them can be read alone.
+"""The index of a shard: the position of each whole record, so that any of them can be read alone.
 
-It is made once, by reading the shard from its beginning to its end and decoding every record, and kept in the cache:
-24 bytes a record, mapped into memory when they are used. What is damaged is found then, by whichever process comes
-first, and is the same for all: later, no record is skipped or replaced.
+It is made once, by reading the whole shard and decoding every record, and kept in the cache: 24 bytes a record, which
+are mapped into memory. Damaged records are found then, by the first process that opens the shard, and are the same for
+all processes: later, no record is skipped or replaced.
 """
 
 import hashlib
@@ -28,27 +28,27 @@ from axial_transformers.storage.caches import cache_folder, only_one_process
 from axial_transformers.storage.files import folder_written_whole
 
 ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
-"""Where a record's member begins, where its bytes begin, how many they are; its class, or -1."""
+"""Positions of a record's header and of its bytes, number of bytes, class or -1."""
 
 _VERSION = 1
 _ROWS, _ABOUT = "rows.bin", "about.json"
 _CHUNK = 1024  # records that are checked at a time
-_WORTH_WORKERS = 1 << 24  # bytes of shards
+_WORTH_WORKERS = 1 << 24  # bytes of shards above which workers are started
 
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """What is known of a shard."""
+    """The index of a shard."""
 
     path: Path
     folder: Path
-    """Where the index lies."""
+    """The folder of the index."""
     digest: str
     """SHA-256 over names, bytes and classes of the whole records."""
     forms: dict[Form, str]
-    """What forms they have, each with the name of the first that has it."""
+    """The forms of the whole records, each with the name of the first record that has it."""
     bad: list[str]
-    """What is wrong with each of the others, a line that names it."""
+    """A line about each damaged record."""
 
     @property
     def rows(self) -> NDArray[np.void]:
@@ -63,7 +63,7 @@ def _rows(folder: Path) -> NDArray[np.void]:
 
 
 def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> list[ShardIndex]:
-    """The indices of shards, of which those are made that the cache does not have.
+    """Indices of shards; those that the cache does not hold are made.
 
     Raises:
         ValueError: a file that is no tar file, records that do not fit together, or more damaged ones than
@@ -91,7 +91,7 @@ def _cache() -> Path:
 
 
 def _folder(path: Path, options: DataConfig) -> Path:
-    """Where the index of a shard belongs: another one after the file, or how it is read, has changed."""
+    """The folder for the index of a shard, another one if the file or the options of reading it change."""
     state = path.stat()
     as_picture = [options.size, options.fit, options.mode]
     as_array = [options.num_values, options.channels_last, options.frames, options.stride]
@@ -100,7 +100,7 @@ def _folder(path: Path, options: DataConfig) -> Path:
 
 
 class _Checked(NamedTuple):
-    """What came of checking some records of a shard."""
+    """Some records of a shard, checked."""
 
     rows: NDArray[np.void]
     digest: bytes
@@ -111,7 +111,7 @@ class _Checked(NamedTuple):
 def _checked(
     paths: Sequence[Path], options: DataConfig, progress: Progress
 ) -> Iterator[tuple[Path, Iterator[_Checked]]]:
-    """Of each shard, what came of checking its records, chunk by chunk."""
+    """Yields each shard with its checked records, chunk by chunk."""
     large = sum(path.stat().st_size for path in paths) > _WORTH_WORKERS
     results = ahead(partial(_check, options=options), _chunks(paths), workers=_cores() if large else 0)
     of_shards = groupby(results, key=itemgetter(0))
@@ -125,7 +125,7 @@ def _cores() -> int:
 
 
 def _chunks(paths: Iterable[Path]) -> Iterator[tuple[Path, list[Record]]]:
-    """At least one of each shard."""
+    """Yields the records of each shard in chunks, at least one a shard."""
     for path in paths:
         found = records(path)
         yield path, list(islice(found, _CHUNK))

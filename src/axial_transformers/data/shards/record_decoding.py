@@ -1,4 +1,4 @@
-"""From the bytes of one record to an example."""
+"""Decoding of one record to an example."""
 
 from collections.abc import Mapping
 from typing import IO, Literal, NamedTuple
@@ -6,10 +6,11 @@ from typing import IO, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data import images
 from axial_transformers.data.arrays import example_of
 from axial_transformers.data.config import DataConfig
+from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.npy import array_of
+from axial_transformers.data.picture_files import Member
 from axial_transformers.data.shards.tar import ARRAY, Place
 
 _LARGEST = 1 << 26  # bytes of a record
@@ -17,7 +18,7 @@ _MOST_CLASSES = 1 << 16
 
 
 class Form(NamedTuple):
-    """What a record holds. All records of a data set have one form, but for gray pictures among those in colour."""
+    """The form of a record. All records of a data set have the same, except for gray pictures among those in colour."""
 
     medium: Literal["gray", "gray16", "rgb", "array", "array16"]
     num_values: int
@@ -27,10 +28,10 @@ class Form(NamedTuple):
 
 
 def read(stream: IO[bytes], place: Place, name: str) -> bytes:
-    """The bytes at a place of a shard.
+    """Reads the bytes at a place of a shard.
 
     Raises:
-        ValueError: too many, or not there.
+        ValueError: more than 64 MiB, or beyond the end of the shard.
     """
     if place.size > _LARGEST:
         raise ValueError(f"{name} has {place.size:,} bytes, above {_LARGEST:,}: remove it")
@@ -42,31 +43,31 @@ def read(stream: IO[bytes], place: Place, name: str) -> bytes:
 
 
 def decode_array(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.uint8], Form]:
-    """The example [*A, C] that an .npy member holds, and its form.
+    """The example [*A, C] in an .npy member, and its form.
 
     Raises:
-        ValueError: damaged, or not what the options ask for.
+        ValueError: it is damaged, or does not fit the options.
     """
     values, (num_values, uint16) = example_of(array_of(content, name), name, options)
     return values, Form("array16" if uint16 else "array", num_values, values.shape, labelled=False)
 
 
 def decode_picture(
-    content: bytes, name: str, options: DataConfig, kind: images.Kind | None = None
+    content: bytes, name: str, options: DataConfig, kind: PixelKind | None = None
 ) -> tuple[NDArray[np.uint8], Form]:
-    """The example [H, W, C] that a picture is, read as `kind`, and its form. None: as what it is.
+    """The example [H, W, C] in a picture, and its form; kind=None: as the picture itself is stored.
 
     Raises:
-        ValueError: damaged, or not what the options ask for.
+        ValueError: it is damaged, or does not fit the options.
     """
-    member = images.Member(content, name)
-    kind = kind or images.kind_of_images([member], options)
-    (values,), _ = images.fitted(member, images.decoded(member, kind), options)
+    member = Member(content, name)
+    kind = kind or kind_of_images([member], options)
+    (values,), _ = fitted(member, decoded(member, kind), options)
     return values, Form(kind, 256, values.shape, labelled=False)
 
 
 def decode(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.uint8], Form]:
-    """As `decode_array` or `decode_picture`, by the name's end."""
+    """Decodes an array or a picture, by the suffix of its name."""
     if name.lower().endswith(ARRAY):
         return decode_array(content, name, options)
     return decode_picture(content, name, options)
@@ -85,7 +86,7 @@ def class_of(content: bytes, name: str) -> int:
 
 
 def common_form(forms: Mapping[Form, str]) -> Form:
-    """What records of these forms, each with the name of a record, are all read as: in colour if any of them is.
+    """The form as which records of these forms (each with the name of a record) are read: in colour if any of them is.
 
     Raises:
         ValueError: they do not fit together; the line names two of them.

@@ -1,4 +1,4 @@
-"""Examples that stay in their shards until they are asked for."""
+"""Examples that are read from their shards on demand."""
 
 import hashlib
 import json
@@ -24,16 +24,16 @@ Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ShardExamples(Examples):
-    """Examples of which nothing but the classes is in memory. Selecting some reads these into memory."""
+    """Examples of which only the classes are in memory; selecting some reads these."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over name, bytes and class of every whole record of the shards, the form that all are
-        read as, how they are fitted, and which of them these are."""
+        """SHA-256 in hexadecimal over name, bytes and class of every whole record of the shards, the form as which all
+        are read, the options of fitting, and the range of these examples."""
         return self._records.fingerprint
 
     def part(self, chosen: slice) -> "ShardExamples":
-        """Some that follow each other, none of which is read."""
+        """Consecutive examples, none of which is read."""
         records = self._records.part(chosen)
         return replace(
             self,
@@ -80,12 +80,12 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
 
 
 def _as_array(records: "Records") -> NDArray[np.uint8]:
-    """Records as an array, which they are in all that is asked of them."""
+    """Records under the type of an array, as which they behave where they are used."""
     return cast(NDArray[np.uint8], records)
 
 
 class Records:
-    """Like an array uint8 [N, *A, C]; what is selected is read, decoded, and a NumPy array.
+    """Records that are indexed as an array uint8 [N, *A, C]: those selected are read and decoded to a NumPy array.
 
     Reading a record that has changed since it was indexed raises ValueError.
     """
@@ -118,20 +118,20 @@ class Records:
         return values
 
     def part(self, chosen: slice) -> "Records":
-        """Some that follow each other."""
+        """Consecutive records."""
         start, stop, step = chosen.indices(len(self))
         assert step == 1
         return Records(self.shards, self.form, self.options, self._start + start, self._start + max(start, stop))
 
     def place(self, i: int) -> tuple[ShardIndex, int]:
-        """In which shard a record lies, and in which row of its index."""
+        """The shard of a record, and the row in its index."""
         number = self._start + i
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         return self.shards[shard], number - int(self._starts[shard])
 
     @property
     def fingerprint(self) -> str:
-        """What `ShardExamples.fingerprint` says."""
+        """See `ShardExamples.fingerprint`."""
         about: dict[str, Any] = {
             "shards": [shard.digest for shard in self.shards],
             "form": self.form,
@@ -156,7 +156,7 @@ class Records:
 
 
 class _Names(Sequence[str]):
-    """Names of records, read from the shard when asked for."""
+    """Names of records, read from the shard on demand."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -176,7 +176,7 @@ class _Names(Sequence[str]):
 
 
 def _numbers(indices: Indices, count: int) -> Sequence[int]:
-    """The positions that are selected out of `count`; IndexError where there are not so many."""
+    """Positions that are selected out of `count`; IndexError if one is beyond the end."""
     if isinstance(indices, slice):
         return range(count)[indices]
     numbers = np.asarray(indices, None if len(indices) else np.int64)

@@ -1,4 +1,4 @@
-"""From what a user types to shards on this machine."""
+"""Sources of shards: paths, addresses and data sets of the hub, as files on this machine."""
 
 import hashlib
 import http.client
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
-from axial_transformers.data.natural_order import natural
+from axial_transformers.data.natural_order import natural_key
 from axial_transformers.progress import Progress
 from axial_transformers.storage.caches import cache_folder, only_one_process
 from axial_transformers.storage.files import written_whole
@@ -24,12 +24,12 @@ _PATIENCE = 60  # seconds without a byte
 
 
 def names_shards(source: str) -> bool:
-    """Whether a word is a pattern or an address of shards, or a tar file."""
+    """Tests whether a source is a pattern or an address of shards, or a tar file."""
     return source.startswith((*_WEB, "hf://")) or source.endswith(SUFFIX) or "{" in source
 
 
 def shard_files(source: str, progress: Progress = iter) -> list[Path]:
-    """The shards that a source names, in the order of the pattern, or as people number files.
+    """The shards that a source names, in the order of the pattern or of the numbers in their names.
 
     Sources: a path, with braces as in `train-{000..009}.tar` or `{train,val}-0.tar`; an http(s) address with or without
     braces, each of whose files is downloaded once into the cache; `hf://datasets/OWNER/NAME[@REVISION][/PATH]`, where
@@ -37,7 +37,7 @@ def shard_files(source: str, progress: Progress = iter) -> list[Path]:
 
     Raises:
         ValueError: braces that do not match, or no shards.
-        FileNotFoundError: a file is not there, or not to be had from the hub.
+        FileNotFoundError: a file does not exist, or is not available from the hub.
         OSError: a download failed.
     """
     if source.startswith("hf://"):
@@ -54,10 +54,10 @@ def shard_files(source: str, progress: Progress = iter) -> list[Path]:
 
 
 def expand(pattern: str) -> list[str]:
-    """What a pattern with braces stands for: {a,b} for each of the words, {08..11} for each number, digits kept.
+    """Expands braces: {a,b} stands for each of the words, {08..11} for each number with as many digits.
 
     Raises:
-        ValueError: braces that do not match, hold neither, or stand for very much.
+        ValueError: braces that do not match, that hold neither, or more than 100,000 results.
     """
     words = list(islice(_expanded(pattern), _MOST_SHARDS + 1))
     if len(words) > _MOST_SHARDS:
@@ -72,15 +72,15 @@ def _expanded(pattern: str) -> Iterator[str]:
     if not brace:
         yield pattern
         return
-    words, after = _inside(pattern, len(before) + 1)
+    words, after = _words(pattern, len(before) + 1)
     choices = chain.from_iterable(map(_expanded, words)) if len(words) > 1 else _range(words[0])
     for choice in choices:
         for rest in _expanded(after):
             yield before + choice + rest
 
 
-def _inside(pattern: str, start: int) -> tuple[list[str], str]:
-    """The words between the brace before `start` and its partner, and what follows that."""
+def _words(pattern: str, start: int) -> tuple[list[str], str]:
+    """The words between the brace before `start` and its partner, and the text after that."""
     depth, words = 1, [""]
     for i in range(start, len(pattern)):
         letter = pattern[i]
@@ -102,7 +102,7 @@ def _range(word: str) -> Iterator[str]:
 
 
 def _downloaded(address: str) -> Path:
-    """A copy in the cache of what is at an address, made if there is none yet."""
+    """The copy in the cache of the file at an address, downloaded if there is none yet."""
     key = hashlib.sha256(address.encode()).hexdigest()[:16]
     path = cache_folder() / "downloads" / key / PurePosixPath(address.partition("?")[0]).name
     with only_one_process(path.parent):
@@ -131,7 +131,7 @@ def _from_hub(source: str, progress: Progress) -> list[Path]:
         local = [hf_hub_download(repository, name, repo_type="dataset", revision=revision) for name in progress(names)]
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise FileNotFoundError(f"{source} is not to be had from the hub ({type(error).__name__}: {reason})") from error
+        raise FileNotFoundError(f"{source} is not available from the hub ({type(error).__name__}: {reason})") from error
     if not local:
         raise ValueError(f"{source} holds no .tar files: name a data set of shards, or another folder of it")
     return [Path(file) for file in local]
@@ -142,4 +142,4 @@ def _tar_files(repository: str, revision: str | None, folder: str) -> list[str]:
 
     names = map(PurePosixPath, HfApi().list_repo_files(repository, repo_type="dataset", revision=revision))
     found = [name for name in names if name.suffix == SUFFIX and name.is_relative_to(folder)]
-    return [str(name) for name in sorted(found, key=lambda name: (name.parent, natural(name)))]
+    return [str(name) for name in sorted(found, key=lambda name: (name.parent, natural_key(name)))]

@@ -1,7 +1,7 @@
-"""The records of a tar file, as webdataset groups them: members that follow each other and share a name to its dot.
+"""The records of a tar file, grouped as by webdataset: consecutive members whose names agree up to the first dot.
 
-`cat/0001.png`, `cat/0001.cls` and `cat/0001.json` are one record: its picture or array, its class, and something
-that is left aside. Nothing is ever unpacked to disk.
+`cat/0001.png`, `cat/0001.cls` and `cat/0001.json` are one record: a picture or an array, its class, and a member that
+is ignored. Nothing is ever unpacked to disk.
 """
 
 import io
@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from axial_transformers.data import images
+from axial_transformers.data import picture_files
 
 ARRAY = ".npy"
 LABEL = ".cls"
@@ -21,7 +21,7 @@ _LARGEST_HEADER = 1 << 20  # bytes of an extended header: names are all that the
 
 
 class Place(NamedTuple):
-    """Where bytes lie in a file."""
+    """Position and number of bytes in a file."""
 
     start: int
     size: int
@@ -31,17 +31,17 @@ class Record(NamedTuple):
     """A record of a shard."""
 
     name: str
-    """Of the member that holds the example."""
+    """Name of the member that holds the example."""
     header: int
-    """Where that member's header begins, in bytes from the start of the file."""
+    """Position of that member's header, in bytes from the start of the file."""
     example: Place
     label: Place | None
     problem: str | None = None
-    """Why it can be no example, if that is clear already."""
+    """The reason for which it is no example, if the headers show one."""
 
 
 def records(path: Path) -> Iterator[Record]:
-    """The records of an uncompressed tar file, in their order; only headers are read.
+    """Yields the records of an uncompressed tar file, in order; only headers are read.
 
     Raises:
         ValueError: no tar file, one that is cut off or damaged between members, or one that holds pickles.
@@ -69,7 +69,7 @@ def _record(path: Path, members: list[tarfile.TarInfo]) -> Record:
         if suffix in of_suffix:
             name = _readable(of_suffix[suffix].name)
             raise ValueError(f"{path}: {name!r} is pickled, and nothing is ever unpickled: save it as {ARRAY}")
-    examples = [member for suffix, member in of_suffix.items() if suffix in (*images.SUFFIXES, ARRAY)]
+    examples = [member for suffix, member in of_suffix.items() if suffix in (*picture_files.SUFFIXES, ARRAY)]
     label = of_suffix.get(LABEL)
     example = examples[0] if examples else members[0]
     return Record(
@@ -96,13 +96,13 @@ def _key(name: str) -> str:
 
 
 def _suffix(name: str, lower: bool = True) -> str:
-    """What follows the first dot of the last word of a path, with that dot."""
+    """The last part of a path from its first dot."""
     _, dot, rest = name.rpartition("/")[2].partition(".")
     return (dot + rest).lower() if lower else dot + rest
 
 
 def _readable(name: str) -> str:
-    """The name without the marks of bytes that are no UTF-8."""
+    """The name, with bytes that are not UTF-8 escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -114,7 +114,7 @@ def _members(path: Path) -> Iterator[tarfile.TarInfo]:
             with tarfile.TarFile(fileobj=stream) as tar:
                 end = 0
                 while (member := tar.next()) is not None:
-                    tar.members.clear()  # type: ignore[attr-defined]  # which would remember all of them
+                    tar.members.clear()  # type: ignore[attr-defined]  # which would grow with the archive
                     if tar.offset <= end or member.size < 0 or member.offset_data + member.size > size:
                         raise tarfile.ReadError(f"{_readable(member.name)!r} is said to have {member.size:,} bytes")
                     end = tar.offset
@@ -133,13 +133,13 @@ def _members(path: Path) -> Iterator[tarfile.TarInfo]:
 
 
 def _is_named(name: str) -> bool:
-    """Whether something stands before and after a dot, as in webdataset."""
+    """Tests for a dot with text before and after it, as webdataset does."""
     stem, dot, suffix = name.rpartition("/")[2].partition(".")
     return bool(stem and dot and suffix)
 
 
 class _Headers(io.BufferedReader):
-    """A file of which tarfile reads headers only, so that it never allocates what a damaged one asks for."""
+    """A file of which tarfile reads headers only, so that it never allocates as much as a damaged one claims."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= _LARGEST_HEADER:

@@ -1,1 +1,1 @@
-"""TensorFlow's file formats, read without TensorFlow: checksums, protocol buffers, LevelDB tables, tensor bundles."""
+"""TensorFlow's file formats, read without TensorFlow."""

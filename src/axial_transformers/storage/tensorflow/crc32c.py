@@ -1,7 +1,7 @@
 """CRC-32C (Castagnoli), the checksum in TensorFlow's files: a message is folded in half until one word is left.
 
-The register is linear in the message over GF(2). So two words that lie n words apart need only the earlier one advanced
-by n words (one linear map, applied to half of the message at once) before they are added.
+The register is a linear function of the message over GF(2). So the first half of a message, advanced by the length of
+the second one (one linear map, applied to all of its words at once), can be added to the second half.
 """
 
 from functools import cache
@@ -10,11 +10,11 @@ import numpy as np
 
 _POLYNOMIAL = 0x82F63B78  # reflected
 _MASK = 0xA282EAD8
-_BLOCK = 1 << 17  # words folded at once: their copies stay in the cache
+_BLOCK = 1 << 17  # words folded at once: their copies stay in the processor's cache
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """The CRC-32C of a contiguous buffer (RFC 3720, appendix B.4): 0xe3069283 for b"123456789"."""
+    """CRC-32C of a contiguous buffer (RFC 3720, appendix B.4): 0xe3069283 for b"123456789"."""
     octets = memoryview(data).cast("B")
     head = len(octets) % 4
     register = 0xFFFFFFFF
@@ -29,7 +29,7 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked(checksum: int) -> int:
-    """The form in which LevelDB and TensorFlow store a checksum, so that a CRC over stored CRCs stays good."""
+    """The form in which LevelDB and TensorFlow store a checksum (a CRC over data that holds its own CRC is weak)."""
     return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
 
 
@@ -42,7 +42,7 @@ def _fold(words: np.ndarray) -> np.ndarray:
 
 
 def _advance_words(registers: np.ndarray, level: int) -> np.ndarray:
-    """What becomes of each register after 2**level zero words."""
+    """Each register after 2**level zero words."""
     low, high = _tables(level)
     advanced: np.ndarray = low[registers & 0xFFFF] ^ high[registers >> 16]
     return advanced

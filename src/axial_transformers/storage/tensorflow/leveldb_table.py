@@ -2,15 +2,17 @@
 
     [data block, trailer]...  [metaindex block, trailer]  [index block, trailer]  footer (48 bytes)
 
-A block is a run of (key, value) whose keys leave out what they share with the key before; its trailer is one byte that
-names the compression and the masked CRC-32C of block and byte. The index block maps to each data block's place.
+A block is a sequence of (key, value); each key leaves out the prefix that it shares with the key before. Its trailer is
+one byte that names the compression, and the masked CRC-32C of block and byte. The values of the index block are the
+places of the data blocks.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from axial_transformers.storage.byte_reader import ByteReader
 from axial_transformers.storage.tensorflow.crc32c import crc32c, masked
-from axial_transformers.storage.tensorflow.protobuf import ChecksumError, Cursor, FormatError
+from axial_transformers.storage.tensorflow.protobuf import ChecksumError, FormatError, reader
 
 _FOOTER = 48
 _TRAILER = 5
@@ -19,7 +21,7 @@ _LARGEST = 64 << 20  # the published indexes are 15 KB
 
 
 def read_table(path: Path) -> dict[bytes, bytes]:
-    """Every (key, value) of the table at `path`.
+    """All pairs of key and value of the table at `path`.
 
     Raises:
         FormatError: a checksum disagrees, a block is compressed or malformed, or the file is no table.
@@ -30,14 +32,14 @@ def read_table(path: Path) -> dict[bytes, bytes]:
     octets = path.read_bytes()
     if len(octets) < _FOOTER or int.from_bytes(octets[-8:], "little") != _MAGIC:
         raise FormatError(f"{path} is not the index of a TensorFlow V2 checkpoint (no LevelDB table ends there)")
-    footer = Cursor(octets[-_FOOTER:], f"{path}: footer")
+    footer = reader(octets[-_FOOTER:-8], f"{path}: footer")
     metaindex, index = _handle(footer), _handle(footer)
-    if any(footer.octets[footer.position : -8]) or any(_entries(octets, *metaindex, path)):
+    if any(footer.rest()) or any(_entries(octets, *metaindex, path)):
         raise FormatError(f"{path} has a footer or a metaindex that no checkpoint's index has; the file is damaged")
     table: dict[bytes, bytes] = {}
     last: bytes | None = None
     for _, place in _entries(octets, *index, path):
-        for key, value in _entries(octets, *_handle(Cursor(place, f"{path}: index block")), path):
+        for key, value in _entries(octets, *_handle(reader(place, f"{path}: index block")), path):
             if last is not None and key <= last:
                 raise FormatError(f"{path}: the key {key!r} is out of order")
             table[key] = value
@@ -45,11 +47,13 @@ def read_table(path: Path) -> dict[bytes, bytes]:
     return table
 
 
-def _handle(cursor: Cursor) -> tuple[int, int]:
-    return cursor.varint(), cursor.varint()
+def _handle(place: ByteReader) -> tuple[int, int]:
+    """Start and size of a block."""
+    return place.varint(), place.varint()
 
 
 def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of the block at a place of the file."""
     where = f"{path}: block at byte {start}"
     end = start + size
     if end + _TRAILER > len(octets) - _FOOTER:
@@ -61,11 +65,11 @@ def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple
     restarts = 4 + 4 * int.from_bytes(octets[end - 4 : end], "little")
     if restarts > size:
         raise FormatError(f"{where} claims more restart points than it can hold")
-    cursor = Cursor(octets[start : end - restarts], where)
+    block = reader(octets[start : end - restarts], where)
     key = b""
-    while not cursor.done:
-        shared, own, length = cursor.varint(), cursor.varint(), cursor.varint()
+    while block.left:
+        shared, own, length = block.varint(), block.varint(), block.varint()
         if shared > len(key):
             raise FormatError(f"{where}: a key shares {shared} bytes with one of {len(key)}")
-        key = key[:shared] + cursor.take(own)
-        yield key, cursor.take(length)
+        key = key[:shared] + block.take(own)
+        yield key, block.take(length)

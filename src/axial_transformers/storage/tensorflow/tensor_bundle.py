@@ -1,7 +1,7 @@
 """A TensorFlow V2 checkpoint ("tensor bundle"), read without TensorFlow, one tensor at a time.
 
-PREFIX.index                  a LevelDB table: "" -> header, name of a variable -> where its bytes are
-PREFIX.data-00000-of-00001    the bytes, row-major and little-endian; one file a shard
+PREFIX.index                  a LevelDB table: "" -> header, name of a variable -> place, type and shape of its values
+PREFIX.data-00000-of-00001    the values, row-major and little-endian; one file a shard
 """
 
 import math
@@ -22,7 +22,7 @@ _MOST_AXES = 8
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a variable's bytes are, and what they mean."""
+    """Place, type and shape of a variable's values."""
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class TensorBundle:
 
     Raises:
         FormatError: the index is damaged, disagrees with itself or with the shards' sizes, or holds what this reader
-            does not know: compressed blocks, partitioned variables, types other than float16/32/64 and int32/64.
+            does not support: compressed blocks, partitioned variables, types other than float16/32/64 and int32/64.
         FileNotFoundError: the index or a shard is missing.
     """
 
@@ -66,7 +66,7 @@ class TensorBundle:
             raise FormatError(f"{self.path}: the variables have {claimed} bytes, the data shards only {sum(sizes)}")
 
     def read(self, name: str, *, verify: bool = False) -> np.ndarray:
-        """The values of the variable `name`; with `verify`, its checksum is compared first (about a second a gigabyte).
+        """Values of the variable `name`; with `verify`, their checksum is compared (about a second a gigabyte).
 
         Raises:
             FormatError: the checksum disagrees.
@@ -90,9 +90,9 @@ class TensorBundle:
 
 
 def find_prefix(folder: str | Path) -> Path:
-    """The prefix of the newest checkpoint in `folder`: the one that its `checkpoint` file names, else model.ckpt.
+    """Prefix of the newest checkpoint in `folder`: the one that its `checkpoint` file names, otherwise model.ckpt.
 
-    Checkpoints are copied about, so that a `checkpoint` file often names a path of another machine.
+    The name is ignored where no such checkpoint exists: often it is a path of another machine.
 
     Raises:
         FileNotFoundError: neither is there.
