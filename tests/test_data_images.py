@@ -187,7 +187,7 @@ def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, cha
     with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
         data.load(tmp_path)
     with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
-        picture_folders.pack(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
+        picture_folders.read(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
 
 
 _VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_from([1, 3])))
