@@ -1,16 +1,16 @@
 """The cache: indices of shards and copies of downloads, all of which can be made again."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
+from platformdirs import user_cache_path
 
 
 def cache_folder() -> Path:
-    """`axial-transformers` in $XDG_CACHE_HOME, or in ~/.cache; it may not exist yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "axial-transformers"
+    """`axial-transformers` in the system's folder for caches ($XDG_CACHE_HOME or ~/.cache on Linux)."""
+    return user_cache_path("axial-transformers", appauthor=False)
 
 
 @contextmanager
