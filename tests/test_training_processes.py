@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from axial_transformers import data
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.likelihood import bits_per_dim, random_slice_loss
+from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.training import TrainConfig, train
 import gc, os
 import torch.distributed as dist
