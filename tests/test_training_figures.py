@@ -75,18 +75,40 @@ def test_slow_data_shows_as_time_waited_and_fast_data_does_not(tmp_path, monkeyp
     assert 0 < fast < 0.7 < run(tmp_path / "slow")[-1]["data_wait_share"] < 1
 
 
-def test_peak_memory_rises_with_what_is_held_and_never_falls():
-    code = """
-import torch
+@pytest.fixture(scope="module")
+def in_a_new_process() -> dict[str, list[int]]:
+    """Peak memory around an allocation, and page faults of tensors: in this process, other tests have changed both."""
+    ran = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+MEASURE = """
+import json, resource, torch
 from axial_transformers.costs.measurements import peak_memory
-before = peak_memory(torch.device("cpu"))
+from axial_transformers.training.allocator import keep_freed_memory
+
+def faults():
+    "Of ten tensors of 64 MB, one after the other."
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.zeros(1 << 24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+peaks = [peak_memory(torch.device("cpu"))]
 held = torch.ones(50_000_000)
-risen = peak_memory(torch.device("cpu"))
+peaks.append(peak_memory(torch.device("cpu")))
 del held
-print(before, risen, peak_memory(torch.device("cpu")))
-"""  # a process of its own: in this one, another test may have reached more
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    before, risen, after = map(int, ran.stdout.split())
+peaks.append(peak_memory(torch.device("cpu")))
+faults()
+before = faults()
+keep_freed_memory()
+faults()
+print(json.dumps({"peaks": peaks, "faults": [before, faults()]}))
+"""
+
+
+def test_peak_memory_rises_with_what_is_held_and_never_falls(in_a_new_process):
+    before, risen, after = in_a_new_process["peaks"]
     assert before + 100e6 < risen == pytest.approx(after, rel=0.01)
 
 
@@ -138,24 +160,8 @@ def test_training_costs_what_is_said_of_a_recipe():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
-def test_a_step_finds_the_memory_that_the_last_one_freed():
-    """Page faults of ten tensors of 64 MB, one after the other, in a process of its own."""
-    count = """
-import resource, torch
-from axial_transformers.training.allocator import keep_freed_memory
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        torch.zeros(1 << 24)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults()
-print(faults())
-keep_freed_memory()
-faults()
-print(faults())
-"""
-    run = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True)
-    before, after = map(int, run.stdout.split())
+def test_a_step_finds_the_memory_that_the_last_one_freed(in_a_new_process):
+    before, after = in_a_new_process["faults"]
     if before < 1000:
         pytest.skip("this C library keeps freed memory by itself")
     assert after < before / 100

@@ -88,9 +88,9 @@ class Run:
             compile_blocks(model)
         if processes.first:
             record.write(folder)
-        self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
         every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
         self.meter = Meter(self.device, config.batch_size, every, self._full_speed())
+        self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
         self.started = time.monotonic() - counters.seconds
         self.interrupts = Interrupts()
         self.cut_short = False
