@@ -416,15 +416,13 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
         seen.append(step)
 
     config = dataclasses.replace(CONFIG, steps=60, sample_every=25, tensorboard=True)
-    result = run(
-        tmp_path / "run", config, sample=sample, about=Origin(recipe="custom", source="made up", data=DataConfig())
-    )
+    origin = Origin(recipe="custom", source="made up", data=DataConfig())
+    result = run(tmp_path / "run", config, sample=sample, about=origin)
     assert seen == [25, 50]
     assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
     record = read_run(tmp_path / "run")
     assert record is not None
-    assert record.about == Origin(recipe="custom", source="made up", data=DataConfig())
-    assert (record.training, record.model) == (config, model().config)
+    assert (record.about, record.training, record.model) == (origin, config, model().config)
     assert list((tmp_path / "run/tensorboard").iterdir())
 
 
