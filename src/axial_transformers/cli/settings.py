@@ -47,8 +47,8 @@ class Preset:
 def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
     """The preset that `argv` names, with its overrides applied.
 
-    The first words are a recipe's name and, where it has none of its own, its source; or a source alone (a model of its
-    shape is made up); or the folder of a run (its own settings are taken, and it is resumed).
+    The first words are a recipe's name and, where the recipe has no source, a source; or a source alone, to which a
+    model is fitted; or the folder of a run, which is resumed with its own settings.
 
     Raises:
         ValueError: no such recipe, or a recipe without its data.
@@ -91,7 +91,7 @@ class _DataOnly:
 
 
 def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
-    """A model that fits the data, whose options are parsed first: the model's shape depends on them."""
+    """A model fitted to the data. The options of the data are parsed first, since the model's shape depends on them."""
     wanted = [word for word in overrides if word not in ("-h", "--help")]
     options, _ = tyro.cli(_DataOnly, args=wanted, return_unknown_args=True, prog="axial")
     examples = load(source, options.data, "train", bar("reading"))
