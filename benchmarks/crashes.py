@@ -26,9 +26,11 @@ from typing import Literal, get_args
 import torch
 import tyro
 
+from axial_transformers.costs.measurements import matmul_rate
 from axial_transformers.data import load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.progress import Bar
 from axial_transformers.training import TrainConfig, train
 
 CONFIG = TrainConfig(
@@ -60,7 +62,7 @@ class Run:
         self.left_over: set[Path] = set()
 
     def start(self) -> None:
-        """Begin or resume."""
+        """Begins or resumes."""
         self.begun, self.begun_at, self.left_over = time.time_ns(), self.saved(), self.half_written()
         self.process = os.fork()
         if self.process:
@@ -83,12 +85,12 @@ class Run:
         return self.process is None
 
     def alive_after(self, seconds: float) -> bool:
-        """Whether it lasts so long."""
+        """Whether it runs for so many seconds more."""
         deadline = time.monotonic() + seconds
         return self.alive_when(lambda: time.monotonic() >= deadline)
 
     def alive_when(self, condition: Callable[[], bool]) -> bool:
-        """Wait for a condition; whether it comes true before the run ends."""
+        """Waits for a condition; whether it comes true before the run ends."""
         while not condition():
             if self.ended():
                 return False
@@ -96,25 +98,25 @@ class Run:
         return True
 
     def training(self) -> bool:
-        """Whether the process is done with its start."""
+        """Whether the process has started to train."""
         return self.log.exists() and self.log.stat().st_mtime_ns > self.begun
 
     def kill(self) -> None:
-        """End it at whatever it is doing."""
+        """Ends it at once."""
         assert self.process is not None
         os.kill(self.process, signal.SIGKILL)
         os.waitpid(self.process, 0)
 
     def writing(self) -> bool:
-        """Whether the process is at a checkpoint's write."""
+        """Whether the process is writing a checkpoint."""
         return bool({*self.folder.glob("checkpoints/.*.part")} - self.left_over)
 
     def half_written(self) -> set[Path]:
-        """What is there in part."""
+        """Files and folders that are half-written."""
         return {*self.folder.rglob(".*.part*")}
 
     def lines(self) -> list[dict[str, float]]:
-        """What was logged, but for times."""
+        """Logged lines, without times."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         whole = [json.loads(line) for line in lines if line.endswith("\n")]
         return [{name: figure for name, figure in line.items() if name in FIGURES} for line in whole]
@@ -124,7 +126,7 @@ class Run:
         return max((int(path.name[-8:]) for path in self.folder.glob("checkpoints/step-*")), default=0)
 
     def resumed(self) -> bool:
-        """Whether the last process came to say that it went on; it did so where the newest checkpoint was."""
+        """Whether the last process reported its resume, which must be at the newest checkpoint."""
         said = self.errors.read_text() if self.errors.exists() else ""
         resumed = [int(word) for word in re.findall(r"^resumed at step (\d+)$", said, re.MULTILINE)]
         assert resumed in ([], [self.begun_at]), said
@@ -132,7 +134,7 @@ class Run:
         return bool(resumed)
 
     def outcome(self) -> list[object]:
-        """All that must not depend on kills."""
+        """Everything that must not depend on kills."""
         files = sorted(self.folder.glob(f"checkpoints/step-{CONFIG.steps:08d}/*.safetensors"))
         assert len(files) == 3
         return [self.lines(), *(file.read_bytes() for file in (*files, self.folder / "model.safetensors"))]
@@ -140,21 +142,21 @@ class Run:
 
 @dataclass
 class Findings:
-    """What so many kills did."""
+    """Counts over all kills."""
 
     kills: int = 0
     inside_a_write: int = 0
     resumes: int = 0
-    """That came to say where they went on, before the next kill: at the newest checkpoint, each."""
+    """Resumes reported before the next kill, each at the newest checkpoint."""
     runs: int = 0
-    """That came to their end, each as the run left alone."""
+    """Runs that ended, each as the run left alone."""
     steps_repeated_at_most: int = 0
     steps_between_checkpoints: int = CONFIG.save_every
     steps_of_a_run: int = CONFIG.steps
 
 
 def crash(kills: int = 100, seed: int = 0) -> Findings:
-    """Kill so often; AssertionError or RuntimeError where it did harm."""
+    """Kills so often; AssertionError or RuntimeError where a run was damaged."""
     draw, found = random.Random(seed), Findings()
     with tempfile.TemporaryDirectory() as place:
         alone = Run(Path(place) / "alone")
@@ -174,7 +176,7 @@ def crash(kills: int = 100, seed: int = 0) -> Findings:
 
 
 def _alive_at(phase: Phase, run: Run, seconds: Mapping[Phase, float], draw: random.Random) -> bool:
-    """Wait for a random moment of a phase; False where the run ends before."""
+    """Waits for a random moment of a phase; False where the run ends before."""
     if phase != "start" and not run.alive_when(run.training):
         return False
     if phase == "write" and not (run.alive_after(draw.uniform(0, seconds["training"])) and run.alive_when(run.writing)):
@@ -193,7 +195,7 @@ def _note(run: Run, found: Findings) -> None:
 
 
 def _seconds(run: Run) -> dict[Phase, float]:
-    """Lets a run come to its end; how long it starts, trains until the fourth checkpoint, and writes a checkpoint."""
+    """Seconds of a whole run's start, of its training until the fourth checkpoint, and of the write of a checkpoint."""
     writes = []
     begun = time.monotonic()
     run.start()
@@ -219,7 +221,7 @@ def _train(folder: Path) -> None:
             shape=EXAMPLES.shape, num_values=17, dim=8, heads=2, outer_layers=2, inner_layers=1, dropout=0.1
         )
     )
-    train(model, EXAMPLES, CONFIG, folder, evaluate=_score, resume=True)
+    train(model, EXAMPLES, CONFIG, folder, evaluate=_score, resume=True, progress=Bar("training"))
 
 
 def _score(model: AxialTransformer, step: int) -> dict[str, float]:
@@ -228,6 +230,7 @@ def _score(model: AxialTransformer, step: int) -> dict[str, float]:
 
 def main(kills: int = 100, seed: int = 0) -> None:
     torch.set_num_threads(1)
+    matmul_rate(torch.device("cpu"), torch.float32)  # once, in place of in each forked process
     start = time.monotonic()
     print(json.dumps(asdict(crash(kills, seed)) | {"seconds": round(time.monotonic() - start)}))
 

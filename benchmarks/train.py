@@ -29,17 +29,16 @@ from rich.console import Console
 from rich.table import Table
 
 from axial_transformers import recipes
-from axial_transformers.costs.machine import matmul_rate, peak_memory
+from axial_transformers.costs.measurements import matmul_rate, peak_memory
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.data import Examples
-from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.recipes import Recipe
 from axial_transformers.training.batches import Batch, draw_batch
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import step_positions
-from axial_transformers.training.loop import Run
 from axial_transformers.training.processes import Processes
+from axial_transformers.training.run import Run
 from straightforward import Straightforward, StraightforwardTraining
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -131,17 +130,7 @@ class Ours:
     def __init__(self, recipe: Recipe, config: TrainConfig):
         self.folder = tempfile.TemporaryDirectory()
         processes = Processes(config.torch_device())
-        self.run = Run(
-            build(recipe),
-            random_examples(recipe),
-            config,
-            Path(self.folder.name),
-            random_slice_loss,
-            resume=False,
-            about=None,
-            operations=None,
-            processes=processes,
-        )
+        self.run = Run(build(recipe), random_examples(recipe), config, Path(self.folder.name), processes)
         self.device = self.run.device
 
     def loss(self, batch: Batch) -> float:

@@ -121,7 +121,6 @@ def test_records_that_are_none(axial: Axial, run: Path, file, text):
 @pytest.mark.parametrize(
     "edit",
     [
-        {"about": None},
         {"about": {"recipe": []}},
         {"about": {"source": 3}},
         {"about": {"source": None}},
@@ -145,6 +144,15 @@ def test_an_edited_record(axial: Axial, run: Path, edit):
     (run / "train.json").write_text(json.dumps(record))
     assert "train.json" in go_on(axial, run)
     assert "train.json" in refused(axial, run, "evaluate", run)
+
+
+def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axial, run: Path):
+    """As one begun from Python without saying what its data is."""
+    record = json.loads((run / "train.json").read_text())
+    (run / "train.json").write_text(json.dumps(record | {"about": None}))
+    assert "train.json names no data" in go_on(axial, run)
+    assert "does not know its data" in refused(axial, run, "evaluate", run)
+    assert json.loads(axial("evaluate", run, "digits", "--json").out)["weights"] == "EMA"
 
 
 @pytest.mark.parametrize(

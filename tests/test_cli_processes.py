@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from axial_transformers.training.loop import STEPS_BETWEEN_WAITS
+from axial_transformers.training.run import STEPS_BETWEEN_WAITS
 from conftest import TINY, Axial
 from launching import launch
 

@@ -11,75 +11,104 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.costs.machine import matmul_rate
+from axial_transformers.costs.measurements import matmul_rate
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import Bar
-from axial_transformers.training import TrainConfig, loop, train
+from axial_transformers.training import TrainConfig, train
+from axial_transformers.training import run as training_run
 from axial_transformers.training.checkpoint_record import Counters
-from axial_transformers.training.display import figures
-from axial_transformers.training.metrics import Meter
+from axial_transformers.training.metrics import Meter, progress_figures
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_every=6, warmup_steps=1)
 
 
-def run(folder: Path, config: TrainConfig = CONFIG, **options) -> list[dict[str, float]]:
+MODEL = AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
+
+
+def run(
+    folder: Path, config: TrainConfig = CONFIG, model: type[AxialTransformer] = AxialTransformer
+) -> list[dict[str, float]]:
     torch.manual_seed(0)
-    model = AxialTransformer(
-        AxialTransformerConfig(shape=(3, 2), num_values=4, dim=8, heads=2, outer_layers=2, inner_layers=1)
-    )
     values = np.random.default_rng(1).integers(0, 4, (9, 3, 2, 1), dtype=np.uint8)
-    train(model, Examples(values, [str(i) for i in range(9)], num_values=4), config, folder, **options)
+    train(model(MODEL), Examples(values, [str(i) for i in range(9)], num_values=4), config, folder)
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_utilisation_is_the_share_of_the_measured_rate(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "matmul_rate", lambda device, dtype: 5e9)
-    for line in run(tmp_path / "run", operations=2_000_000):
-        assert line["model_flop_utilisation"] == pytest.approx(line["examples_per_second"] * 2e6 / 5e9)
+    monkeypatch.setattr(training_run, "matmul_rate", lambda device, dtype: 5e9)
+    for line in run(tmp_path / "run"):
+        assert line["model_flop_utilisation"] == pytest.approx(
+            line["examples_per_second"] * training_operations(MODEL) / 5e9
+        )
 
 
 def test_the_rate_is_that_of_the_precision_in_use(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(loop, "matmul_rate", lambda device, dtype: asked.append((device, dtype)) or 1.0)
-    run(tmp_path / "a", operations=1)
-    run(tmp_path / "b", dataclasses.replace(CONFIG, precision="bfloat16"), operations=1)
+    monkeypatch.setattr(training_run, "matmul_rate", lambda device, dtype: asked.append((device, dtype)) or 1.0)
+    run(tmp_path / "a")
+    run(tmp_path / "b", dataclasses.replace(CONFIG, precision="bfloat16"))
     assert asked == [(CPU, torch.float32), (CPU, torch.bfloat16)]
 
 
 def test_a_model_of_unknown_cost_has_no_utilisation(tmp_path):
-    lines = run(tmp_path / "run")
+    class Another(AxialTransformer):
+        """Its operations may be others than those of its configuration."""
+
+    lines = run(tmp_path / "run", model=Another)
     assert len(lines) == 2
     assert all("model_flop_utilisation" not in line and line["examples_per_second"] > 0 for line in lines)
 
 
 def test_slow_data_shows_as_time_waited_and_fast_data_does_not(tmp_path, monkeypatch):
     fast = run(tmp_path / "fast")[-1]["data_wait_share"]
-    draw = loop.batches
+    draw = training_run.batches
 
     def slow(*arguments):
         for batch in draw(*arguments):
             time.sleep(0.2)
             yield batch
 
-    monkeypatch.setattr(loop, "batches", slow)
+    monkeypatch.setattr(training_run, "batches", slow)
     assert 0 < fast < 0.7 < run(tmp_path / "slow")[-1]["data_wait_share"] < 1
 
 
-def test_peak_memory_rises_with_what_is_held_and_never_falls():
-    code = """
-import torch
-from axial_transformers.training.machine import peak_memory
-before = peak_memory(torch.device("cpu"))
+@pytest.fixture(scope="module")
+def in_a_new_process() -> dict[str, list[int]]:
+    """Peak memory around an allocation, and page faults of tensors: in this process, other tests have changed both."""
+    ran = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+MEASURE = """
+import json, resource, torch
+from axial_transformers.costs.measurements import peak_memory
+from axial_transformers.training.allocator import keep_freed_memory
+
+def faults():
+    "Of ten tensors of 64 MB, one after the other."
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.zeros(1 << 24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+peaks = [peak_memory(torch.device("cpu"))]
 held = torch.ones(50_000_000)
-risen = peak_memory(torch.device("cpu"))
+peaks.append(peak_memory(torch.device("cpu")))
 del held
-print(before, risen, peak_memory(torch.device("cpu")))
-"""  # a process of its own: in this one, another test may have reached more
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    before, risen, after = map(int, ran.stdout.split())
+peaks.append(peak_memory(torch.device("cpu")))
+faults()
+before = faults()
+keep_freed_memory()
+faults()
+print(json.dumps({"peaks": peaks, "faults": [before, faults()]}))
+"""
+
+
+def test_peak_memory_rises_with_what_is_held_and_never_falls(in_a_new_process):
+    before, risen, after = in_a_new_process["peaks"]
     assert before + 100e6 < risen == pytest.approx(after, rel=0.01)
 
 
@@ -102,7 +131,7 @@ def test_a_products_operations_are_counted(monkeypatch):
 
 def test_tensorboard_has_every_figure(tmp_path):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    lines = run(tmp_path / "run", dataclasses.replace(CONFIG, tensorboard=True), operations=1000)
+    lines = run(tmp_path / "run", dataclasses.replace(CONFIG, tensorboard=True))
     board = event_accumulator.EventAccumulator(str(tmp_path / "run/tensorboard")).Reload()
     assert set(board.Tags()["scalars"]) == lines[0].keys() - {"step"}
 
@@ -112,9 +141,9 @@ def test_the_progress_line_tells_all(monkeypatch, capsys):
     counters, meter = Counters(step=1), Meter(CPU, batch_size=4, every=1, full_speed=1e12)
     with Bar("training") as display:
         meter.add(1, torch.tensor(0.6931471805599453), torch.tensor(1.0))
-        display.update(1, figures(CONFIG, counters, meter))
+        display.update(1, progress_figures(CONFIG, counters, meter))
         meter.line()
-        display.update(1, figures(CONFIG, counters, meter))
+        display.update(1, progress_figures(CONFIG, counters, meter))
     first, second = capsys.readouterr().err.splitlines()
     for figure in ("1.000 bits/dim", "steps/s", "examples/s", "left"):
         assert figure in first
@@ -131,24 +160,8 @@ def test_training_costs_what_is_said_of_a_recipe():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
-def test_a_step_finds_the_memory_that_the_last_one_freed():
-    """Page faults of ten tensors of 64 MB, one after the other, in a process of its own."""
-    count = """
-import resource, torch
-from axial_transformers.training.machine import keep_freed_memory
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        torch.zeros(1 << 24)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults()
-print(faults())
-keep_freed_memory()
-faults()
-print(faults())
-"""
-    run = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True)
-    before, after = map(int, run.stdout.split())
+def test_a_step_finds_the_memory_that_the_last_one_freed(in_a_new_process):
+    before, after = in_a_new_process["faults"]
     if before < 1000:
         pytest.skip("this C library keeps freed memory by itself")
     assert after < before / 100

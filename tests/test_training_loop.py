@@ -17,10 +17,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from axial_transformers.data.examples import Examples
+from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.training import NonFiniteLoss, TrainConfig, train
+from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
 from axial_transformers.training.checkpoint_record import Record
 from axial_transformers.training.checkpoints import Checkpoints
 
@@ -274,12 +274,28 @@ def test_a_changed_bit_of_a_checkpoints_record_is_noticed(uninterrupted, tmp_pat
             assert Record.read(tmp_path) == whole  # white space
 
 
+def test_raw_weights_are_those_of_the_newest_intact_checkpoint(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    damaged = tmp_path / "run/checkpoints/step-00000040/model.safetensors"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    with pytest.warns(UserWarning, match="step-00000040 is damaged .* step-00000036 is taken"):
+        older, found = raw_weights(tmp_path / "run", model().state_dict())
+    newest, whole = raw_weights(uninterrupted, model().state_dict())
+    assert (older, newest) == ("step-00000036", "step-00000040")
+    for name, tensors in ((older, found), (newest, whole)):
+        stored = load_file(uninterrupted / "checkpoints" / name / "model.safetensors")
+        assert all(torch.equal(tensors[key], stored[key]) for key in stored)
+
+
 def test_nothing_but_damaged_checkpoints_is_an_error(uninterrupted, tmp_path):
     shutil.copytree(uninterrupted, tmp_path / "run")
     for record in tmp_path.glob("run/checkpoints/*/state.json"):
         record.write_text("{}")
     with pytest.raises(OSError, match="no intact checkpoint"):
         run(tmp_path / "run", resume=True)
+    with pytest.raises(OSError, match="no intact checkpoint"):
+        raw_weights(tmp_path / "run", model().state_dict())
 
 
 def test_leftovers_of_a_kill_are_removed(uninterrupted, tmp_path):
@@ -400,10 +416,13 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
         seen.append(step)
 
     config = dataclasses.replace(CONFIG, steps=60, sample_every=25, tensorboard=True)
-    result = run(tmp_path / "run", config, sample=sample, about={"source": "made up"})
+    origin = Origin(recipe="custom", source="made up", data=DataConfig())
+    result = run(tmp_path / "run", config, sample=sample, about=origin)
     assert seen == [25, 50]
     assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
-    assert json.loads((tmp_path / "run/train.json").read_text())["about"] == {"source": "made up"}
+    record = read_run(tmp_path / "run")
+    assert record is not None
+    assert (record.about, record.training, record.model) == (origin, config, model().config)
     assert list((tmp_path / "run/tensorboard").iterdir())
 
 

@@ -20,11 +20,10 @@ from axial_transformers.costs.training_step import (
     step_seconds,
 )
 from axial_transformers.data.examples import Examples
-from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.loop import Run
 from axial_transformers.training.processes import Processes
+from axial_transformers.training.run import Run
 
 MODEL = AxialTransformerConfig(
     shape=(16, 24), channels=2, num_values=64, dim=64, heads=2, encoder_layers=2, outer_layers=4, inner_layers=2
@@ -41,7 +40,7 @@ def real_peak(training: TrainConfig, folder: Path) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         model = AxialTransformer(MODEL)
         processes = Processes(torch.device("cpu"))
-        run = Run(model, examples, training, folder / "run", random_slice_loss, False, None, None, processes)
+        run = Run(model, examples, training, folder / "run", processes)
         run.update()
         run.update()
     live = peak = 0

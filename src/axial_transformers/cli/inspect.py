@@ -1,4 +1,4 @@
-"""axial inspect: what a model is and what it costs."""
+"""axial inspect: shape, costs and dependencies of a model, and the costs of its training."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from axial_transformers.cli.console import ERRORS, engineering
 from axial_transformers.cli.parsing import parse
-from axial_transformers.cli.settings import RUN_RECORD, choose, describe, read_record
+from axial_transformers.cli.settings import list_recipes, resolve_preset
 from axial_transformers.cli.sizing import rows as training_rows
 from axial_transformers.cli.sizing import size
 from axial_transformers.costs.operations import cache_numbers, decode_operations, forward_operations, parameters
@@ -23,15 +23,15 @@ from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.typed_json import from_json
-from axial_transformers.training import TrainConfig
+from axial_transformers.training import TrainConfig, read_run
 
 MOST_SITES = 300
-"""Of a model whose dependencies are checked: the time grows with their square."""
+"""Largest number of sites of a model whose dependencies are checked: the time grows with its square."""
 MOST_PARAMETERS = 5_000_000
 
 HELP = """\
 usage: axial inspect RECIPE [OPTIONS] [OVERRIDES]    a recipe's model, and what its training needs
-       axial inspect SOURCE [OPTIONS] [OVERRIDES]    the model that axial train would make up for the data in SOURCE
+       axial inspect SOURCE [OPTIONS] [OVERRIDES]    the model that axial train would fit to the data in SOURCE
        axial inspect MODEL [OPTIONS]                 the folder of a run or an exported model, or a hub id
 
   axial inspect digits
@@ -39,11 +39,11 @@ usage: axial inspect RECIPE [OPTIONS] [OVERRIDES]    a recipe's model, and what 
   axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
   axial inspect runs/digits --json
 
-  --devices 1          on which it would be trained
-  --memory 80          of each, in GB
-  --rate 989           of each, TFLOP/s of its matrix products; 989 is what is stated for an H100 in bfloat16
+  --devices 1          number of devices to train on
+  --memory 80          memory of each device, in GB
+  --rate 989           rate of each device's matrix products, in TFLOP/s; 989 is the stated rate of an H100 in bfloat16
   --utilisation 0.4    share of that rate that training reaches
-  --json               all of it as one JSON object; bytes, operations, seconds
+  --json               print one JSON object; bytes, operations, seconds
 
 Recipes, and what they reach:
 """
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the verb."""
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
-        print(describe())
+        print(list_recipes())
         return 0
     hardware, words = _hardware(argv)
     config, training = _configs(words)
@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def inspect(config: AxialTransformerConfig) -> dict[str, Any]:
-    """Everything that `axial inspect` says of a model, as JSON holds it."""
+    """Costs and dependencies of a model, as JSON holds them."""
     parts = parameters(config)
     numbers = cache_numbers(config)
     forward, decode = forward_operations(config), decode_operations(config)
@@ -86,7 +86,7 @@ def inspect(config: AxialTransformerConfig) -> dict[str, Any]:
 
 
 def _hardware(argv: Sequence[str]) -> tuple[Hardware, list[str]]:
-    """What there is to train on, and the other words."""
+    """The devices to train on, and the other words."""
     words = [word for word in argv if word != "--json"]
     if {"-h", "--help"} & set(words):
         return Hardware(), words
@@ -103,19 +103,15 @@ def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig]:
         folder = model_folders.locate(name)
         stored = model_folders.load_config(folder, AxialTransformer.name)
         config = from_json(AxialTransformerConfig, stored, folder / model_folders.CONFIG)
-        return config, _training(folder)
-    settings = choose(argv, "inspect").settings
+        record = read_run(folder)
+        return config, record.training if record else TrainConfig()  # of an exported model, the published setting
+    settings = resolve_preset(argv, "inspect").settings
     return settings.model, settings.training
-
-
-def _training(folder: Path) -> TrainConfig:
-    """How a run was trained; of an exported model, the published setting."""
-    return read_record(folder).training if (folder / RUN_RECORD).is_file() else TrainConfig()
 
 
 @dataclass(frozen=True)
 class _NoOptions:
-    """A model that exists already: nothing can be overridden."""
+    """No options: of a model that exists nothing can be overridden."""
 
 
 def _sites(config: AxialTransformerConfig) -> int:
@@ -127,7 +123,7 @@ def _dependencies(config: AxialTransformerConfig, size: int) -> dict[str, int] |
     """Leaks and holes of the model with random weights of scale 1 in float64; None where that would take long."""
     if _sites(config) > MOST_SITES or size > MOST_PARAMETERS:
         return None
-    with ERRORS.status("checking which sites hear which"):
+    with ERRORS.status("checking which sites depend on which"):
         generator = torch.Generator().manual_seed(0)
         model = AxialTransformer(config).double()
         randomise(model, generator)

@@ -1,23 +1,20 @@
-"""A trained model as the verbs need it: with its weights, and what is known of where it comes from."""
+"""A trained model, with the source of its data, for the verbs that use one."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-import torch
-
-from axial_transformers.cli.settings import RUN_RECORD, read_record
 from axial_transformers.data import DataConfig, Examples, Split, load
 from axial_transformers.models import AxialTransformer
-from axial_transformers.storage import model_folders
-from axial_transformers.storage.files import require_inside
+from axial_transformers.progress import bar
+from axial_transformers.training import raw_weights, read_run
+from axial_transformers.training.config import find_device
 
 Weights = Literal["ema", "raw"]
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model, which weights it has, and how the data was read that it was trained on."""
+    """A model, the name of its weights, and how the data was read that it was trained on."""
 
     model: AxialTransformer
     weights: str
@@ -27,23 +24,23 @@ class TrainedModel:
     class_names: tuple[str, ...] | None
 
     def examples(self, source: str | None, split: Split | None) -> tuple[Examples, str]:
-        """Examples of `source` as the model reads data, and what they are in words.
+        """Examples of `source`, read as the model's data was, and a description of them.
 
-        None: the test part of what the model was trained on, or its validation part if it has no test part; of a source
-        that is given, everything.
+        None as the source is the data that the model was trained on; None as the split is then its test part, or its
+        validation part where it has no test part, but everything of a source that is given.
 
         Raises:
             ValueError: there is none, or it is not the model's.
         """
         if source is None and self.source is None:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
-        where = source or self.source or ""
+        where, reading = source or self.source or "", bar("reading")
         if split is None and source is None:
             try:
-                return load(where, self.data, "test"), f"{where}, test"
+                return load(where, self.data, "test", reading), f"{where}, test"
             except ValueError:
                 split = "validation"
-        examples = load(where, self.data, split or "all")
+        examples = load(where, self.data, split or "all", reading)
         config = self.model.config
         if (*examples.shape, examples.channels) != (*config.shape, config.channels):
             raise ValueError(
@@ -57,35 +54,23 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto") -> T
     """Reads the folder of a run or of an exported model, or a hub id, in evaluation mode.
 
     Raises:
-        ValueError: damaged files, or no such weights.
+        ValueError: damaged files, no such weights, or no such device.
         FileNotFoundError: no such model.
+        OSError: every checkpoint is damaged.
     """
     model = AxialTransformer.from_pretrained(folder)
-    place = Path(folder)
-    about = read_record(place).about if (place / RUN_RECORD).is_file() else None
-    described = "as stored" if about is None else "EMA"
+    record = read_run(folder)
+    about = None if record is None else record.about
+    described = "EMA" if record else "as stored"
     if weights == "raw":
-        steps = sorted(place.glob("checkpoints/step-*"), key=lambda path: (len(path.name), path.name))
-        if not steps:
-            raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
-        model.load_state_dict(model_folders.load_tensors(require_inside(steps[-1], place), model.state_dict()))
-        described = f"raw, {steps[-1].name}"
+        step, tensors = raw_weights(folder, model.state_dict())
+        model.load_state_dict(tensors)
+        described = f"raw, {step}"
     return TrainedModel(
-        model.to(choose_device(device)),
+        model.to(find_device(device)),
         described,
         None if about is None else about.source,
         DataConfig() if about is None else about.data,
         about is not None and about.uint16,
         None if about is None else about.class_names,
     )
-
-
-def choose_device(device: str) -> torch.device:
-    """The device of that name; auto takes CUDA if there is any.
-
-    Raises:
-        ValueError: this machine has no such device.
-    """
-    from axial_transformers.training import TrainConfig
-
-    return TrainConfig(device=device).torch_device()

@@ -1,4 +1,4 @@
-"""What axial inspect says of training: memory of a device, operations and time."""
+"""Costs of training as axial inspect prints them: memory of a device, operations and time."""
 
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -18,11 +18,11 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig
 
 PAPER_STEPS = 200_000
-"""The published setting, by which runs can be compared."""
+"""Steps of the published setting."""
 
 
 def size(model: AxialTransformerConfig, training: TrainConfig, hardware: Hardware) -> dict[str, Any]:
-    """What a run needs, as JSON holds it: bytes, operations, seconds.
+    """Costs of a run, as JSON holds them: bytes, operations, seconds.
 
     Raises:
         ValueError: the batch does not divide among the devices.
@@ -49,7 +49,7 @@ def size(model: AxialTransformerConfig, training: TrainConfig, hardware: Hardwar
 
 
 def rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """The same in words: one table, with its title."""
+    """The same as text: one table, with its title."""
     hardware, steps = found["hardware"], found["steps"]
     kept, again = found["memory_bytes"].values()
     devices = f"{hardware['devices']} device" + "s" * (hardware["devices"] > 1)

@@ -1,25 +1,23 @@
 """axial train: a recipe, or a model of one's own data."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from axial_transformers.cli import INTERRUPTED
-from axial_transformers.cli.settings import Origin, Preset, Settings, choose, describe
-from axial_transformers.costs.operations import training_operations
+from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.data import Examples, load, save_grid
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.progress import Bar, rank
-from axial_transformers.training import TrainResult, train
+from axial_transformers.progress import Bar, bar, rank
+from axial_transformers.training import Origin, TrainResult, train
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
-       axial train SOURCE [OVERRIDES]             a model made up for the data in SOURCE
-       axial train RUN [OVERRIDES]                go on with the run in the folder RUN
+       axial train SOURCE [OVERRIDES]             a model that fits the data in SOURCE
+       axial train RUN [OVERRIDES]                resume the run in the folder RUN
 
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos
@@ -37,9 +35,9 @@ def main(argv: Sequence[str]) -> int:
     """Runs the verb."""
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
-        print(describe())
+        print(list_recipes())
         return 0
-    preset = choose(argv, "train")
+    preset = resolve_preset(argv, "train")
     result = run(preset)
     if rank() == 0:  # of the processes that torchrun started, one speaks
         report(preset.settings.out, result)
@@ -47,13 +45,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(preset: Preset) -> TrainResult:
-    """Trains what the preset says; sample grids and checkpoints go into its folder."""
+    """Trains the preset's model; sample grids and checkpoints go into its folder."""
     settings = preset.settings
     if not preset.source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
-    examples = preset.examples or load(preset.source, settings.data, "train")
+    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
     check_shape(examples, preset)
-    validation = load(preset.source, settings.data, "validation")[: settings.validate_on]
+    validation = load(preset.source, settings.data, "validation", bar("reading"))[: settings.validate_on]
     torch.manual_seed(settings.training.seed)
     somewhere_else = preset.source == "digits" or "://" in preset.source
     source = preset.source if somewhere_else else str(Path(preset.source).resolve())
@@ -65,23 +63,20 @@ def run(preset: Preset) -> TrainResult:
         evaluate=_validate(validation, settings),
         sample=_draw(validation, settings),
         resume=settings.resume,
-        about=asdict(
-            Origin(
-                recipe=preset.name,
-                source=source,
-                data=settings.data,
-                uint16=examples.uint16,
-                class_names=examples.class_names,
-                skipped=examples.skipped,
-            )
+        about=Origin(
+            recipe=preset.name,
+            source=source,
+            data=settings.data,
+            uint16=examples.uint16,
+            class_names=examples.class_names,
+            skipped=examples.skipped,
         ),
-        operations=training_operations(settings.model),
         progress=Bar("training"),
     )
 
 
 def check_shape(examples: Examples, preset: Preset) -> None:
-    """Raises ValueError, with the way out, where the data is not what the model is for."""
+    """Raises ValueError, with what to do, where the data has not the shape of the model."""
     model = preset.settings.model
     data_shape, model_shape = (*examples.shape, examples.channels), (*model.shape, model.channels)
     if data_shape != model_shape:
@@ -93,7 +88,7 @@ def check_shape(examples: Examples, preset: Preset) -> None:
 
 
 def report(out: Path, result: TrainResult) -> None:
-    """Says where the model is and how good it was on the validation examples, or how to go on."""
+    """Prints the model's folder and its bits/dim on the validation examples, or how to resume."""
     if result.ending == "interrupted":
         print(f"stopped at step {result.step}; go on with: axial train {out}")
         return

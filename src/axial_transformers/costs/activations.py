@@ -1,7 +1,7 @@
-"""Memory that forward and backward take, counted on the meta device: the largest model takes a second and no memory.
+"""Memory of the forward and backward pass, counted on the meta device: a second and no memory for the largest model.
 
-What a GPU does and the meta device does not is done here: autocast's casts, fused attention, fused dropout. The rest is
-the code that trains.
+The code counted is that which trains. Operations that differ between a GPU and the meta device are replaced by the
+GPU's: autocast's casts, fused attention, fused dropout.
 """
 
 import weakref
@@ -22,13 +22,13 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
-    """Bytes alive at the worst moment of forward and backward, beside the weights and their gradients.
+    """Largest number of bytes alive during the forward and backward pass, besides the weights and their gradients.
 
     Args:
         config: the model.
         batch: examples of one part on one device.
         dtype: of matrix products, float32 or bfloat16.
-        recompute: blocks keep their input alone (`layers.blocks.checkpoint_blocks`).
+        recompute: blocks keep only their input for backward (`layers.blocks.checkpoint_blocks`).
     """
     with torch.device("meta"):
         model = AxialTransformer(config)
@@ -38,7 +38,7 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(_drop_gradient)
         for block in model.modules():
-            if isinstance(block, TransformerBlock):  # by itself, since backward may compute it again
+            if isinstance(block, TransformerBlock):  # on its own, since backward may compute it again
                 block.forward = partial(_as_on_gpu, dtype, block.forward)  # type: ignore[method-assign]
         if recompute:
             checkpoint_blocks(model)
@@ -48,7 +48,7 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all storages that come into being while it is entered, until they go; `known` ones do not."""
+    """Counts the bytes of storages allocated while it is entered, until they are freed; `known` ones are left out."""
 
     def __init__(self, known: Iterable[torch.UntypedStorage]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
-"""What a model costs: parameters, operations, memory of the decoding caches. Counted from the configuration alone.
+"""Parameters, operations and decoding caches of a model, counted from its configuration alone.
 
-Operations are multiplications and additions of matrix products, for one example, as torch's flop counter sees them with
-the MATH attention kernel, which computes masked scores too.
+Operations are the multiplications and additions of matrix products, for one example, as torch's flop counter counts
+them with the MATH attention kernel, which computes masked scores too.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 @dataclass(frozen=True)
 class _Layers:
-    """Layers of one kind: how many over an axis, seeing how much of it, at how many sites of a slice."""
+    """Layers over one axis of a slice, and how many sites of that axis each site attends to at most."""
 
     layers: int
     length: int
@@ -35,22 +35,22 @@ def forward_operations(config: AxialTransformerConfig) -> int:
 
 
 def training_operations(config: AxialTransformerConfig) -> int:
-    """Operations of the loss of one random slice and of its gradients: what an example costs in training.
+    """Operations of the loss of one random slice and of its gradients: those of an example in training.
 
     The gradients of a matrix product are two more of the same size, one for its input and one for its weights; the
-    channel encoder's first map has data as its input, which takes none.
+    channel encoder's first linear layer has data as its input, which needs none.
     """
     slices = config.bijection.channels - config.known_channels
-    return 3 * forward_operations(config) // slices - prod(config.bijection.shape) * _first_map(config)
+    return 3 * forward_operations(config) // slices - prod(config.bijection.shape) * _first_layer(config)
 
 
 def decode_operations(config: AxialTransformerConfig) -> int:
-    """Operations of decoding one example with caches: masked layers look only at what is there."""
+    """Operations of decoding one example with caches: masked layers attend only to what is decoded already."""
     return _operations(config, cached=True)
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
-    """Numbers held at once by the decoding caches of one example: keys and values, or the LSTM's state."""
+    """Numbers in the decoding caches of one example: keys and values, or the LSTM's state."""
     shape, dim = config.bijection.shape, config.dim
     outer = sum(
         layers // (len(shape) - level) * prod(shape[level:])
@@ -63,18 +63,18 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
 def _operations(config: AxialTransformerConfig, cached: bool) -> int:
     layout, dim = config.bijection, config.dim
     shape, slices = layout.shape, layout.channels - config.known_channels
-    a_site = 2 * dim * config.num_values
-    total = float(a_site + _first_map(config))
+    per_site = 2 * dim * config.num_values
+    total = float(per_site + _first_layer(config))
     for group in _layer_groups(config):
-        # Of L cached steps, the i-th looks at i + 1 places: on average at (L + 1) / 2.
-        seen = (group.length + 1) / 2 if group.masked and cached else group.length
-        total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * seen * dim)
+        # Of L cached steps, the i-th attends to i + 1 sites: on average to (L + 1) / 2.
+        attended = (group.length + 1) / 2 if group.masked and cached else group.length
+        total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * attended * dim)
     if config.inner == "lstm":
         total += 16 * dim**2
     return round(total * prod(shape) * slices)
 
 
-def _first_map(config: AxialTransformerConfig) -> int:
+def _first_layer(config: AxialTransformerConfig) -> int:
     """Operations of the channel encoder's convolution at one site."""
     if not config.encoder_layers:
         return 0

@@ -1,7 +1,8 @@
-"""What a training run needs, before anything is rented: memory of a device, operations and seconds of a step."""
+"""Memory of a device, operations and seconds of a training step, estimated from the configuration alone."""
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import torch
 
@@ -9,22 +10,45 @@ from axial_transformers.costs.activations import activation_bytes
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.training.config import TrainConfig
 
 FLOAT = 4
-"""Bytes of a number: weights, gradients, moments and the average are float32 always."""
+"""Bytes of a number: weights, gradients, moments and the average are always float32."""
+
+
+class TrainingSettings(Protocol):
+    """The settings of a run that its costs depend on; `training.TrainConfig` has them."""
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a step, over all devices and parts."""
+
+    @property
+    def accumulate(self) -> int:
+        """Parts into which a batch is split."""
+
+    @property
+    def precision(self) -> str:
+        """Arithmetic of the forward and backward pass: float32 or bfloat16."""
+
+    @property
+    def shard(self) -> bool:
+        """Whether each device holds only a shard of the weights."""
+
+    @property
+    def checkpoint_blocks(self) -> bool:
+        """Whether the inside of a block is computed again for its gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """What one would train on."""
+    """The devices to train on."""
 
     devices: int = 1
     """Devices, each with a process of its own."""
     memory: float = 80.0
     """Of one device, in GB (1e9 bytes)."""
     rate: float = 989.0
-    """What one device's matrix products reach, in TFLOP/s; 989 is what is stated for an H100 in bfloat16."""
+    """Rate of one device's matrix products, in TFLOP/s; 989 is the stated rate of an H100 in bfloat16."""
     utilisation: float = 0.4
     """Share of that rate that training reaches."""
 
@@ -40,10 +64,10 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes of tensors on one device at the worst moment of a step; the allocator and the driver take more."""
+    """Bytes of tensors on one device at the peak of a step; the allocator and the driver take more."""
 
     weights: int
-    """What is trained."""
+    """The trained weights."""
     gradients: int
     """As large as the weights."""
     adam: int
@@ -51,9 +75,9 @@ class Memory:
     average: int
     """The averaged weights."""
     gathered: int
-    """Of a sharded model, what is whole for a while: all that is in no block, and two blocks with their gradients."""
+    """Of a sharded model, what is gathered at once: all that is in no block, and two blocks; with their gradients."""
     activations: int
-    """What forward and backward hold besides; see `activation_bytes`."""
+    """Held by the forward and backward pass besides; see `activation_bytes`."""
 
     @property
     def total(self) -> int:
@@ -61,8 +85,8 @@ class Memory:
         return self.weights + self.gradients + self.adam + self.average + self.gathered + self.activations
 
 
-def memory(model: AxialTransformerConfig, training: TrainConfig, devices: int) -> Memory:
-    """What a training step holds on each of so many devices, blocks not compiled.
+def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int) -> Memory:
+    """Memory of a training step on each of `devices` devices, blocks not compiled.
 
     Raises:
         ValueError: the batch does not divide among the devices.
@@ -70,27 +94,27 @@ def memory(model: AxialTransformerConfig, training: TrainConfig, devices: int) -
     return _memory(model, training, devices, device_batch(training, devices))
 
 
-def largest_batch(model: AxialTransformerConfig, training: TrainConfig, hardware: Hardware) -> int:
-    """Examples that one device can take at a time: with every one more, activations grow by as much."""
+def largest_batch(model: AxialTransformerConfig, training: TrainingSettings, hardware: Hardware) -> int:
+    """Examples that fit on one device at a time: activations grow linearly with their number."""
     some, more = (_memory(model, training, hardware.devices, batch).total for batch in (16, 32))
     return max(0, int(16 + (hardware.memory * 1e9 - some) // ((more - some) / 16)))
 
 
-def step_operations(model: AxialTransformerConfig, training: TrainConfig) -> int:
-    """Operations of a step of all devices together, what is computed again for checkpointing not counted."""
+def step_operations(model: AxialTransformerConfig, training: TrainingSettings) -> int:
+    """Operations of a step on all devices together; what checkpointed blocks compute again is not counted."""
     return training_operations(model) * training.batch_size
 
 
-def step_seconds(model: AxialTransformerConfig, training: TrainConfig, hardware: Hardware) -> float:
-    """Seconds of a step, were the utilisation reached."""
+def step_seconds(model: AxialTransformerConfig, training: TrainingSettings, hardware: Hardware) -> float:
+    """Seconds of a step at the utilisation given."""
     return step_operations(model, training) / (hardware.devices * hardware.rate * 1e12 * hardware.utilisation)
 
 
-def device_batch(training: TrainConfig, devices: int) -> int:
+def device_batch(training: TrainingSettings, devices: int) -> int:
     """Examples that each device takes at a time.
 
     Raises:
-        ValueError: they do not come out even.
+        ValueError: the batch does not divide.
     """
     if training.batch_size % (devices * training.accumulate):
         raise ValueError(
@@ -100,7 +124,7 @@ def device_batch(training: TrainConfig, devices: int) -> int:
     return training.batch_size // (devices * training.accumulate)
 
 
-def _memory(model: AxialTransformerConfig, training: TrainConfig, devices: int, batch: int) -> Memory:
+def _memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, batch: int) -> Memory:
     numbers, largest_block, outside_blocks = _sizes(model)
     share, gathered = FLOAT * numbers, 0
     if training.shard and devices > 1:

@@ -1,7 +1,8 @@
-"""Training: the loop, and what decides its every step."""
+"""Training: the loop, its settings, and the folder of a run."""
 
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.loop import TrainResult, train
 from axial_transformers.training.metrics import NonFiniteLoss
+from axial_transformers.training.run_folder import Origin, RunRecord, raw_weights, read_run
+from axial_transformers.training.training_loop import TrainResult, train
 
-__all__ = ["NonFiniteLoss", "TrainConfig", "TrainResult", "train"]
+__all__ = ["NonFiniteLoss", "Origin", "RunRecord", "TrainConfig", "TrainResult", "raw_weights", "read_run", "train"]

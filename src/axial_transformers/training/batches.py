@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -11,36 +11,37 @@ from jaxtyping import Int, Int64
 from torch import Tensor
 
 from axial_transformers.data.workers import ahead
+from axial_transformers.models import AxialTransformer
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, example_indices, step_positions, uniforms
 from axial_transformers.training.processes import Processes
 
 WORKERS = 2
-"""Where examples are not in memory and nothing is said."""
+"""Default for examples that are not in memory."""
 
 
-class Examples(Protocol):
-    """What training needs to know of a data set."""
+class TrainingExamples(Protocol):
+    """A data set to train on, such as `data.Examples`."""
 
     @property
     def values(self) -> np.ndarray:
-        """Integers [N, *A, C]; if no array, at least `values[indices]` is one."""
+        """Integers [N, *A, C]: an array, or an object of which `values[indices]` is one."""
 
     @property
     def labels(self) -> np.ndarray | None:
-        """Integers [N], if the examples have classes."""
+        """Classes [N], integers, if the examples have any."""
 
     @property
     def num_values(self) -> int:
-        """Values are below this."""
+        """Number of values that a site can take."""
 
     @property
     def fingerprint(self) -> str:
         """A hash of the examples."""
 
 
-def check_fit(model: Any, examples: Examples, config: TrainConfig) -> None:
-    """Raises ValueError, saying why, where the model cannot be trained on the examples with these settings."""
+def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:
+    """Raises ValueError where the model cannot be trained on the examples with these settings by so many processes."""
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:
         raise ValueError("there is not one training example")
@@ -55,10 +56,6 @@ def check_fit(model: Any, examples: Examples, config: TrainConfig) -> None:
         raise ValueError(f"the model has {classes} classes, but the data has no labels")
     elif not 0 <= labels.min() <= labels.max() < classes:
         raise ValueError(f"the model has {classes} classes, but the data has labels {labels.min()}..{labels.max()}")
-
-
-def check_share(config: TrainConfig, processes: Processes) -> None:
-    """Raises ValueError where a batch does not divide among the processes."""
     if config.batch_size % (processes.count * config.accumulate):
         raise ValueError(
             f"a batch of {config.batch_size} does not divide into {config.accumulate} parts on each of "
@@ -67,14 +64,14 @@ def check_share(config: TrainConfig, processes: Processes) -> None:
 
 
 class Batch(NamedTuple):
-    """Examples, their labels if the model wants them, and the slice of each that carries the loss."""
+    """Examples, their labels if the model has classes, and the slice of each that carries the loss."""
 
     values: Int[Tensor, "B *A C"]
     label: Int64[Tensor, " B"] | None
     channel: Int64[Tensor, " B"]
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on a device; copies to CUDA overlap with what it computes."""
+        """The batch on a device; copies to CUDA overlap with its computations."""
 
         def move(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
@@ -83,29 +80,29 @@ class Batch(NamedTuple):
 
 
 def draw_batch(
-    examples: Examples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
+    examples: TrainingExamples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
 ) -> Batch:
     """The batch at positions [B], a pure function of its arguments.
 
-    A hidden label is `num_classes`, the model's "unlabelled".
+    A hidden label is `num_classes`, the class of unlabelled examples.
     """
     indices = example_indices(config.seed, len(examples.values), positions)
     return _draw(examples, slices, num_classes, config, (positions, indices))
 
 
 def batches(
-    examples: Examples,
+    examples: TrainingExamples,
     slices: range,
     num_classes: int | None,
     config: TrainConfig,
     processes: Processes,
     first_step: int,
 ) -> Generator[Batch, None, None]:
-    """What `draw_batch` draws for this process, part by part of each step, from a step on without end.
+    """The batches of `draw_batch` for this process, part by part of each step, from a step on without end.
 
-    Worker processes draw, so that reading and decoding overlap with training; the order does not depend on them.
+    Worker processes prefetch, so that reading and decoding overlap with training; the order does not depend on them.
     """
-    places = (
+    order = (
         (positions, example_indices(config.seed, len(examples.values), positions))
         for step in count(first_step)
         for positions in step_positions(step, config.batch_size, processes.rank, processes.count).reshape(
@@ -114,18 +111,18 @@ def batches(
     )
     in_memory = isinstance(examples.values, np.ndarray)
     workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
-    return ahead(partial(_draw, examples, slices, num_classes, config), places, workers)
+    return ahead(partial(_draw, examples, slices, num_classes, config), order, workers)
 
 
 def _draw(
-    examples: Examples,
+    examples: TrainingExamples,
     slices: range,
     num_classes: int | None,
     config: TrainConfig,
-    places: tuple[np.ndarray, np.ndarray],
+    positions_and_indices: tuple[np.ndarray, np.ndarray],
 ) -> Batch:
-    """The batch at positions [B] of the run, where the examples of these indices [B] stand."""
-    positions, indices = places
+    """The batch of the examples of indices [B], at positions [B] of the run."""
+    positions, indices = positions_and_indices
     values = examples.values[indices]
     if config.horizontal_flip:
         flip = uniforms(config.seed, Stream.FLIP, positions) < 0.5

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself, in words: state.json."""
+"""state.json of a checkpoint: counters, identity of the run, checksums."""
 
 import hashlib
 import json
@@ -19,37 +19,37 @@ class Counters:
     step: int = 0
     """Updates made."""
     seconds: float = 0.0
-    """Wall clock spent, over all resumes."""
+    """Wall-clock time spent, over all resumes."""
     evaluated_step: int | None = None
-    """When the averaged weights were last evaluated."""
+    """Step at which the averaged weights were last evaluated."""
     best_step: int | None = None
-    """When they were best."""
+    """Step at which they were best."""
     best_bits_per_dim: float | None = None
-    """How good they were then."""
+    """Their bits/dim then."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The content of state.json, which holds its own SHA-256 also."""
+    """The content of state.json, which holds its own SHA-256 too."""
 
     counters: Counters
     identity: dict[str, Any]
-    """What the run is: data, seed, model."""
+    """The run's data, seed, batch size and model."""
     files: dict[str, str]
     """SHA-256 of each of the checkpoint's other files."""
 
     def write(self, folder: Path) -> None:
-        """Into a checkpoint's folder, whole or not at all."""
+        """Writes it into a checkpoint's folder, whole or not at all."""
         content = {"counters": vars(self.counters), "identity": self.identity, "files": self.files}
         with written_whole(folder / RECORD) as aside:
             aside.write_text(json.dumps({**content, "sha256": _sha256(content)}, indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> "Record":
-        """From a checkpoint's folder.
+        """Reads it from a checkpoint's folder.
 
         Raises:
-            ValueError: it is not what was written, or nothing that was.
+            ValueError: it is damaged, or something else.
             FileNotFoundError: there is none.
         """
         content = read_object(folder / RECORD, "a training state")
@@ -58,7 +58,7 @@ class Record:
         counters = from_json(Counters, content.get("counters"), RECORD)
         identity, files = content.get("identity"), content.get("files")
         if not isinstance(identity, dict) or not isinstance(files, dict):
-            raise ValueError(f"{RECORD} does not say what run it is of, or has no files")
+            raise ValueError(f"{RECORD} names no run, or no files")
         return cls(counters, identity, files)
 
 

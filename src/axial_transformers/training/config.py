@@ -1,9 +1,13 @@
-"""What a training run is told; everything it does follows from this, the model and the data."""
+"""The settings of a training run, which they, the model and the data determine."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+
+AT_LEAST = dict.fromkeys(
+    ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
+) | {"workers": 0, "warmup_steps": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +25,7 @@ class TrainConfig:
     accumulate: int = 1
     """Equal parts into which a batch is split, their gradients summed; saves memory. Must divide batch_size."""
     learning_rate: float = 2e-4
-    """Adam's step size once warm."""
+    """Adam's step size after the warm-up."""
     warmup_steps: int = 5_000
     """Updates over which the learning rate rises linearly to its full value."""
     schedule: Literal["constant", "cosine"] = "constant"
@@ -33,22 +37,22 @@ class TrainConfig:
     ema_decay: float = 0.99995
     """Decay of the running average of the weights, the ones that are evaluated and exported."""
     ema_warmup: bool = True
-    """Start with the smaller decay (1 + step) / (10 + step), so that the average forgets the initial weights."""
+    """Start with the smaller decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
     compile: bool = False
-    """Compile the transformer blocks: seconds at the start, faster steps after; on a CPU it needs a C++ compiler."""
+    """Compile the transformer blocks: seconds at the start, faster steps after; needs a C++ compiler on a CPU."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
     label_dropout: float = 0.0
-    """Probability of hiding an example's label, so that a class-conditional model also learns to do without."""
+    """Probability of hiding an example's label, so that a class-conditional model also learns unlabelled examples."""
     seed: int = 0
-    """Decides the order of the examples and everything else that is drawn."""
+    """Determines the order of the examples and all random draws."""
     device: str = "auto"
-    """Where to train: cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    """Device to train on: cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
     workers: int | None = None
-    """Processes that read and decode examples ahead of the steps; whatever their number, the same examples come. None:
-    2 for examples in shards, otherwise 0."""
+    """Processes that prefetch examples; the examples do not depend on their number. None: 2 for examples in shards,
+    otherwise 0."""
     log_every: int = 50
     """Steps between lines of metrics.jsonl."""
     evaluate_every: int = 1_000
@@ -58,37 +62,33 @@ class TrainConfig:
     save_every: int = 1_000
     """Steps between checkpoints; one is written before each evaluation too."""
     shard: bool = False
-    """Of many processes, let each hold only a share of the weights and of Adam's moments (FSDP2), for models too large
-    for one device; otherwise each holds all of them (DDP)."""
+    """Shard the weights and Adam's moments over the processes (FSDP2), for models too large for one device; otherwise
+    each process holds all of them (DDP)."""
     checkpoint_blocks: bool = False
-    """Compute the inside of each transformer block again for its gradient, in place of keeping it: saves memory."""
+    """Compute activations inside each transformer block again for its gradient, to save memory."""
     time_limit: float | None = None
-    """Minutes of wall clock, resumes included, after which training ends as if `steps` were reached."""
+    """Minutes of wall-clock time, over all resumes, after which training ends as if `steps` were reached."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard also; needs the tensorboard extra."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
-        if self.workers is not None and self.workers < 0:
-            raise ValueError(f"workers must be at least 0, not {self.workers}")
-        for name in ("learning_rate", "clip_norm"):
-            if not (value := getattr(self, name)) > 0:
+        for name, least in AT_LEAST.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+        for name in ("learning_rate", "clip_norm", "time_limit"):
+            if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {value}")
-        for name in ("ema_decay", "label_dropout"):
-            if not 0 <= (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas must be at least 0 and below 1, not {self.betas}")
-        if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps must be at least 0, not {self.warmup_steps}")
+        for name, shares in {
+            "betas": self.betas,
+            "ema_decay": [self.ema_decay],
+            "label_dropout": [self.label_dropout],
+        }.items():
+            if not all(0 <= share < 1 for share in shares):
+                raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")
         if self.batch_size % self.accumulate:
             raise ValueError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be at least 0 and below 2**63, not {self.seed}")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise ValueError(f"time_limit must be above 0 minutes, not {self.time_limit}")
 
     def torch_device(self) -> torch.device:
         """The device to train on.
@@ -96,9 +96,18 @@ class TrainConfig:
         Raises:
             ValueError: `device` names none that this machine has.
         """
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            return torch.empty(0, device=self.device).device
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device={self.device!r} is not on this machine: {str(error).splitlines()[0]}") from None
+        return find_device(self.device)
+
+
+def find_device(name: str) -> torch.device:
+    """The device called cuda, cuda:1, cpu, ...; auto is CUDA if there is any, otherwise the CPU.
+
+    Raises:
+        ValueError: this machine has no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device={name!r} is not on this machine: {str(error).splitlines()[0]}") from None

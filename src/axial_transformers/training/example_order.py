@@ -1,8 +1,8 @@
-"""Which example comes when, and what is drawn for it: pure functions of the seed and a position in the run.
+"""The order of the examples and the random draws for each: pure functions of the seed and a position in the run.
 
 Positions count examples since the start of the run: step t of a run with batches of G covers t*G .. (t+1)*G - 1, and
-epoch e of N examples covers e*N .. (e+1)*N - 1. So the sequence is the same for any number of processes, and after a
-resume at any step.
+epoch e of N examples covers e*N .. (e+1)*N - 1. So the sequence does not depend on the number of processes, nor on the
+steps at which a run was resumed.
 """
 
 from enum import IntEnum
@@ -15,7 +15,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Stream(IntEnum):
-    """What random bits are for; draws for different purposes are independent."""
+    """Purposes of random bits; draws for different purposes are independent."""
 
     SHUFFLE = 0
     SLICE = 1
@@ -28,7 +28,7 @@ def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
     """Bits [n] that are a hash of the keys (at least 0), the last of which may be an array [n].
 
     Keys are folded in one after the other by SplitMix64 (Steele et al. 2014), whose n-th output is the hash of
-    key + n * golden ratio: statistically as good as a generator, and any of its outputs can be had alone.
+    key + n * golden ratio: statistically as good as a generator, and any of its outputs can be computed alone.
     """
     state = np.zeros(1, np.uint64)
     for key in keys:
@@ -57,7 +57,7 @@ def step_positions(step: int, batch_size: int, rank: int = 0, ranks: int = 1) ->
 
 
 def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of `count` examples stand at the positions [n]: every epoch is a permutation of its own."""
+    """Indices [n], out of `count` examples, at the positions [n]: every epoch is a permutation of its own."""
     epochs, places = np.divmod(positions, count)
     indices = np.empty_like(positions)
     for epoch in np.unique(epochs):
@@ -66,6 +66,6 @@ def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDAr
     return indices
 
 
-@lru_cache(maxsize=2)  # a batch may reach into the next epoch
+@lru_cache(maxsize=2)  # a batch may extend into the next epoch
 def _permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     return np.argsort(random_bits(seed, Stream.SHUFFLE, epoch * count + np.arange(count)), kind="stable")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a loop to end after the step at hand."""
+"""Ctrl-C and SIGTERM ask a loop to end after the current step."""
 
 import signal
 import threading
@@ -12,9 +12,9 @@ Result = TypeVar("Result")
 
 
 class Interrupts:
-    """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT acts as if nobody listened.
+    """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect.
 
-    A signal that was ignored stays so: a shell has what it starts in the background ignore Ctrl-C.
+    A signal that was ignored stays ignored: a shell starts its background processes with Ctrl-C ignored.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def until_asked(self, call: Callable[..., Result], *arguments: Any) -> Result | None:
-        """What the call returns; None where a signal has come before it, or comes meanwhile and ends it."""
+        """The result of the call; None where a signal came before it, or came during it and ended it."""
         self._giving_up = True
         try:
             return None if self.asked else call(*arguments)
@@ -37,7 +37,7 @@ class Interrupts:
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():  # Python delivers signals nowhere else
             for each in SIGNALS:
-                if signal.getsignal(each) not in (signal.SIG_IGN, None):  # None: in hands other than Python's
+                if signal.getsignal(each) not in (signal.SIG_IGN, None):  # None: not set by Python
                     self._before[each] = signal.signal(each, self._ask)
         return self
 

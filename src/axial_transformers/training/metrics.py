@@ -1,4 +1,4 @@
-"""Figures of a run: read from the device, averaged, written to metrics.jsonl and TensorBoard."""
+"""Figures of a run: read from the device, averaged, shown, written to metrics.jsonl and TensorBoard."""
 
 import importlib.util
 import json
@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
@@ -14,15 +15,16 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
-from axial_transformers.costs.machine import peak_memory
+from axial_transformers.costs.measurements import peak_memory
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, written_whole
 from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.config import TrainConfig
 
 SMOOTHING = 0.98
 LONGEST_LINE = 1 << 20
 VALIDATION = "validation_"
-"""What the names of an evaluation's figures begin with."""
+"""Prefix of the names of an evaluation's figures."""
 
 
 class NonFiniteLoss(ValueError):
@@ -34,13 +36,13 @@ class NonFiniteLoss(ValueError):
 
 
 class Meter:
-    """Collects each step's loss and gradient norm; waits for the device only every `every` steps, to read them.
+    """The loss and gradient norm of each step, read from the device every `every` steps, since reading waits for it.
 
     Args:
-        device: whose memory is watched.
+        device: the one that trains.
         batch_size: examples of a step.
         every: steps between reads.
-        full_speed: examples/s if every operation of the model ran at the rate of matrix products; None: not known.
+        full_speed: examples/s if every operation of the model ran at the rate of matrix products; None: unknown.
     """
 
     def __init__(self, device: torch.device, batch_size: int, every: int, full_speed: float | None = None) -> None:
@@ -54,7 +56,7 @@ class Meter:
         self._waited = 0.0
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
-        """Take the scalars of a step.
+        """Adds the scalars of a step.
 
         Raises:
             NonFiniteLoss: those of this step, or of one not yet read, are not finite.
@@ -64,7 +66,7 @@ class Meter:
             self.read()
 
     def read(self) -> None:
-        """Read what was added.
+        """Reads what was added.
 
         Raises:
             NonFiniteLoss: as for `add`.
@@ -83,7 +85,7 @@ class Meter:
         self._last_read = now
 
     def line(self) -> dict[str, float]:
-        """Means over the steps since the line before."""
+        """Means over the steps since the previous line."""
         self.read()
         now, count = time.monotonic(), len(self._read)
         nats, norm = (sum(each) / count for each in zip(*self._read, strict=True))
@@ -103,14 +105,14 @@ class Meter:
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
-        """Time spent in here is a step's, but waits for examples."""
+        """A context whose time is part of a step, and counts as waiting for examples."""
         start = time.monotonic()
         yield
         self._waited += time.monotonic() - start
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time spent in here counts as no step's."""
+        """A context whose time is part of no step."""
         self.read()
         start = time.monotonic()
         yield
@@ -122,8 +124,8 @@ class Meter:
 class MetricsLog:
     """RUN/metrics.jsonl (one object a line, each with its step), and TensorBoard's files in RUN/tensorboard if asked.
 
-    A log without a folder goes nowhere: only one of several processes speaks. Lines of what comes again, since their
-    process did not live to its next checkpoint, are removed.
+    Without a folder nothing is written, since only the first of several processes logs. Lines beyond the checkpoint
+    from which a run is resumed are removed, since their steps are made again.
     """
 
     def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:
@@ -140,7 +142,7 @@ class MetricsLog:
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Append one line.
+        """Appends one line.
 
         Raises:
             OSError: the disk is full.
@@ -158,10 +160,35 @@ class MetricsLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # what was not written has been said
+        with suppress(OSError):  # `write` has raised it already
             self._file.close()
         if self._board:
             self._board.close()
+
+
+def progress_figures(config: TrainConfig, counters: Counters, meter: Meter) -> str:
+    """Bits/dim, rates, use of the machine and time left, as one line; empty before the first step was measured."""
+    if meter.smooth_bits_per_dim is None or not meter.smooth_seconds_per_step:
+        return ""
+    left = (config.steps - counters.step) * meter.smooth_seconds_per_step
+    if config.time_limit is not None:
+        left = min(left, max(0.0, config.time_limit * 60 - counters.seconds))
+    rate = 1 / meter.smooth_seconds_per_step
+    return (
+        f"{meter.smooth_bits_per_dim:.3f} bits/dim  {rate:.3g} steps/s  "
+        f"{rate * config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}"
+        f"{timedelta(seconds=round(left))} left"
+    )
+
+
+def _machine(line: Mapping[str, float]) -> str:
+    """Use of the machine, from the newest line of metrics.jsonl; empty where there is none yet."""
+    if not line:
+        return ""
+    utilisation = line.get("model_flop_utilisation")
+    return (
+        "" if utilisation is None else f"{utilisation:.0%} MFU  "
+    ) + f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "
 
 
 def check_tensorboard() -> None:
@@ -179,7 +206,7 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 
 def _moment(line: str) -> tuple[float, bool]:
-    """The step of a line, and whether it is of an evaluation, the last thing of a step."""
+    """The step of a line, and whether it is of an evaluation, which comes last in a step."""
     try:
         figures = json.loads(line)
         return float(figures["step"]), any(name.startswith(VALIDATION) for name in figures)

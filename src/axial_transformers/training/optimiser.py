@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.parallelism import local, share, whole
+from axial_transformers.training.parallelism import full_tensor, local_shard, sharded_like
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
@@ -34,7 +34,7 @@ def adam(model: nn.Module, config: TrainConfig) -> Optimizer:
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     """average <- decay * average + (1 - decay) * model, for parameters; buffers are copied."""
-    torch._foreach_lerp_([*map(local, average.parameters())], [*map(local, model.parameters())], 1 - decay)
+    torch._foreach_lerp_([*map(local_shard, average.parameters())], [*map(local_shard, model.parameters())], 1 - decay)
     for old, new in zip(average.buffers(), model.buffers(), strict=True):
         old.copy_(new)
 
@@ -47,12 +47,12 @@ def moments(model: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
         for kind, tensor in optimiser.state.get(parameter, {}).items()
     }
     return {
-        name: whole(found[name] if name in found else torch.zeros_like(like)).cpu()
-        for name, like in like_moments(model).items()
+        name: full_tensor(found[name] if name in found else torch.zeros_like(like)).cpu()
+        for name, like in expected_moments(model).items()
     }
 
 
-def like_moments(model: nn.Module) -> dict[str, Tensor]:
+def expected_moments(model: nn.Module) -> dict[str, Tensor]:
     """Tensors of the names and shapes that `moments` has."""
     return {
         f"{name}.{kind}": torch.zeros(()) if kind == "step" else parameter
@@ -67,6 +67,6 @@ def set_moments(model: nn.Module, optimiser: Optimizer, tensors: dict[str, Tenso
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, kind = key.rpartition(".")
-        place, parameter = index[name]
-        state.setdefault(place, {})[kind] = share(tensor, parameter) if tensor.ndim else tensor
+        number, parameter = index[name]
+        state.setdefault(number, {})[kind] = sharded_like(tensor, parameter) if tensor.ndim else tensor
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

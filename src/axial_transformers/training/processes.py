@@ -1,4 +1,4 @@
-"""One process or many, as torchrun starts them: which one this is, and what they agree on."""
+"""The processes of a run, one or as many as torchrun starts, and their collective operations."""
 
 import os
 from ctypes import py_object, pythonapi
@@ -11,20 +11,21 @@ from torch import Tensor, nn
 
 from axial_transformers.progress import rank
 
-PATIENCE = timedelta(hours=4)
-"""How long the others wait for the first process, which alone evaluates and samples."""
+TIMEOUT = timedelta(hours=4)
+"""The longest wait of the others for the first process, which alone evaluates and samples."""
 
 
 class Processes:
-    """The processes of a run; entered, they can speak to each other (NCCL on CUDA, gloo on CPU).
+    """The processes of a run, connected while entered (NCCL on CUDA, gloo on CPU).
 
-    Where one has ended, the others leave with a ConnectionError as soon as they need it.
+    If one ends early, the others leave with a ConnectionError at their next collective operation.
 
-    Whoever leaves without an error has let go of every DistributedDataParallel before: its part in C++ would be the
-    last to free the group, waiting, under Python's lock, for a thread of gloo's that may be waiting for that lock.
+    To leave without an error, every DistributedDataParallel must have been released before. Otherwise its C++ part
+    holds the last reference to the process group and frees it while it holds the GIL, waiting for a thread of gloo
+    that may itself be waiting for the GIL: a deadlock.
 
     Args:
-        device: what a lone process would train on; of many, each takes the CUDA device of its local rank.
+        device: the device of a lone process; of many, each takes the CUDA device of its local rank.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,7 +36,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that speaks and writes."""
+        """Whether this is rank 0, the process that prints and writes."""
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
@@ -53,20 +54,20 @@ class Processes:
             x /= self.count
         return x
 
-    def from_first(self, number: float) -> float:
-        """The number that the first process has."""
+    def broadcast(self, number: float) -> float:
+        """The first process's number."""
         numbers = torch.tensor(number, dtype=torch.float64, device=self.device)
         if self.count > 1:
             dist.broadcast(numbers, 0)
         return float(numbers)
 
-    def copy_from_first(self, module: nn.Module) -> None:
-        """Gives all the parameters that the first process has."""
+    def broadcast_parameters(self, module: nn.Module) -> None:
+        """Copies the first process's parameters to all."""
         for parameter in module.parameters() if self.count > 1 else ():
             dist.broadcast(parameter.detach(), 0)
 
-    def wait(self) -> None:
-        """Until all are here."""
+    def barrier(self) -> None:
+        """Waits until all processes are here."""
         if self.count > 1:
             dist.barrier()
 
@@ -74,7 +75,7 @@ class Processes:
         if self.count > 1 and not dist.is_initialized():
             if self.device.type == "cuda":
                 torch.cuda.set_device(self.device)
-            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo", timeout=PATIENCE)
+            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo", timeout=TIMEOUT)
             self._ours = True
         return self
 
@@ -95,6 +96,8 @@ class Processes:
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
-    """Not even the end of the interpreter frees it: the error's frames hold what may not be the last to do so, and gloo
-    may wait without end for what a lost process would do."""
+    """Keeps the group from being freed, even at the end of the interpreter.
+
+    The error's frames still hold a DistributedDataParallel, and gloo may wait without end for a lost process.
+    """
     pythonapi.Py_IncRef(py_object(group))

@@ -12,7 +12,7 @@ from axial_transformers.cli.demo.figures import figures
 from axial_transformers.cli.demo.page import THIS_MODEL, Results, page
 from axial_transformers.cli.demo.simple_codes import independent_bits, xz_bits
 from axial_transformers.cli.parsing import parse
-from axial_transformers.cli.settings import Preset, of_recipe
+from axial_transformers.cli.settings import Preset, recipe_preset
 from axial_transformers.cli.train import run
 from axial_transformers.data import load
 from axial_transformers.likelihood.evaluation import evaluate
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _preset(options: Demo) -> Preset:
-    preset = of_recipe("digits")
+    preset = recipe_preset("digits")
     training = replace(preset.settings.training, time_limit=MOST_MINUTES)
     if options.steps is not None:
         training = replace(training, steps=options.steps)

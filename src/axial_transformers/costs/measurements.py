@@ -1,6 +1,5 @@
-"""What the machine can do and what it has used: the measures of a run's figures."""
+"""Measurements on this machine: the rate of its matrix products, and the memory that this process has used."""
 
-import ctypes
 import sys
 import time
 from functools import lru_cache
@@ -11,19 +10,16 @@ import torch
 from axial_transformers.ops.linear import linear
 
 MATRIX = {"cpu": 1024, "cuda": 8192}
-"""Side of the square matrices: large enough for full speed."""
-IN_A_ROW = {"cpu": 1, "cuda": 10}
-"""Products from one look at the clock to the next, so that a device with a queue never waits for the host."""
-
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Of malloc.h."""
+"""Side of the square matrices: large enough to reach the full rate."""
+PRODUCTS = {"cpu": 1, "cuda": 10}
+"""Products between two readings of the clock, so that a device with a queue never waits for the host."""
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
     """Operations/s that matrix products of `dtype` [n, n] reach on the device, on a CPU with the threads in use.
 
-    An operation is a multiplication or an addition: 2 n^3 a product. The best of what fits into `seconds`, since other
-    jobs only ever slow a device down; measured once in a process.
+    An operation is a multiplication or an addition: 2 n^3 a product. The largest rate within `seconds`, since other
+    jobs can only slow a device down; measured once a process.
     """
     return _matmul_rate(device, dtype, seconds, torch.get_num_threads())
 
@@ -31,8 +27,8 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) 
 @lru_cache
 @torch.no_grad()
 def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threads: int) -> float:
-    n, products = MATRIX.get(device.type, 1024), IN_A_ROW.get(device.type, 1)
-    # Not zeros, which cost a GPU less power and so run faster; not random, to leave the generators alone.
+    n, products = MATRIX.get(device.type, 1024), PRODUCTS.get(device.type, 1)
+    # Not zeros, with which a GPU draws less power and runs faster; not random, to leave the generators' state alone.
     a = torch.linspace(-1, 1, n * n, device=device).view(n, n).to(dtype)
     linear(a, a)
     best, end = float("inf"), time.monotonic() + seconds
@@ -47,7 +43,7 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threa
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes in use at the worst moment so far: of tensors on CUDA, else of this process's resident memory."""
+    """Largest number of bytes in use so far: of tensors on CUDA, otherwise of this process's resident memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
@@ -59,18 +55,6 @@ def peak_memory(device: torch.device) -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def keep_freed_memory() -> None:
-    """Has the C library keep what a step frees for the next one, where that is glibc.
-
-    Otherwise a CPU's large tensors are new pages at every step, and to have them zeroed took up to a tenth of its time.
-    """
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(M_MMAP_MAX, 0)
-            mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def _wait(device: torch.device) -> None:

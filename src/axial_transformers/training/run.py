@@ -1,0 +1,238 @@
+"""A training run: its state, and each of the things that the loop does with it."""
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from axial_transformers.costs.measurements import matmul_rate
+from axial_transformers.costs.operations import training_operations
+from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer
+from axial_transformers.training.allocator import keep_freed_memory
+from axial_transformers.training.batches import TrainingExamples, batches, check_fit
+from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
+from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.example_order import Stream, random_bits
+from axial_transformers.training.interrupts import Interrupts
+from axial_transformers.training.metrics import VALIDATION, Meter, MetricsLog, NonFiniteLoss, check_tensorboard
+from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
+from axial_transformers.training.parallelism import (
+    Loss,
+    Objective,
+    full_tensor,
+    parallelise,
+    shard_blocks,
+    synchronise_gradients,
+    unsharded,
+)
+from axial_transformers.training.processes import Processes
+from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export, open_run
+
+Callback = Callable[[AxialTransformer, int], Mapping[str, float] | None]
+"""Takes the averaged model and the step; may return figures to log."""
+Ending = Literal["finished", "time limit", "interrupted"]
+
+STEPS_BETWEEN_WAITS = 10
+"""Steps between reading losses from an accelerator, and between asking all processes whether to end: both wait for the
+device, whose queue of work must not run empty."""
+
+
+class Run:
+    """A training run, ready to make its next step.
+
+    Args:
+        model, examples, config, folder, loss, resume, about: as for `train`.
+        processes: those of the run, entered.
+
+    Raises:
+        ValueError, OSError: as for `train`.
+    """
+
+    def __init__(
+        self,
+        model: AxialTransformer,
+        examples: TrainingExamples,
+        config: TrainConfig,
+        folder: Path,
+        processes: Processes,
+        *,
+        loss: Loss = random_slice_loss,
+        resume: bool = False,
+        about: Origin | None = None,
+    ) -> None:
+        check_fit(model, examples, config, processes)
+        if config.tensorboard:
+            check_tensorboard()
+        self.config, self.folder, self.processes, self.device = config, folder, processes, processes.device
+        record = RunRecord(
+            data=Fingerprint(fingerprint=examples.fingerprint), training=config, model=model.config, about=about
+        )
+        if processes.first:
+            open_run(folder, resume)
+        processes.barrier()
+        self._distribute(model, loss)
+        self.checkpoints = Checkpoints(folder, record.identity, processes)
+        self.checkpoints.restore(self.state)
+        counters = self.state.counters
+        self.batches = batches(examples, model.slices, model.config.num_classes, config, processes, counters.step)
+        if config.checkpoint_blocks:
+            checkpoint_blocks(model)
+        if config.compile:
+            compile_blocks(model)
+        if processes.first:
+            record.write(folder)
+        every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
+        self.meter = Meter(self.device, config.batch_size, every, self._full_speed())
+        self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
+        self.started = time.monotonic() - counters.seconds
+        self.interrupts = Interrupts()
+        self.cut_short = False
+
+    def _distribute(self, model: AxialTransformer, loss: Loss) -> None:
+        """Puts the model, its average and Adam on the devices: the state before the first step."""
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        model.to(self.device).train()
+        self.processes.broadcast_parameters(model)
+        average = copy.deepcopy(model).eval().requires_grad_(False)
+        self.skeleton = copy.deepcopy(average).to("meta")
+        self.objective = parallelise(Objective(model, loss), self.processes, self.config.shard)
+        if self.config.shard and self.processes.count > 1:
+            shard_blocks(average)
+        self.state = State(model, average, adam(model, self.config))
+
+    def _full_speed(self) -> float | None:
+        """Examples/s if all operations ran at the rate of matrix products; None for subclasses, not counted."""
+        if type(self.skeleton) is not AxialTransformer:
+            return None
+        dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
+        rate = self.processes.count * matmul_rate(self.device, dtype)
+        return rate / training_operations(self.skeleton.config)
+
+    def close(self) -> None:
+        """Ends the prefetch, and releases what refers to the process group, see `Processes`."""
+        self.batches.close()
+        del self.objective
+
+    def ending(self) -> Ending | None:
+        """Why the run ends now; None if it continues. Many processes agree on it only every few steps."""
+        counters, limit = self.state.counters, self.config.time_limit
+        if counters.step >= self.config.steps:
+            return "finished"
+        if self.cut_short:
+            return "interrupted"
+        if self.processes.count > 1 and counters.step % STEPS_BETWEEN_WAITS:
+            return None
+        if limit is not None and self.processes.any(counters.seconds >= 60 * limit):
+            return "time limit"
+        return "interrupted" if self.processes.any(self.interrupts.asked) else None
+
+    def update(self) -> None:
+        """Makes one step."""
+        state, config, step = self.state, self.config, self.state.counters.step
+        # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
+        draw = step * self.processes.count + self.processes.rank
+        torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
+        state.optimiser.zero_grad()
+        nats = self._accumulate_gradients()
+        norm = full_tensor(clip_grad_norm_(state.model.parameters(), config.clip_norm))
+        self._measure(step + 1, nats, norm)
+        for group in state.optimiser.param_groups:
+            group["lr"] = learning_rate(step, config)
+        state.optimiser.step()
+        update_average(state.average, state.model, ema_decay(step, config))
+        state.counters.step = step + 1
+        state.counters.seconds = time.monotonic() - self.started
+
+    def figures(self) -> dict[str, float]:
+        """The next line of metrics.jsonl: figures of the steps since the previous one."""
+        counters = self.state.counters
+        return {
+            **self.meter.line(),
+            "learning_rate": learning_rate(counters.step - 1, self.config),
+            "seconds": counters.seconds,
+        }
+
+    def save(self) -> None:
+        """Writes a checkpoint; exports its average too, while no evaluation has chosen one."""
+        with self.meter.paused():  # reads the losses first: nothing that is not finite is ever saved
+            self.checkpoints.save(self.state)
+            if self.state.counters.best_step is None:
+                self._export()
+
+    def evaluation_due(self) -> bool:
+        """Whether the averaged weights are to be evaluated at this step and have not been."""
+        step = self.state.counters.step
+        return step > 0 and step % self.config.evaluate_every == 0 and step != self.state.counters.evaluated_step
+
+    def evaluate(self, callback: Callback) -> None:
+        """Saves, evaluates the averaged weights, and exports them if they are the best so far.
+
+        An interrupt ends the evaluation; a resume then begins with it.
+        """
+        self.save()
+        counters = self.state.counters
+        figures = self.call(callback, VALIDATION)
+        if self.processes.any(figures is None):
+            self.cut_short = True
+            return
+        assert figures is not None
+        bits_per_dim = self.processes.broadcast(figures["bits_per_dim"] if self.processes.first else 0.0)
+        counters.evaluated_step = counters.step
+        if counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
+            counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
+            self._export()
+        self.checkpoints.save(self.state)
+
+    def call(self, callback: Callback, prefix: str = "") -> Mapping[str, float] | None:
+        """Calls back with the averaged weights, in the first process alone, and logs the figures that it returns.
+
+        Returns:
+            None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
+        """
+        average, step = self._average(), self.state.counters.step
+        with self.meter.paused(), torch.no_grad():
+            figures = self.interrupts.until_asked(lambda: callback(average, step) or {}) if self.processes.first else {}
+        if figures:
+            self.log.write(step, {prefix + name: value for name, value in figures.items()})
+        return figures
+
+    def _accumulate_gradients(self) -> Tensor:
+        config = self.config
+        total = torch.zeros((), device=self.device)
+        for part in range(1, config.accumulate + 1):
+            with self.meter.waiting_for_data():
+                values, label, channel = next(self.batches).to(self.device)
+            with synchronise_gradients(self.objective, enabled=part == config.accumulate):
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+                    nats = self.objective(values, label, channel) / config.accumulate
+                nats.backward()
+            total += nats.detach()
+        return self.processes.mean(total)
+
+    def _average(self) -> AxialTransformer:
+        """The averaged weights as a model that a process can use alone; a collective operation."""
+        return unsharded(self.skeleton, self.state.average) if self.config.shard else self.state.average
+
+    def _export(self) -> None:
+        average = self._average()
+        if self.processes.first:
+            export(average, self.folder)
+
+    def _measure(self, step: int, nats: Tensor, norm: Tensor) -> None:
+        try:
+            self.meter.add(step, nats, norm)
+        except NonFiniteLoss as error:
+            if error.step == step:  # noticed before the weights were touched
+                self.checkpoints.save(self.state)
+            kept = newest_checkpoint(self.folder) or "nowhere, no checkpoint had been written"
+            raise NonFiniteLoss(
+                error.step, f"{error}: try a smaller learning rate; the last good state is in {kept}"
+            ) from None

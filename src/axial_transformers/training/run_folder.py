@@ -1,0 +1,140 @@
+"""The folder of a training run, written and read.
+
+RUN/
+  config.json, model.safetensors   the averaged weights as `from_pretrained` reads them
+  train.json                       settings, model and origin of the run
+  metrics.jsonl, tensorboard/      figures of its steps
+  checkpoints/                     what a resume needs, see `checkpoints`
+"""
+
+import json
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from axial_transformers.data import DataConfig
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.storage.files import require_inside, written_whole
+from axial_transformers.storage.typed_json import from_json, read_object, to_json
+from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
+from axial_transformers.training.config import TrainConfig
+
+RUN_RECORD = "train.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The recipe and the data of a run."""
+
+    recipe: str
+    source: str
+    data: DataConfig
+    uint16: bool = False
+    class_names: tuple[str, ...] | None = None
+    skipped: tuple[str, ...] = ()
+    """The fault of each damaged record of the source that was left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """The training examples, identified."""
+
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """The content of train.json."""
+
+    data: Fingerprint
+    training: TrainConfig
+    model: AxialTransformerConfig
+    about: Origin | None = None
+    """None for a run that was begun from Python without it."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The values that must not change over a run's life: of the data, the settings and the model."""
+        return {
+            "data": to_json(self.data),
+            "training": {"seed": self.training.seed, "batch_size": self.training.batch_size},
+            "model": to_json(self.model),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Writes train.json, whole or not at all."""
+        with written_whole(folder / RUN_RECORD) as aside:
+            aside.write_text(json.dumps(to_json(self), indent=2) + "\n")
+
+
+def read_run(folder: str | Path) -> RunRecord | None:
+    """The record of the run in a folder; None where the folder holds no run.
+
+    Raises:
+        ValueError: the record is damaged, of something else, or a link out of the folder.
+    """
+    folder = Path(folder)
+    if not (folder / RUN_RECORD).is_file():
+        return None
+    path = require_inside(folder / RUN_RECORD, folder)
+    return from_json(RunRecord, read_object(path, "the record of a training run", mebibytes=16), path)
+
+
+def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """The weights that are trained, not their average, of a run's newest intact checkpoint, and its name ("step-..").
+
+    Args:
+        folder: the run's.
+        expected: tensors of the names and shapes of the weights: the model's `state_dict()`.
+
+    Warns:
+        UserWarning: a newer checkpoint is damaged.
+
+    Raises:
+        ValueError: the folder has no checkpoints.
+        OSError: every checkpoint is damaged.
+    """
+    found, damaged = newest_intact(Path(folder), {WEIGHTS: expected})
+    if found is None:
+        raise ValueError(f"{folder} keeps no raw weights: only a run's checkpoints do")
+    for path, reason in damaged.items():
+        warnings.warn(f"{path} is damaged ({reason}): {found.path.name} is taken instead", stacklevel=2)
+    return found.path.name, found.tensors[WEIGHTS]
+
+
+def open_run(folder: Path, resume: bool) -> None:
+    """Makes `folder` ready to train in and removes what a killed process left half-written.
+
+    Raises:
+        FileExistsError: it holds something, and is not to be resumed or is no run. It is left as it was.
+        ValueError: it holds a link that leads out of it, or what is neither a file nor a folder; likewise.
+    """
+    strays = [*folder.rglob(".*.part*")]
+    if folder.is_dir() and {*folder.iterdir()} - {*strays}:
+        if not resume:
+            raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
+        if not (folder / RUN_RECORD).exists():
+            raise FileExistsError(f"{folder} holds no run to resume (it has no {RUN_RECORD}): give another folder")
+        for path in folder.rglob("*"):  # nothing outside is to be written or removed
+            if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
+                raise ValueError(f"{path} is neither a file nor a folder: remove it")
+    for stray in strays:
+        if stray.is_dir() and not stray.is_symlink():
+            shutil.rmtree(stray)
+        else:
+            stray.unlink(missing_ok=True)  # it was in such a folder
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def export(model: AxialTransformer, folder: Path) -> None:
+    """`model.save_pretrained` into a folder that holds more than the model; each file is replaced whole."""
+    with tempfile.TemporaryDirectory(prefix=".export.", suffix=".part", dir=folder) as aside:
+        model.save_pretrained(aside)
+        for file in Path(aside).iterdir():
+            file.replace(folder / file.name)

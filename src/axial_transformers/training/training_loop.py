@@ -1,0 +1,108 @@
+"""The training loop."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from axial_transformers.data.workers import deaths_of_workers
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer
+from axial_transformers.progress import Display
+from axial_transformers.training.batches import TrainingExamples
+from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.metrics import progress_figures
+from axial_transformers.training.parallelism import Loss
+from axial_transformers.training.processes import Processes
+from axial_transformers.training.run import Callback, Ending, Run
+from axial_transformers.training.run_folder import Origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """The end of a run."""
+
+    ending: Ending
+    """All steps were made, or the time was up, or SIGINT or SIGTERM came and `resume` continues."""
+    step: int
+    """Updates made, over all resumes."""
+    seconds: float
+    """Wall-clock time spent, over all resumes."""
+    best_step: int | None
+    """The step whose averaged weights were best and are exported; None where there was no evaluation."""
+    best_bits_per_dim: float | None
+    """Their bits/dim in that evaluation."""
+
+
+def train(  # noqa: PLR0913
+    model: AxialTransformer,
+    examples: TrainingExamples,
+    config: TrainConfig,
+    folder: str | Path,
+    *,
+    loss: Loss = random_slice_loss,
+    evaluate: Callback | None = None,
+    sample: Callback | None = None,
+    resume: bool = False,
+    about: Origin | None = None,
+    progress: Display | None = None,
+) -> TrainResult:
+    """Trains `model` in place; leaves in `folder` what `from_pretrained` reads and what a resume needs.
+
+    The folder gets config.json and model.safetensors: the averaged weights, those of the best evaluation if there was
+    one, else the newest. Beside them: train.json, metrics.jsonl, checkpoints/. A resumed run continues bitwise as if it
+    had never been interrupted (float32, same machine).
+
+    Args:
+        model: an AxialTransformer, or a subclass.
+        examples: the training set.
+        config: settings; a resume may change all but the seed and the batch size.
+        folder: new or empty, unless `resume`.
+        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim.
+        evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best.
+        sample: `sample(averaged_model, step)`, called at intervals for its effects; may return figures to log.
+        resume: continue from the newest intact checkpoint; start afresh where there is none.
+        about: the recipe and the source of the data, for train.json: `axial train FOLDER` needs them to resume, and
+            `axial evaluate FOLDER` reads the data by them.
+        progress: shows the progress of the run, such as `progress.Bar`; None shows nothing.
+
+    Raises:
+        ValueError: model, data and settings do not fit each other, or are not those of the run to resume.
+        NonFiniteLoss: a ValueError; training diverged, the newest checkpoint holds the last good state.
+        FileExistsError: the folder holds something already.
+        OSError: something could not be read or written there.
+        ConnectionError: an OSError; another process of the run has ended.
+    """
+    with Processes(config.torch_device()) as processes:
+        run = Run(model, examples, config, Path(folder), processes, loss=loss, resume=resume, about=about)
+        return _train(run, evaluate, sample, progress or Display())
+
+
+def _train(run: Run, evaluate: Callback | None, sample: Callback | None, progress: Display) -> TrainResult:
+    config, counters = run.config, run.state.counters
+    with deaths_of_workers(), run.interrupts, closing(run), run.log, progress:
+        progress.start(config.steps, counters.step)
+        if counters.step:
+            progress.say(f"resumed at step {counters.step}")
+        while (ending := run.ending()) is None:
+            if evaluate and run.evaluation_due():
+                run.evaluate(evaluate)
+                continue
+            run.update()
+            progress.update(counters.step, progress_figures(config, counters, run.meter))
+            if counters.step % config.log_every == 0:
+                run.log.write(counters.step, run.figures())
+            if counters.step % config.save_every == 0:
+                run.save()
+            if sample and counters.step % config.sample_every == 0:
+                run.call(sample)
+        run.save()
+        if evaluate and ending != "interrupted" and counters.evaluated_step != counters.step:
+            run.evaluate(evaluate)
+            ending = "interrupted" if run.cut_short else ending
+    return TrainResult(
+        ending=ending,
+        step=counters.step,
+        seconds=counters.seconds,
+        best_step=counters.best_step,
+        best_bits_per_dim=counters.best_bits_per_dim,
+    )
