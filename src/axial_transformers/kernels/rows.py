@@ -8,10 +8,9 @@ enough for its activations to stay in a core's own cache.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import compiled
-from axial_transformers.kernels.llvm import LANES, Array
+from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import PANEL, ROWS, multiply, round_up
 from axial_transformers.kernels.vectors import exp
 
@@ -27,7 +26,7 @@ class Norm(NamedTuple):
 
 
 class PackedLinear(NamedTuple):
-    """A linear layer of each block: weights [layers, panels, in, PANEL], the outputs padded with zeros; bias [layers, out]."""
+    """A linear layer of each block: [layers, panels, in, PANEL], its outputs padded with zeros, and [layers, out]."""
 
     panels: Array
     bias: Array
@@ -64,16 +63,14 @@ class Choice(NamedTuple):
     """`RowChoice` of a part of the batch: noise [B, L, V], known [B, L]; top_k = V and top_p = 1 restrict nothing."""
 
     noise: Array
-    known: NDArray[np.int64]
+    known: Integers
     temperature: np.float32
     top_k: int
     top_p: np.float32
 
 
 @compiled
-def attention_row(
-    context: Array, blocks: Blocks, heads: int, output: OutputWeights, choice: Choice
-) -> NDArray[np.int64]:
+def attention_row(context: Array, blocks: Blocks, heads: int, output: OutputWeights, choice: Choice) -> Integers:
     """Context [B, L, D] -> values [B, L], with masked attention over the row as the inner decoder."""
     batch, length, dim = context.shape
     layers, width = len(blocks.qkv.panels), dim // heads
@@ -98,7 +95,7 @@ def attention_row(
 
 
 @compiled
-def slab(u: Array, blocks: Blocks, heads: int, lines: NDArray[np.int64], i: int, keys: Array, cached: Array) -> Array:
+def slab(u: Array, blocks: Blocks, heads: int, lines: Integers, i: int, keys: Array, cached: Array) -> Array:
     """Transformer blocks over slabs u [B, S, D], of which masked layers attend to the slabs up to this one, number i.
 
     Args:
@@ -131,7 +128,7 @@ def slab(u: Array, blocks: Blocks, heads: int, lines: NDArray[np.int64], i: int,
 
 
 @compiled
-def lstm_row(context: Array, lstm: Lstm, output: OutputWeights, choice: Choice) -> NDArray[np.int64]:
+def lstm_row(context: Array, lstm: Lstm, output: OutputWeights, choice: Choice) -> Integers:
     """Context [B, L, D] -> values [B, L], with the LSTM as the inner decoder."""
     batch, length, dim = context.shape
     x, cell = np.zeros((batch, dim), np.float32), np.zeros((batch, dim), np.float32)
@@ -165,7 +162,7 @@ def add_context(context: Array, i: int, x: Array) -> None:
 
 @compiled
 def choose_values(
-    x: Array, i: int, output: OutputWeights, choice: Choice, normed: Array, logits: Array, values: NDArray[np.int64]
+    x: Array, i: int, output: OutputWeights, choice: Choice, normed: Array, logits: Array, values: Integers
 ) -> None:
     """Chooses the values of site i from the inner decoder's output x [B, D], and writes their embeddings into x."""
     normalise(x, output.norm, 0, normed)

@@ -131,7 +131,7 @@ def exponentials(typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, 
 def softmax_backward(
     typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any, grad: Any, grad_at: Any
 ) -> Any:
-    """Scores x and the gradient of their softmax p become p and the gradient of x: grad[j] = p[j] (grad[j] - sum p grad).
+    """Replaces scores x by their softmax p, and its gradient by that of the scores, p[j] (grad[j] - sum of p grad).
 
     x, count and keys are as for `exponentials`; sums[sums_at] is the reciprocal of the sum that it found, and
     sums[sums_at + 1] its `largest`.

@@ -27,11 +27,11 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, keys: int, queries: 
     | cpu    | float32, float64  | < 64    | any     | `blocked`  | `fused` takes up to twice that                     |
     | any    | any               | any     | any     | `fused`    | the fastest, and holds no line's scores            |
 
-    The first line that holds counts. Scores are queries times keys, lines of less than 32 keys counted as of 32, since
-    they fill no vector; `compiled` needs a grid and numba, and cannot be exported by torch.export. Masks and the need of
-    gradients change the times, hardly the order. `composed` is as fast as `blocked` where all fits into cache, and takes
-    up to three times that elsewhere; it stands in for `blocked` while a graph is traced (torch.compile, torch.export):
-    the loop of `blocked` would be unrolled, and the compiler fuses by itself.
+    The first row that applies counts. Scores are queries times keys, where lines of less than 32 keys count as of 32,
+    since torch's vectors are not full there. `compiled` needs numba, and torch.export cannot export it. Masks and the
+    need of gradients change the times, hardly the order. `composed` is as fast as `blocked` where all fits into cache,
+    and takes up to three times that elsewhere; it stands in for `blocked` while a graph is traced (torch.compile,
+    torch.export): the loop of `blocked` would be unrolled, and the compiler fuses by itself.
     """
     if device.type != "cpu":
         return "fused"

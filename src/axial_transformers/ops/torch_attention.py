@@ -1,4 +1,4 @@
-"""Attention along lines, softmax(q k^T / sqrt(K)) v, by the operations of torch: the kernels fused, blocked, composed."""
+"""Attention along lines, softmax(q k^T / sqrt(K)) v, by torch's operations: `fused`, `blocked` and `composed`."""
 
 from collections.abc import Callable, Iterator
 from math import sqrt
