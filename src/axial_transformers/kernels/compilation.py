@@ -52,7 +52,7 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-class _Announcement(Listener):
+class Announcement(Listener):
     """A warning before the first compilation in this process; code that is loaded from disk needs none."""
 
     made = False
@@ -72,4 +72,4 @@ class _Announcement(Listener):
         pass
 
 
-register("numba:compile", _Announcement())
+register("numba:compile", Announcement())
