@@ -23,7 +23,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     Sums may be taken in any order; infinities and NaN keep their meaning.
     """
     kernel: Any = njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})(function)
-    with suppress(RuntimeError):  # neither the package's folder nor the user's can be written to
+    with suppress(RuntimeError, OSError):  # no folder can be written to, or there are no source files to compare
         kernel._cache = KernelCache(function)
     return kernel
 
