@@ -1,10 +1,10 @@
-"""Axial attention beside the `axial_attention` package, full attention, and its own linear maps alone.
+"""Axial attention beside the `axial_attention` package, full attention, and its own linear layers alone.
 
     pip install -e '.[benchmarks]'    # optional: without it, the package's columns are left out
     python benchmarks/attention.py
 
 All run interleaved in one process, in float32 and bfloat16, forward and forward + backward; peak memory is that of a
-fresh process each. "Linear maps alone" is the layer without its attention: the limit of what any kernel could reach.
+fresh process each. "Maps" are the linear layers without the attention: a lower bound for any kernel.
 The last line is JSON.
 """
 
@@ -29,7 +29,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Maps(nn.Module):
-    """The linear maps of an axial attention, without the attention between them."""
+    """The linear layers of an axial attention, without the attention between them."""
 
     def __init__(self, layer: AxialAttention):
         super().__init__()
@@ -90,7 +90,7 @@ def _peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     torch.set_num_threads(1)
     small = (1, *(48 for _ in shape[1:-1]), shape[-1])
     layer = BUILD[name](shape).to(dtype)
-    run(layer, torch.randn(small, dtype=dtype, requires_grad=True), backward=True)  # libraries load what they need
+    run(layer, torch.randn(small, dtype=dtype, requires_grad=True), backward=True)  # loads libraries
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     return peak_memory(partial(run, layer, x, backward=True))
 

@@ -1,10 +1,10 @@
-"""The measurement behind the dispatch of attention in `ops`: every kernel at every length.
+"""The measurement behind `ops.kernel_choice.choose_kernel`: every kernel of attention at every length.
 
     python benchmarks/attention_kernels.py
 
-Along the columns of queries, keys and values that lie beside each other, as a layer's linear map leaves them; the
-number of sites is held fixed while their lines grow. The last line is JSON: a row a case, times relative to the fastest
-kernel, and whether the one that is chosen is within 1.25 of it.
+Attention along columns; queries, keys and values are the output of one linear layer. All lengths have the same number
+of sites. The last line is JSON: a row for each case, times relative to the fastest kernel, and whether the chosen one
+takes at most 1.25 times as long.
 """
 
 import json
@@ -15,9 +15,9 @@ import torch
 import tyro
 from torch import Tensor
 
-from axial_transformers.ops import compiled_attention as lines
-from axial_transformers.ops import torch_attention as kernels
+from axial_transformers.ops import compiled_attention, torch_attention
 from axial_transformers.ops.axial_attention import from_lines, to_lines
+from axial_transformers.ops.kernel_choice import choose_kernel
 from timing import interleaved
 
 Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]
@@ -25,20 +25,19 @@ Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]
 
 def compiled(qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
     width = qkv.shape[-1] // 3
-    return lines.attend_packed(qkv, heads, (width, width, width), 1, causal, mask)
+    return compiled_attention.attend_packed(qkv, heads, (width, width, width), 1, causal, mask)
 
 
-def by_lines(kernel: kernels.Kernel, qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
+def along_lines(name: str, qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
     q, k, v = (part.unflatten(-1, (heads, -1)) for part in qkv.chunk(3, dim=-1))
     mask = None if mask is None else mask.mT.flatten(0, 1)
-    return from_lines(kernel(to_lines(q, 1), to_lines(k, 1), to_lines(v, 1), causal, mask), q, 1)
+    lines = (to_lines(x, 1) for x in (q, k, v))
+    return from_lines(torch_attention.KERNELS[name](*lines, causal, mask), q, 1)
 
 
 KERNELS: dict[str, Attend] = {
     "compiled": compiled,
-    "fused": partial(by_lines, kernels.fused),
-    "composed": partial(by_lines, kernels.composed),
-    "blocked": partial(by_lines, kernels.blocked),
+    **{name: partial(along_lines, name) for name in torch_attention.KERNELS},
 }
 
 
@@ -57,8 +56,7 @@ def main(sites: int = 8192, heads: int = 4, width: int = 32, rounds: int = 7, th
         for length in (8, 16, 28, 32, 48, 64, 128, 256, 512, 1024, 2048):
             count = max(1, sites // length)
             qkv = torch.randn(1, length, count, 3 * heads * width, dtype=dtype).requires_grad_()
-            suits = lines.suits(qkv.shape[:-1], heads, 1, dtype, qkv.device)
-            chosen = "compiled" if suits else kernels.choose("cpu", dtype, length).__name__
+            chosen = choose_kernel(qkv.device, dtype, length, heads * length * count)
             for kind in ("whole", "causal", "ragged"):
                 mask = torch.rand(1, length, count) > 0.2 if kind == "ragged" else None
                 for grad in (False, True):

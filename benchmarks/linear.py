@@ -1,8 +1,8 @@
-"""The linear map by oneDNN beside torch's own, forward and forward + backward, on whatever processor this is.
+"""Linear layers by oneDNN beside torch's own, forward and forward + backward, on the processor at hand.
 
     python benchmarks/linear.py
 
-Interleaved in one process; the last line is JSON: GFLOP/s of both, and how many times as fast ours is.
+Interleaved in one process. The last line is JSON: GFLOP/s of both, and their ratio.
 """
 
 import json
@@ -28,7 +28,7 @@ def run(product: Callable[..., Tensor], tensors: list[Tensor], backward: bool) -
 
 
 def main(rounds: int = 15, threads: int = 1) -> None:
-    """Times maps of some rows, inputs and outputs."""
+    """Times layers of several sizes."""
     torch.set_num_threads(threads)
     as_shipped, ops.FASTER = ops.FASTER, ops.HAS_ONEDNN
     rows = []

@@ -1,10 +1,10 @@
-"""Measures who sees whom, and draws it: the picture of docs/masks.md.
+"""Measures and draws the receptive field of each mask: the picture of docs/masks.md.
 
     pip install axial-transformers[plots]
     python benchmarks/masks.py docs/images/masks.png
 
-A site counts as seen by the marked one if changing it changes the output there. The last line is JSON: how many sites
-each layer sees.
+A site is in the receptive field of the marked one if the output there depends on it. The last line is JSON: the number
+of sites in each receptive field.
 """
 
 import json
@@ -24,8 +24,8 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 SIDE, SITE = 7, (3, 3)
 
 
-def seen_by_layer(layer: nn.Module) -> Tensor:
-    """[SIDE, SIDE]: which inputs change the output at SITE."""
+def field_of_layer(layer: nn.Module) -> Tensor:
+    """[SIDE, SIDE]: True where the output at SITE depends on the input."""
     randomise(layer)
     layer.double()
     x = torch.randn(1, SIDE, SIDE, 8, dtype=torch.float64)
@@ -34,8 +34,8 @@ def seen_by_layer(layer: nn.Module) -> Tensor:
 
 
 @torch.no_grad()
-def seen_by_model(outer_layers: int) -> Tensor:
-    """[SIDE, SIDE]: which values change the logits at SITE."""
+def field_of_model(outer_layers: int) -> Tensor:
+    """[SIDE, SIDE]: True where the logits at SITE depend on the value."""
     config = AxialTransformerConfig(
         shape=(SIDE, SIDE), num_values=16, dim=8, heads=2, encoder_layers=0, outer_layers=outer_layers, inner_layers=1
     )
@@ -49,14 +49,14 @@ def seen_by_model(outer_layers: int) -> Tensor:
 
 
 PATTERNS: dict[str, Callable[[], Tensor]] = {
-    "row": lambda: seen_by_layer(AxialAttention(8, 2, axes=2)),
-    "column": lambda: seen_by_layer(AxialAttention(8, 2, axes=1)),
-    "masked row": lambda: seen_by_layer(AxialAttention(8, 2, axes=2, causal=(2,))),
-    "masked column": lambda: seen_by_layer(AxialAttention(8, 2, axes=1, causal=(1,))),
-    "row, then column": lambda: seen_by_layer(AxialAttention(8, 2, axes=(2, 1))),
-    "masked row, then\nmasked column": lambda: seen_by_layer(AxialAttention(8, 2, axes=(2, 1), causal=(1, 2))),
-    "inner decoder alone": lambda: seen_by_model(outer_layers=0),
-    "outer and inner decoder": lambda: seen_by_model(outer_layers=2),
+    "row": lambda: field_of_layer(AxialAttention(8, 2, axes=2)),
+    "column": lambda: field_of_layer(AxialAttention(8, 2, axes=1)),
+    "masked row": lambda: field_of_layer(AxialAttention(8, 2, axes=2, causal=(2,))),
+    "masked column": lambda: field_of_layer(AxialAttention(8, 2, axes=1, causal=(1,))),
+    "row, then column": lambda: field_of_layer(AxialAttention(8, 2, axes=(2, 1))),
+    "masked row, then\nmasked column": lambda: field_of_layer(AxialAttention(8, 2, axes=(2, 1), causal=(1, 2))),
+    "inner decoder alone": lambda: field_of_model(outer_layers=0),
+    "outer and inner decoder": lambda: field_of_model(outer_layers=2),
 }
 
 
@@ -65,8 +65,8 @@ def main(out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="picture 
     torch.manual_seed(0)
     patterns = {name: measure() for name, measure in PATTERNS.items()}
     figure, axes = plt.subplots(2, 4, figsize=(9, 5.2))
-    for panel, (name, seen) in zip(axes.flat, patterns.items()):
-        panel.imshow(seen.numpy(), cmap="Blues", vmin=0, vmax=1.6)
+    for panel, (name, field) in zip(axes.flat, patterns.items()):
+        panel.imshow(field.numpy(), cmap="Blues", vmin=0, vmax=1.6)
         panel.set_title(name, fontsize=10)
         panel.set_xticks([i - 0.5 for i in range(SIDE)], labels=[])
         panel.set_yticks([i - 0.5 for i in range(SIDE)], labels=[])
@@ -75,7 +75,7 @@ def main(out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="picture 
         panel.add_patch(plt.Rectangle((SITE[1] - 0.5, SITE[0] - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=2))
     figure.tight_layout()
     figure.savefig(out, dpi=90)
-    print(json.dumps({name.replace("\n", " "): int(seen.sum()) for name, seen in patterns.items()}))
+    print(json.dumps({name.replace("\n", " "): int(field.sum()) for name, field in patterns.items()}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The shapes and dtypes that signatures promise are those that pass through them.
+"""The shapes and dtypes in signatures are those of the arguments and results.
 
-In a process of its own: the check turns what a caller got wrong into errors of its own kind, in place of the package's.
+In a process of its own: with the checks, wrong arguments raise errors of jaxtyping in place of the package's.
 """
 
 import subprocess
@@ -15,10 +15,10 @@ with install_import_hook("axial_transformers", "beartype.beartype"):
 
 import torch
 from axial_transformers.decoding import decode_naively
+from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.likelihood.evaluation import evaluate
-from axial_transformers.likelihood.bits import bits_map, random_slice_loss
-from axial_transformers.decoding.sampling import complete, sample
 from small_models import VARIANTS, random_given, random_model, random_values
 
 for name, config in VARIANTS.items():

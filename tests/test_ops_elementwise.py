@@ -1,4 +1,4 @@
-"""The fast nonlinearity and the fast dropout are what their definitions say."""
+"""The fast quick GELU and the fast dropout equal their definitions."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_quick_gelu_and_its_gradient_are_the_authors_in_blocks_of_any_size(monke
     assert torch.autograd.gradcheck(quick_gelu, x)
 
 
-def test_quick_gelu_of_a_transposed_tensor_is_in_place_order():
+def test_quick_gelu_of_a_transposed_tensor_is_that_of_its_elements():
     x = torch.randn(4, 3, dtype=torch.float64).T.requires_grad_()
     above = torch.randn(4, 3, dtype=torch.float64).T
     (mine,) = torch.autograd.grad(quick_gelu(x), x, above)
@@ -30,7 +30,7 @@ def test_quick_gelu_of_a_transposed_tensor_is_in_place_order():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_quick_gelu_keeps_its_input_alone(dtype):
+def test_quick_gelu_saves_its_input_only(dtype):
     kept = []
     x = torch.randn(6, dtype=dtype, requires_grad=True)
     with saved_tensors_hooks(lambda tensor: kept.append(tensor.numel()) or tensor, lambda tensor: tensor):
@@ -39,7 +39,7 @@ def test_quick_gelu_keeps_its_input_alone(dtype):
     assert out.dtype == dtype
 
 
-def test_quick_gelu_compiles_and_runs_on_no_device_at_all():
+def test_quick_gelu_compiles_and_runs_on_the_meta_device():
     x = torch.randn(2, 3, requires_grad=True)
     torch.testing.assert_close(torch.compile(quick_gelu, backend="eager")(x), quick_gelu(x))
     assert quick_gelu(torch.empty(2, 3, device="meta", requires_grad=True)).shape == (2, 3)

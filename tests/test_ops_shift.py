@@ -1,4 +1,4 @@
-"""Shifts and neighbourhoods are what their slow twins say."""
+"""Shifts and shifted copies equal their slow definitions."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ def test_shift_moves_one_place(shape, axis):
 
 
 @pytest.mark.parametrize(("shape", "convolve"), [((5,), F.conv1d), ((3, 5), F.conv2d), ((2, 1, 4), F.conv3d)])
-def test_a_linear_map_of_the_neighbourhood_is_a_convolution(shape, convolve):
-    """A kernel [3, .., 3, C, D] as it stands is the matrix of the linear map."""
+def test_a_linear_layer_of_shifted_copies_is_a_convolution(shape, convolve):
+    """A kernel [3, .., 3, C, D], flattened, is the matrix of the linear layer."""
     x = torch.randn(2, *shape, 4, dtype=torch.float64)
     kernel = torch.randn(*[3] * len(shape), 4, 6, dtype=torch.float64)
     found = shifted_copies(x) @ kernel.flatten(0, -2)

@@ -1,6 +1,5 @@
-"""Decoding by compiled kernels on a CPU: weights packed for `kernels`, examples split over threads."""
+"""Decoding by compiled kernels on a CPU: weights packed for `kernels.rows`, the batch split over threads."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from math import ceil, prod
 from typing import Any, NamedTuple
@@ -12,38 +11,37 @@ from torch import Tensor, nn
 
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, row_choice
-from axial_transformers.kernels import rows as kernels
-from axial_transformers.kernels.line_attention import PANEL, Array
-from axial_transformers.kernels.threads import mapped
+from axial_transformers.kernels import rows
+from axial_transformers.kernels.llvm import Array
+from axial_transformers.kernels.register_tiles import PANEL
+from axial_transformers.kernels.threads import parallel_map
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention
 from axial_transformers.models.outer_decoder import OuterDecoder
 
-TOGETHER = 16
-"""Examples that a row is decoded of at a time: what they carry stays in a core's own cache."""
-ENCODED_TOGETHER = 8
-"""Examples that the channel encoder sees at a time, likewise."""
-WORTH_A_THREAD = 4
-"""Examples: fewer take as long, since every thread reads all weights."""
+ROW_BATCH = 16
+"""Examples of a row's kernel: their activations stay in a core's own cache."""
+ENCODER_BATCH = 8
+"""Examples of the channel encoder's kernel, likewise."""
+EXAMPLES_PER_THREAD = 4
+"""The least number that is worth a thread: each reads all weights, so that fewer examples take as long."""
 
 Embedded = Tensor | float
 
-log = logging.getLogger(__name__)
-
 
 def compiled(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
-    """The backend for `batch` examples: float32, and a choice that is made of tensors."""
-    threads = max(1, min(torch.get_num_threads(), batch // WORTH_A_THREAD))
+    """The backend for `batch` examples; the model is float32, and `choose` consists of tensors (`row_choice`)."""
+    threads = max(1, min(torch.get_num_threads(), batch // EXAMPLES_PER_THREAD))
     return Backend(
-        context=_context(model, parts(batch, min(ENCODED_TOGETHER, ceil(batch / threads)))),
+        context=_context(model, parts(batch, min(ENCODER_BATCH, ceil(batch / threads)))),
         outer_decoders=[
             _Outer(outer, parts(batch, ceil(batch / threads))) if outer.blocks else outer
             for outer in model.outer_decoders
             if isinstance(outer, OuterDecoder)
         ],
-        row=_row(model, choose, parts(batch, min(TOGETHER, ceil(batch / threads)))),
+        row=_row(model, choose, parts(batch, min(ROW_BATCH, ceil(batch / threads)))),
     )
 
 
@@ -65,32 +63,31 @@ def _context(model: AxialTransformer, parts: list[slice]) -> Callable[[Tensor, i
             return model.position() + blocks(encoder.convolve(y[part], torch.full((len(y[part]),), c), some))
 
         if c == 0 and not isinstance(conditioning, Tensor):
-            return of(slice(1))  # nothing has been seen yet: all examples are alike
-        return torch.cat(mapped(of, parts))
+            return of(slice(1))  # depends on no data yet: all examples are alike
+        return torch.cat(parallel_map(of, parts))
 
     return context
 
 
 def _row(model: AxialTransformer, choose: Choose, parts: list[slice]) -> Callable[[Tensor, Tensor], Tensor]:
-    ends = kernels.Ends(_array(model.embed_value.table), _norm([model], "head.0"), _dense([model], "head.1"))
+    output = rows.OutputWeights(_norm([model], "head.0"), _linear([model], "head.1"), _array(model.embed_value.table))
     kernel, inner = _inner(model.inner_decoder)
-    if not kernel.signatures:
-        log.info("preparing compiled decoding: from disk, or once on this machine in about 15 seconds")
-    top = len(ends.table)
+    num_values = len(output.table)
 
     def row(context: Tensor, sites: Tensor) -> Tensor:
         choice = row_choice(choose, sites)
         assert choice is not None
         x, noise, known = _array(context), _array(choice.noise), _array(choice.known)
-        if known.max() >= top:
-            raise ValueError(f"known values must be in 0..{top - 1}; found {known.max()}")
+        if known.max() >= num_values:
+            raise ValueError(f"known values must be in 0..{num_values - 1}; found {known.max()}")
         draw = choice.draw
-        options = (np.float32(draw.temperature), min(draw.top_k or top, top), np.float32(draw.top_p or 1))
+        top_k = min(draw.top_k or num_values, num_values)
+        options = np.float32(draw.temperature), top_k, np.float32(draw.top_p or 1)
 
         def decode(part: slice) -> NDArray[np.int64]:
-            return kernel(x[part], *inner, ends, kernels.Choice(noise[part], known[part], *options))
+            return kernel(x[part], *inner, output, rows.Choice(noise[part], known[part], *options))
 
-        return torch.from_numpy(np.concatenate(mapped(decode, parts)))
+        return torch.from_numpy(np.concatenate(parallel_map(decode, parts)))
 
     return row
 
@@ -124,9 +121,9 @@ class _Outer:
 
         def step(k: int) -> Array:
             caches = state.keys[k], state.values[k]
-            return kernels.slab(slabs[self.parts[k]], self.blocks, self.heads, self.lines, i, *caches)
+            return rows.slab(slabs[self.parts[k]], self.blocks, self.heads, self.lines, i, *caches)
 
-        return torch.from_numpy(np.concatenate(mapped(step, range(len(self.parts))))).view(u.shape)
+        return torch.from_numpy(np.concatenate(parallel_map(step, range(len(self.parts))))).view(u.shape)
 
 
 class _Unmasked:
@@ -139,12 +136,12 @@ class _Unmasked:
     def __call__(self, h: Tensor) -> Tensor:
         nothing = np.zeros((0,) * 6, np.float32)
         return torch.from_numpy(
-            kernels.slab(_array(h.flatten(1, -2)), self.blocks, self.heads, self.lines, 0, nothing, nothing)
+            rows.slab(_array(h.flatten(1, -2)), self.blocks, self.heads, self.lines, 0, nothing, nothing)
         ).view(h.shape)
 
 
 def _lines(attention: AxisAttention, slab: tuple[int, ...]) -> tuple[int, int]:
-    """Length and stride of the lines that are attended along inside a flattened slab; zeros if masked, across slabs."""
+    """Length and stride of the lines in a flattened slab that a layer attends along; zeros if masked, across slabs."""
     if attention.masked:
         return 0, 0
     axis = len(slab) + attention.axis + 1
@@ -154,20 +151,20 @@ def _lines(attention: AxisAttention, slab: tuple[int, ...]) -> tuple[int, int]:
 def _inner(decoder: nn.Module) -> tuple[Any, tuple[Any, ...]]:
     """The kernel of an inner decoder and its packed weights."""
     if isinstance(decoder, InnerAttention):
-        return kernels.attention_row, _blocks(decoder.blocks)
-    of_input, of_hidden = (_map([decoder], f"lstm.weight_{of}_l0", f"lstm.bias_{of}_l0") for of in ("ih", "hh"))
-    return kernels.lstm_row, (kernels.Lstm(_norm([decoder], "norm"), of_input, of_hidden),)
+        return rows.attention_row, _blocks(decoder.blocks)
+    of_input, of_hidden = (_packed([decoder], f"lstm.weight_{of}_l0", f"lstm.bias_{of}_l0") for of in ("ih", "hh"))
+    return rows.lstm_row, (rows.Lstm(_norm([decoder], "norm"), of_input, of_hidden),)
 
 
-def _blocks(blocks: nn.ModuleList) -> tuple[kernels.Blocks, int]:
+def _blocks(blocks: nn.ModuleList) -> tuple[rows.Blocks, int]:
     """Packed weights and the number of heads."""
-    packed = kernels.Blocks(
+    packed = rows.Blocks(
         attention_norm=_norm(blocks, "attention.norm"),
-        qkv=_dense(blocks, "attention.attention.qkv"),
-        out=_dense(blocks, "attention.attention.out"),
+        qkv=_linear(blocks, "attention.attention.qkv"),
+        out=_linear(blocks, "attention.attention.out"),
         feedforward_norm=_norm(blocks, "feedforward.norm"),
-        expand=_dense(blocks, "feedforward.expand"),
-        contract=_dense(blocks, "feedforward.contract"),
+        expand=_linear(blocks, "feedforward.expand"),
+        contract=_linear(blocks, "feedforward.contract"),
     )
     return packed, next(_attentions(blocks)).heads
 
@@ -178,22 +175,22 @@ def _attentions(blocks: Iterable[nn.Module]) -> Iterator[AxisAttention]:
         yield block.attention.attention
 
 
-def _dense(modules: Iterable[nn.Module], name: str) -> kernels.Map:
-    return _map(modules, f"{name}.weight", f"{name}.bias")
+def _linear(modules: Iterable[nn.Module], name: str) -> rows.PackedLinear:
+    return _packed(modules, f"{name}.weight", f"{name}.bias")
 
 
-def _norm(modules: Iterable[nn.Module], name: str) -> kernels.Norm:
-    return kernels.Norm(_stack(modules, f"{name}.weight"), _stack(modules, f"{name}.bias"))
+def _norm(modules: Iterable[nn.Module], name: str) -> rows.Norm:
+    return rows.Norm(_stack(modules, f"{name}.weight"), _stack(modules, f"{name}.bias"))
 
 
-def _map(modules: Iterable[nn.Module], weight: str, bias: str) -> kernels.Map:
+def _packed(modules: Iterable[nn.Module], weight: str, bias: str) -> rows.PackedLinear:
     matrices = _stack(modules, weight)  # [layers, out, in]
     layers, outputs, inputs = matrices.shape
     panels = ceil(outputs / PANEL)
     padded = np.zeros((layers, panels * PANEL, inputs), np.float32)
     padded[:, :outputs] = matrices
     panels_first = padded.reshape(layers, panels, PANEL, inputs).swapaxes(2, 3)
-    return kernels.Map(np.ascontiguousarray(panels_first), _stack(modules, bias))
+    return rows.PackedLinear(np.ascontiguousarray(panels_first), _stack(modules, bias))
 
 
 def _stack(modules: Iterable[nn.Module], parameter: str) -> Array:

@@ -1,1 +1,1 @@
-"""Kernels that numba compiles for the processor at hand: register tiles, attention along lines, rows, threads."""
+"""Kernels that numba compiles for the processor: attention along lines, rows of sites, and the tiles that both use."""

@@ -158,7 +158,7 @@ class BatchNormalise(nn.Module):
             if window.complete:
                 total = total + norm(term.flatten(2)).view(term.shape)
             else:
-                total = total + torch.zeros_like(term).masked_scatter(window.seen, norm(term[..., window.seen]))
+                total = total + torch.zeros_like(term).masked_scatter(window.allowed, norm(term[..., window.allowed]))
         return total
 
     def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Attention along one axis of an N-D tensor. The oracle is `ops.reference`."""
+"""Attention along one axis of an N-D tensor; `ops.reference` has the definition."""
 
 from math import sqrt
 
@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops import compiled_attention as lines
-from axial_transformers.ops import torch_attention as kernels
+from axial_transformers.ops import compiled_attention, torch_attention
+from axial_transformers.ops.kernel_choice import choose_kernel
 
 
 def axial_attention(
@@ -18,13 +18,13 @@ def axial_attention(
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Every site attends to the sites of its own line along one axis: softmax(q . k / sqrt(K)) v.
+    """Attention of every site to the sites of its own line along one axis: softmax(q . k / sqrt(K)) v.
 
     Args:
-        q, k, v: [B, *A, heads, head_dim], floating point. One example and one head never see another.
+        q, k, v: [B, *A, heads, head_dim], floating point; examples and heads are independent of each other.
         axis: the dimension of q that is attended along, 1..d (or counted from the end, -3 for the innermost axis).
-        causal: a site sees itself and what comes before it on its line (Ho et al. 2019, masked attention).
-        key_mask: [B, *A], True where a site is there, for ragged sizes. A site that sees no other gets zeros.
+        causal: a site attends to itself and the sites before it on its line (Ho et al. 2019, masked attention).
+        key_mask: [B, *A], True where a site is present, for ragged sizes. A site whose line has none gets zeros.
 
     Returns:
         [B, *A, heads, value_dim], the dtype of v.
@@ -36,10 +36,10 @@ def axial_attention(
     check_key_mask(key_mask, k)
     if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size")
-    if lines.suits(q.shape[:-2], q.shape[-2], axis, q.dtype, q.device):
-        return lines.attend(q, k, v, axis, causal, key_mask)
+    if choose_kernel(q.device, q.dtype, q.shape[axis], q.shape[:-1].numel()) == "compiled":
+        return compiled_attention.attend(q, k, v, axis, causal, key_mask)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
-    out = kernels.attend(to_lines(q, axis), to_lines(k, axis), to_lines(v, axis), causal, mask)
+    out = torch_attention.attend(to_lines(q, axis), to_lines(k, axis), to_lines(v, axis), causal, mask)
     return from_lines(out, q, axis)
 
 
@@ -51,18 +51,18 @@ def axial_self_attention(
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`axial_attention` of queries, keys and values that lie beside each other, as one linear map makes them.
+    """`axial_attention` of queries, keys and values in one tensor, the output of one linear layer.
 
     Args:
-        qkv: [B, *A, E], the heads of each side by side.
-        widths: those of queries, keys and values, all heads together; their sum is E.
-        heads, axis, causal, key_mask: as there, with q [B, *A, heads, head_dim].
+        qkv: [B, *A, E], queries, then keys, then values, each a head after the other.
+        widths: of queries, of keys, of values, all heads together; their sum is E.
+        heads, axis, causal, key_mask: as for `axial_attention`, with q [B, *A, heads, head_dim].
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_key_mask(key_mask, qkv.unsqueeze(-1))
-    if lines.suits(qkv.shape[:-1], heads, axis, qkv.dtype, qkv.device):
-        return lines.attend_packed(qkv, heads, widths, axis, causal, key_mask)
-    q, k, v = lines.unpacked((qkv,), (heads, *widths))
+    if choose_kernel(qkv.device, qkv.dtype, qkv.shape[axis], heads * qkv.shape[:-1].numel()) == "compiled":
+        return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask)
+    q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
     return axial_attention(q, k, v, axis, causal, key_mask)
 
 
@@ -73,17 +73,17 @@ def axial_attention_weights(
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n l"]:
-    """What `axial_attention` weighs the values by: [B, *A, heads, L], L places along `axis`; arguments as there."""
+    """The weights of `axial_attention`, [B, *A, heads, L], L places along `axis`; its arguments."""
     axis = data_axis(q, axis)
     check_key_mask(key_mask, k)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
-    return from_lines(kernels.weights(to_lines(q, axis), to_lines(k, axis), causal, mask), q, axis)
+    return from_lines(torch_attention.weights(to_lines(q, axis), to_lines(k, axis), causal, mask), q, axis)
 
 
 def attend_step(
     q: Float[Tensor, "m n k"], keys: Float[Tensor, "m n s k"], values: Float[Tensor, "m n s w"]
 ) -> Float[Tensor, "m n w"]:
-    """One query a line over the s keys and values that a cache holds so far."""
+    """Attention of one query a line to the s keys and values in a cache."""
     weights = torch.softmax((q.unsqueeze(-2) @ keys.mT) / sqrt(q.shape[-1]), dim=-1)
     return (weights @ values).squeeze(-2)
 
@@ -103,7 +103,7 @@ def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
-    """[B, *A, N, K] -> [lines, N, L, K], what the kernels take: the lines along `axis`, 1..d."""
+    """[B, *A, N, K] -> [lines, N, L, K]: the lines along `axis`, 1..d, as torch's kernels take them."""
     return x.movedim(axis, -3).flatten(0, -4).transpose(1, 2)
 
 
@@ -114,9 +114,9 @@ def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], a
 
 
 def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:
-    """Raises ValueError unless the mask, if there is one, is bool [B, *A] for k [B, *A, heads, head_dim]."""
+    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim]."""
     if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != k.shape[:-2]):
         raise ValueError(
-            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is there, not "
+            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is present, not "
             f"{key_mask.dtype} {list(key_mask.shape)}"
         )

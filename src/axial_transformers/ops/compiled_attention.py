@@ -1,7 +1,6 @@
-"""Attention along one axis by compiled kernels on a CPU: see `line_kernels`."""
+"""Attention along one axis on a CPU, by the compiled kernels of `kernels.line_attention`."""
 
-import logging
-from importlib.util import find_spec
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,32 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels.threads import over_threads
+from axial_transformers.kernels.threads import parallel_ranges
 
-HAS_NUMBA = find_spec("numba") is not None
-PAYS_FROM = 2**18
-"""Scores in a call: for fewer, what torch does in more steps costs less than the call itself. On lines of less than 32
-places, torch's vectors are never full: these count as if of 32."""
-LONGEST = {torch.float32: 2048, torch.bfloat16: 512}
-"""Places on a line up to which these kernels were the fastest, or all that was measured."""
-
-log = logging.getLogger(__name__)
-
-
-def suits(sites: torch.Size, heads: int, axis: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether `attend` takes such tensors, [*sites, ..], and is the fastest: benchmarks/attention_kernels.py.
-
-    Along the columns of what a linear map left, the best of the others took 1.0 to 2 times its time, for lines of 8 to
-    512 places.
-    """
-    length = sites[axis]
-    return (
-        device.type == "cpu"
-        and length <= LONGEST.get(dtype, -1)
-        and max(length, 32) * heads * sites.numel() >= PAYS_FROM
-        and not torch.compiler.is_exporting()
-        and HAS_NUMBA
-    )
+Packing = tuple[int, int, int, int] | None
+"""Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""
 
 
 def attend(
@@ -60,13 +37,9 @@ def attend_packed(
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`attend` for queries, keys and values beside each other, `widths` wide, whose gradients are wanted so too."""
+    """`attend` of queries, keys and values in one tensor, `widths` wide; their gradients are written into one, too."""
     out: Tensor = _Attention.apply((heads, *widths), axis, causal, key_mask, qkv)  # type: ignore[no-untyped-call]
     return out
-
-
-Packing = tuple[int, int, int, int] | None
-"""Heads and the widths of queries, keys and values that lie beside each other in one tensor; None: three tensors."""
 
 
 def unpacked(tensors: tuple[Tensor, ...], packing: Packing) -> tuple[Tensor, ...]:
@@ -85,7 +58,7 @@ class _Attention(torch.autograd.Function):
         q, k, v = unpacked(tensors, packing)
         out = v.new_empty(v.shape)
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        _forward(q, k, v, axis, causal, key_mask, out, sums)
+        _forward([q, k, v], axis, causal, key_mask, out, sums)
         ctx.save_for_backward(key_mask, sums, *tensors)
         ctx.packing, ctx.axis, ctx.causal = packing, axis, causal
         return out
@@ -96,70 +69,61 @@ class _Attention(torch.autograd.Function):
         key_mask, sums, *tensors = ctx.saved_tensors
         grads = tuple(x.new_empty(x.shape) for x in tensors)
         qkv, d_qkv = unpacked(tensors, ctx.packing), unpacked(grads, ctx.packing)
-        _backward(*qkv, grad, ctx.axis, ctx.causal, key_mask, sums, *d_qkv)
+        _backward([*qkv, grad], ctx.axis, ctx.causal, key_mask, sums, d_qkv)
         return None, None, None, None, *grads
 
 
 @torch.library.custom_op("axial_transformers::attend_lines", mutates_args=("out", "sums"), device_types="cpu")
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, axis: int, causal: bool, key_mask: Tensor | None, out: Tensor, sums: Tensor
+    qkv: Sequence[Tensor], axis: int, causal: bool, key_mask: Tensor | None, out: Tensor, sums: Tensor
 ) -> None:
-    from axial_transformers.kernels import line_attention as line_kernels  # a second, for those who need it
+    from axial_transformers.kernels import line_attention  # takes a second
 
-    numbers, steps = _in_lines([q, k, v, out], axis)
-    sizes, seen = _sizes(q, v, axis), _seen(key_mask, axis)
-    if not line_kernels.forward.signatures:
-        log.info("preparing compiled attention: from disk, or once on this machine in about 10 seconds")
+    arrays, strides = _flat([*qkv, out], axis)
+    sizes, mask = _sizes(qkv[0], qkv[2], axis), _flat_mask(key_mask, axis)
 
-    def part(first: int, last: int) -> None:
-        line_kernels.forward(*numbers, steps, sizes, causal, seen, sums.numpy(), first, last)
+    def work(first: int, last: int) -> None:
+        line_attention.forward(*arrays, strides, sizes, causal, mask, sums.numpy(), first, last)
 
-    over_threads(part, len(sums) // q.shape[axis])
+    parallel_ranges(work, len(sums) // qkv[0].shape[axis])
 
 
-@torch.library.custom_op(
-    "axial_transformers::attend_lines_backward", mutates_args=("dq", "dk", "dv"), device_types="cpu"
-)
+@torch.library.custom_op("axial_transformers::attend_lines_backward", mutates_args=("d_qkv",), device_types="cpu")
 def _backward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    grad: Tensor,
+    qkv_grad: Sequence[Tensor],
     axis: int,
     causal: bool,
     key_mask: Tensor | None,
     sums: Tensor,
-    dq: Tensor,
-    dk: Tensor,
-    dv: Tensor,
+    d_qkv: Sequence[Tensor],
 ) -> None:
-    from axial_transformers.kernels import line_attention as line_kernels
+    from axial_transformers.kernels import line_attention
 
-    numbers, steps = _in_lines([q, k, v, grad, dq, dk, dv], axis)
-    sizes, seen = _sizes(q, v, axis), _seen(key_mask, axis)
+    arrays, strides = _flat([*qkv_grad, *d_qkv], axis)
+    sizes, mask = _sizes(qkv_grad[0], qkv_grad[2], axis), _flat_mask(key_mask, axis)
 
-    def part(first: int, last: int) -> None:
-        line_kernels.backward(*numbers, steps, sizes, causal, seen, sums.numpy(), first, last)
+    def work(first: int, last: int) -> None:
+        line_attention.backward(*arrays, strides, sizes, causal, mask, sums.numpy(), first, last)
 
-    over_threads(part, len(sums) // q.shape[axis])
+    parallel_ranges(work, len(sums) // qkv_grad[0].shape[axis])
 
 
-def _in_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
-    """The numbers of tensors [B, *A, N, K] as flat arrays, and the steps to outer axes, inner ones, heads and places.
+def _flat(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+    """Tensors [B, *A, N, K] as flat arrays, and their strides along outer axes, inner axes, heads and `axis`.
 
-    What does not lie in memory as a linear map leaves it is copied first.
+    A tensor that has no such strides is copied first; the output of a linear layer has them.
     """
-    numbers, steps = [], []
+    arrays, strides = [], []
     for x in tensors:
         x = x.detach()
         lines = x.reshape(x.shape[:axis].numel(), x.shape[axis], x.shape[axis + 1 : -2].numel(), *x.shape[-2:])
         lines = lines if lines.stride(-1) == 1 else lines.contiguous()
-        span = 1 + sum((size - 1) * step for size, step in zip(lines.shape, lines.stride()))
+        span = 1 + sum((size - 1) * stride for size, stride in zip(lines.shape, lines.stride()))
         flat = lines.as_strided((span,), (1,))
-        numbers.append((flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy())
+        arrays.append((flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy())
         outer, place, inner, head, _ = lines.stride()
-        steps.append((outer, inner, head, place))
-    return numbers, np.array(steps)
+        strides.append((outer, inner, head, place))
+    return arrays, np.array(strides)
 
 
 def _sizes(q: Tensor, v: Tensor, axis: int) -> NDArray[np.int64]:
@@ -168,7 +132,8 @@ def _sizes(q: Tensor, v: Tensor, axis: int) -> NDArray[np.int64]:
     return np.array([q.shape[:axis].numel(), inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]])
 
 
-def _seen(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
+def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
+    """The mask [B, *A] as uint8, flat [outer, inner, L]; empty for None."""
     if key_mask is None:
         return np.zeros(0, np.uint8)
     outer = key_mask.shape[:axis].numel()

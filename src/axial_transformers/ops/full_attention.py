@@ -1,9 +1,9 @@
-"""Attention over all sites of an N-D tensor, or from one tensor to another. The oracle is `ops.reference`."""
+"""Attention to all sites of an N-D tensor, or of another; `ops.reference` has the definition."""
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops import torch_attention as kernels
+from axial_transformers.ops import torch_attention
 from axial_transformers.ops.axial_attention import check_key_mask
 
 
@@ -13,12 +13,12 @@ def full_attention(
     v: Float[Tensor, "b *e n w"],
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Every site of q attends to all sites of k and v, whatever their grids: softmax(q . k / sqrt(K)) v.
+    """Attention of every site of q to all sites of k and v, on any two grids: softmax(q . k / sqrt(K)) v.
 
     Args:
         q: [B, *A, heads, head_dim].
         k, v: [B, *E, heads, head_dim], on the same grid as q or another one.
-        key_mask: [B, *E], True where a site is there. A query that sees none gets zeros.
+        key_mask: [B, *E], True where a site is present. Where an example has none, the result is zero.
 
     Returns:
         [B, *A, heads, value_dim], the dtype of v.
@@ -30,17 +30,17 @@ def full_attention(
     if v.shape[:-1] != k.shape[:-1] or (q.shape[0], *q.shape[-2:]) != (k.shape[0], *k.shape[-2:]):
         raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} do not fit q {list(q.shape)}: see the shapes above")
     mask = None if key_mask is None else key_mask.flatten(1)
-    out = kernels.attend(_flat(q), _flat(k), _flat(v), key_mask=mask)
+    out = torch_attention.attend(_flat(q), _flat(k), _flat(v), key_mask=mask)
     return out.transpose(1, 2).unflatten(1, q.shape[1:-2])
 
 
 def full_attention_weights(
     q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *e n k"], key_mask: Bool[Tensor, " b *e"] | None = None
 ) -> Float[Tensor, "..."]:
-    """What `full_attention` weighs the values by: [B, *A, heads, *E]; arguments as there."""
+    """The weights of `full_attention`, [B, *A, heads, *E]; its arguments."""
     check_key_mask(key_mask, k)
     mask = None if key_mask is None else key_mask.flatten(1)
-    weights = kernels.weights(_flat(q), _flat(k), key_mask=mask)
+    weights = torch_attention.weights(_flat(q), _flat(k), key_mask=mask)
     return weights.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])
 
 

@@ -1,4 +1,4 @@
-"""A linear map of sites, y = x W^T + b, by the library that was measured to be the fastest."""
+"""A linear layer, y = x W^T + b, by the library that is the fastest on the processor."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -21,20 +21,20 @@ def _on_amd() -> bool:
 
 
 FASTER = HAS_ONEDNN and _on_amd()
-"""On Intel's processors MKL, which torch takes, is as fast (0.8 to 1.1 times): there the detour only costs."""
+"""Whether oneDNN is taken: on Intel's processors MKL, which torch takes, is as fast (0.8 to 1.1 times)."""
 PAYS_FROM = 2**24
-"""Products in a call: for fewer, calling costs more than there is to gain."""
+"""Multiplications in a call from which oneDNN pays: with fewer, the call takes longer than it saves."""
 NARROWEST = 16
-"""Rows, inputs and outputs: for fewer, oneDNN has no kernel that is worth it, or none at all."""
+"""The least number of rows, inputs and outputs: for fewer, oneDNN has a slower kernel or none."""
 
 
 def linear(
     x: Float[Tensor, "*s i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None = None
 ) -> Float[Tensor, "*s o"]:
-    """x W^T + b: by oneDNN in float32 on an AMD processor with AVX-512, elsewhere by what torch takes.
+    """x W^T + b: in float32 on an AMD processor with AVX-512 by oneDNN, elsewhere as torch computes it.
 
-    There, torch would take MKL, which uses half of a vector's width on them: benchmarks/linear.py. Either way is
-    differentiable any number of times.
+    On these processors torch takes MKL, which uses half of a vector register: benchmarks/linear.py. Both can be
+    differentiated any number of times.
     """
     if _onednn_pays(x, weight):
         out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -66,7 +66,7 @@ class _Linear(torch.autograd.Function):
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         rows, grads = x.flatten(0, -2), grad.flatten(0, -2)
         d_weight = None
-        if needs_weight:  # faster with the smaller side as rows
+        if needs_weight:  # faster with the smaller of both sizes as rows
             wider = len(weight) > weight.shape[1]
             d_weight = linear(rows.mT, grads.mT).mT if wider else linear(grads.mT, rows.mT)
         d_x = linear(grads, weight.mT).view(x.shape) if needs_x else None
@@ -84,5 +84,5 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """Rows or columns without gaps: for other matrices oneDNN takes a hundred times as long."""
+    """The matrix, copied unless its rows or columns are contiguous: oneDNN takes a hundred times as long otherwise."""
     return matrix if matrix.is_contiguous() or matrix.mT.is_contiguous() else matrix.contiguous()

@@ -2,7 +2,7 @@
 
 y_o = sum over p in the span around o of softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o})
 
-A table of 2R + 1 rows holds the encodings of the offsets p - o = -R .. R, in this order. Offsets beyond are out of the
+A table of 2R + 1 rows holds the encodings of the offsets p - o = -R .. R, in this order. Larger offsets are outside the
 span: a table of 2L - 1 rows or more is global on lines of length L, a smaller one is local with span m = 2R + 1.
 """
 
@@ -34,7 +34,7 @@ def position_sensitive_attention(
         q, k, v: [B, *A, heads, head_dim].
         query_table, key_table, value_table: [2R + 1, heads or 1, head_dim]; one head of tables serves all heads.
         axis: the dimension of q attended along, 1..d, or counted from the end.
-        causal: a site sees itself and what comes before it only (offsets <= 0).
+        causal: a site attends to itself and the sites before it only (offsets <= 0).
 
     Returns:
         [B, *A, heads, value_dim].
@@ -53,15 +53,15 @@ def position_sensitive_attention(
 class Window(NamedTuple):
     """The pairs of sites that attend: column w of site o stands for the key at place o + w - before.
 
-    On short lines there is a column for every key and `before` differs from site to site (dense); on long ones there is
-    a column for every offset (banded), so that operations and memory grow with L m rather than L^2. `seen` tells which
-    pairs attend; the window is complete where all of them do.
+    On short lines there is a column for every key, and `before` is o (dense); on long ones there is a column for every
+    offset, and `before` is R (banded), so that operations and memory grow with L m rather than L^2. `allowed` is True
+    for the pairs that attend; the window is complete if all do.
     """
 
     radius: int
     dense: bool
     complete: bool
-    seen: Bool[Tensor, "l w"]
+    allowed: Bool[Tensor, "l w"]
 
     @classmethod
     def of(cls, length: int, rows: int, causal: bool, device: torch.device) -> "Window":
@@ -80,14 +80,14 @@ class Window(NamedTuple):
         return cls(radius, dense, complete, inside & (offset <= 0) if causal else inside)
 
     def encodings(self, table: Float[Tensor, "r t k"]) -> Float[Tensor, "l s t k"]:
-        """Dense: the table's row for each pair of sites; some row for pairs that are not seen."""
-        length = len(self.seen)
+        """Dense: the table's row for each pair of sites; any row for pairs that do not attend."""
+        length = len(self.allowed)
         site = torch.arange(length, device=table.device)
         offset = site - site[:, None]
         return table[offset.clamp(-self.radius, self.radius) + self.radius]
 
     def around(self, x: Float[Tensor, "m n l k"]) -> Float[Tensor, "m n l k w"]:
-        """Banded: what lies in the window of each site, zeros beyond the ends."""
+        """Banded: the numbers in the window of each site, zeros beyond the ends of the line."""
         return F.pad(x, (0, 0, self.radius, self.radius)).unfold(-2, 2 * self.radius + 1, 1)
 
 
@@ -104,15 +104,15 @@ def similarities(
         return q @ k.mT, torch.einsum("mnok,opnk->mnop", q, rq), torch.einsum("mnpk,opnk->mnop", k, rk)
     of_query = torch.einsum("mnok,wnk->mnow", q, query_table.expand(-1, q.shape[1], -1))
     of_key = torch.einsum("mnpk,wnk->mnpw", k, key_table.expand(-1, q.shape[1], -1))
-    # Site o's column w is the key p = o + w - R at its own row w: the diagonal of (row, place) in o's window.
+    # Column w of site o belongs to the key p = o + w - R and row w of the table: the diagonal of (row, place) around o.
     of_key = window.around(of_key).diagonal(dim1=-2, dim2=-1)
     return torch.einsum("mnok,mnokw->mnow", q, window.around(k)), of_query, of_key
 
 
 def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tensor, "m n l w"]:
-    """The softmax over the pairs that are seen; zero elsewhere. Every site sees itself."""
+    """The softmax over the pairs that attend; zero elsewhere. Every site attends to itself."""
     if not window.complete:
-        scores = scores.masked_fill(~window.seen, -torch.inf)
+        scores = scores.masked_fill(~window.allowed, -torch.inf)
     return softmax(scores).to(scores.dtype)
 
 

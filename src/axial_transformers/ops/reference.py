@@ -1,4 +1,4 @@
-"""Slow and obvious twins of the operations, one site at a time as the equations say: the oracles of every fast path."""
+"""Slow implementations of the operations, site by site as in the equations, for tests of the fast ones."""
 
 from itertools import product
 from math import sqrt
@@ -17,7 +17,7 @@ def axial_attention(
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p] over p on the line of o along `axis` (p <= o if causal)."""
-    q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis to walk
+    q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis
     mask = (
         torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
     )
@@ -56,7 +56,7 @@ def position_sensitive_attention(
     axis: int,
     causal: bool = False,
 ) -> Float[Tensor, "b *a n w"]:
-    """Equation 4 of Axial-DeepLab over 1/sqrt(K), letter by letter; row R + (p - o) of a table is the offset p - o."""
+    """Equation 4 of Axial-DeepLab with scores over sqrt(K); row R + (p - o) of a table belongs to the offset p - o."""
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)
     radius, out = len(query_table) // 2, {}
     for *line, n in product(*(range(size) for size in q.shape[:-2])):
@@ -84,7 +84,7 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
 
 
 def _attend(q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor) -> Tensor:
-    """One query over a list of keys and values; zeros, as `like`, where the list is empty."""
+    """Attention of one query to lists of keys and values; zeros, as `like`, where they are empty."""
     if not keys:
         return torch.zeros_like(like)
     scores = torch.stack([(q * key).sum() / sqrt(len(q)) for key in keys])

@@ -1,4 +1,4 @@
-"""Attention over lines, softmax(q k^T / sqrt(K)) v, by the kernel that was measured to be the fastest: see `choose`."""
+"""Attention along lines, softmax(q k^T / sqrt(K)) v, by torch's operations: `fused`, `blocked` and `composed`."""
 
 from collections.abc import Callable, Iterator
 from math import sqrt
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Kernel = Callable[[Tensor, Tensor, Tensor, bool, Tensor | None], Tensor]
+from axial_transformers.ops.kernel_choice import choose_kernel
 
 BLOCK = 2**18
 """Scores that `blocked` works on at a time: 1 MB of float32, what a core's own cache holds."""
@@ -23,71 +23,52 @@ def attend(
     causal: bool = False,
     key_mask: Bool[Tensor, "m s"] | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Lines of queries over lines of keys and values, a head at a time.
+    """Attention of lines of queries to lines of keys and values, by the fastest of torch's kernels.
 
     Args:
         q, k, v: [lines, heads, length, width], one floating-point dtype.
-        causal: query i sees keys 0..i.
-        key_mask: [lines, keys], True where a key is there. A query that sees no key gets zeros.
+        causal: query i attends to keys 0..i.
+        key_mask: [lines, keys], True where a key is present. A query without any key gets zeros.
 
     Returns:
         [lines, heads, length, value width], the dtype of v.
     """
-    kernel = choose(q.device.type, q.dtype, k.shape[-2])
-    return kernel(q, k, v, causal, key_mask)
+    return KERNELS[choose_kernel(q.device, q.dtype, k.shape[-2])](q, k, v, causal, key_mask)
 
 
 def weights(q: Tensor, k: Tensor, causal: bool = False, key_mask: Tensor | None = None) -> Float[Tensor, "m n l s"]:
-    """What `attend` weighs values by: [lines, heads, length, keys]. A row sums to one, or to zero if it sees no key."""
+    """The weights of `attend`, [lines, heads, length, keys]. A row sums to one, or to zero if it attends to no key."""
     scores = (q / sqrt(q.shape[-1])) @ k.mT
-    seen = _seen(q, k, causal, key_mask)
-    if seen is None:
+    allowed = _allowed(q, k, causal, key_mask)
+    if allowed is None:
         return softmax(scores).to(q.dtype)
-    return (softmax(scores + _bias(seen, q.dtype)) * seen).to(q.dtype)
+    return (softmax(scores + _bias(allowed, q.dtype)) * allowed).to(q.dtype)
 
 
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """The softmax over the last dimension; of half precision possibly in float32, where that is faster."""
+    """The softmax over the last dimension; where that is faster, that of half precision in float32."""
     return torch.softmax(_wide(scores), dim=-1)
-
-
-def choose(device: str, dtype: torch.dtype, keys: int) -> Kernel:
-    """The kernel where `lines.suits` does not: the table that benchmarks/attention_kernels.py produced.
-
-    | device | dtype             | keys    | kernel    | why                                                |
-    |--------|-------------------|---------|-----------|----------------------------------------------------|
-    | cpu    | bfloat16, float16 | <= 2048 | `blocked` | with gradients, `fused` takes 1.1 to 10 times that |
-    | cpu    | float32, float64  | < 64    | `blocked` | `fused` takes up to twice that                     |
-    | any    | any               | others  | `fused`   | the fastest, and holds no line's scores            |
-
-    Masks and the need of gradients change the times, hardly the order; `composed` is as fast as `blocked` where all
-    fits into cache, and takes up to three times that where it does not. While a graph is traced (torch.compile,
-    torch.export), `composed` stands in for `blocked`: its loop would be unrolled, and the compiler fuses by itself.
-    """
-    if device != "cpu" or keys > (2048 if dtype.itemsize == 2 else 63):
-        return fused
-    return composed if torch.compiler.is_compiling() else blocked
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
     """torch's own fused kernel."""
     if key_mask is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    seen = _seen(q, k, causal, key_mask)
-    assert seen is not None
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=_bias(seen, q.dtype).expand(*q.shape[:-1], -1))
-    return _zero_unseeing(out, seen)
+    allowed = _allowed(q, k, causal, key_mask)
+    assert allowed is not None
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=_bias(allowed, q.dtype).expand(*q.shape[:-1], -1))
+    return _zero_without_keys(out, allowed)
 
 
 def composed(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    """Matrix product, softmax, matrix product: traced, transformed and differentiated like any composition."""
+    """Matrix product, softmax, matrix product: can be traced, and differentiated any number of times."""
     return weights(q, k, causal, key_mask) @ v
 
 
 def blocked(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
     """Matrix product, softmax, matrix product, as many lines at a time as fit into cache; first derivatives only."""
-    seen = _seen(q, k, causal, key_mask)
-    bias = None if seen is None else _bias(seen, q.dtype)
+    allowed = _allowed(q, k, causal, key_mask)
+    bias = None if allowed is None else _bias(allowed, q.dtype)
     if bias is not None and len(bias) > 1:
         bias = bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)
     elif bias is not None:
@@ -95,14 +76,21 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | No
     matrices = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
     out: Tensor = _Blocked.apply(*matrices, bias)  # type: ignore[no-untyped-call]
     out = out.unflatten(0, q.shape[:2])
-    return out if seen is None or key_mask is None else _zero_unseeing(out, seen)
+    return out if allowed is None or key_mask is None else _zero_without_keys(out, allowed)
+
+
+KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor, bool, Tensor | None], Tensor]] = {
+    "fused": fused,
+    "blocked": blocked,
+    "composed": composed,
+}
 
 
 class _Blocked(torch.autograd.Function):
     """q [M, L, K], k [M, S, K], v [M, S, W] and an additive bias [M or 1, L or 1, S], or None, to [M, L, W].
 
-    The weights are kept for the backward pass where they take no more room than keys and values
-    do, and are computed again elsewhere, so that memory stays linear in the length.
+    The weights are kept for the backward pass where they take no more memory than keys and values; elsewhere they are
+    computed again, so that memory stays linear in the length.
     """
 
     @staticmethod
@@ -151,8 +139,8 @@ def _blocks(lines: int, scores: int) -> Iterator[slice]:
     return (slice(i, min(i + step, lines)) for i in range(0, lines, step))
 
 
-def _seen(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor | None:
-    """Which keys a query may see: [M or 1, 1, L or 1, S], or None for all."""
+def _allowed(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor | None:
+    """True where a query may attend to a key, [M or 1, 1, L or 1, S]; None if it may to all."""
     if key_mask is None and not causal:
         return None
     present = None if key_mask is None else key_mask[:, None, None, :]
@@ -162,13 +150,15 @@ def _seen(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor
     return past[None, None] if present is None else past & present
 
 
-def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    # Finite, so that a query that sees nothing has a gradient; halved, so that adding a score stays finite.
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min / 2)
+def _bias(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    # Finite, so that a query without keys has a gradient; halved, so that adding a score stays finite.
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(
+        ~allowed, torch.finfo(dtype).min / 2
+    )
 
 
-def _zero_unseeing(out: Tensor, seen: Tensor) -> Tensor:
-    return out.masked_fill(~seen.any(dim=-1, keepdim=True), 0)
+def _zero_without_keys(out: Tensor, allowed: Tensor) -> Tensor:
+    return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -1,18 +1,18 @@
-"""Compiled attention along lines and linear maps by oneDNN are their definitions, forward and backward."""
+"""Compiled attention and linear layers by oneDNN equal their definitions, forward and backward."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from axial_transformers.kernels import threads as ops_threads
-from axial_transformers.kernels.threads import mapped, over_threads
+from axial_transformers.kernels import threads
+from axial_transformers.kernels.threads import parallel_map, parallel_ranges
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import compiled_attention as lines
-from axial_transformers.ops import linear, reference
+from axial_transformers.ops import kernel_choice, linear, reference
+from axial_transformers.ops.compiled_attention import attend, attend_packed, unpacked
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-needs_numba = pytest.mark.skipif(not lines.HAS_NUMBA, reason="compiled attention needs numba")
+needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
 needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="oneDNN is taken with AVX-512 only")
 
 
@@ -39,10 +39,10 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
     mask = torch.rand(2, *shape) > 0.4 if masked else None
     grad = torch.randn(2, *shape, heads, value_width).to(dtype)
     for axis in range(1, len(shape) + 1):
-        expected = reference.axial_attention(*lines.unpacked((wide,), packing), axis, causal, mask)
+        expected = reference.axial_attention(*unpacked((wide,), packing), axis, causal, mask)
         (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
-        separate = lines.attend(*lines.unpacked((qkv,), packing), axis, causal, mask)
-        packed = lines.attend_packed(qkv, heads, packing[1:], axis, causal, mask)
+        separate = attend(*unpacked((qkv,), packing), axis, causal, mask)
+        packed = attend_packed(qkv, heads, packing[1:], axis, causal, mask)
         for out in (separate, packed):
             assert out.dtype == dtype
             assert_near(out, expected, dtype)
@@ -53,8 +53,8 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 def test_tensors_that_lie_anyhow_in_memory_are_read_as_they_are():
     q, k, v = (torch.randn(2, 8, 3, 40, 6).permute(0, 3, 4, 2, 1) for _ in range(3))
     expected = reference.axial_attention(q, k, v, 1)
-    assert_near(lines.attend(q, k, v, 1), expected, torch.float32)
-    (gradient,) = torch.autograd.grad(lines.attend(q.requires_grad_(), k, v, 1).sum(), q)  # of stride 0
+    assert_near(attend(q, k, v, 1), expected, torch.float32)
+    (gradient,) = torch.autograd.grad(attend(q.requires_grad_(), k, v, 1).sum(), q)  # of stride 0
     assert_near(gradient, torch.autograd.grad(reference.axial_attention(q, k, v, 1).sum(), q)[0], torch.float32)
 
 
@@ -63,11 +63,11 @@ def test_what_is_masked_out_or_not_a_number_elsewhere_has_no_influence():
     q, k, v = (torch.randn(1, 4, 9, 2, 8) for _ in range(3))
     mask = torch.ones(1, 4, 9, dtype=torch.bool)
     mask[0, 1], mask[0, 2, 3] = False, False
-    out = lines.attend(q, k, v, 2, key_mask=mask)
+    out = attend(q, k, v, 2, key_mask=mask)
     assert torch.equal(out[0, 1], torch.zeros(9, 2, 8))
     v[0, 2, 3], k[0, 2, 3] = 1e30, -1e30
     q[0, 3] = torch.nan
-    changed = lines.attend(q, k, v, 2, key_mask=mask)
+    changed = attend(q, k, v, 2, key_mask=mask)
     assert torch.equal(changed[:, :3], out[:, :3])
     assert changed[0, 3].isnan().all(), "what is not a number must not be hidden"
 
@@ -76,28 +76,28 @@ def test_what_is_masked_out_or_not_a_number_elsewhere_has_no_influence():
 def test_large_scores_are_as_safe_as_small_ones():
     q, k, v = (torch.randn(1, 40, 1, 4) for _ in range(3))
     expected = F.scaled_dot_product_attention(*(x.squeeze(2).double() for x in (1e4 * q, k, v))).unsqueeze(2)
-    assert_near(lines.attend(1e4 * q, k, v, 1), expected, torch.float32)
+    assert_near(attend(1e4 * q, k, v, 1), expected, torch.float32)
 
 
 @needs_numba
 def test_threads_do_not_change_a_bit():
     qkv = torch.randn(2, 5, 33, 3 * 32, requires_grad=True)
     before, results = torch.get_num_threads(), []
-    for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
-        out = lines.attend_packed(qkv, 4, (32, 32, 32), 2, True)
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        out = attend_packed(qkv, 4, (32, 32, 32), 2, True)
         results.append((out, *torch.autograd.grad(out.square().sum(), qkv)))
     torch.set_num_threads(before)
     assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("own", [False, True], ids=["torch's team", "a team of its own"])
-def test_all_parts_are_worked_on_once_and_failures_come_through(threads, own, monkeypatch):
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("own", [False, True], ids=["torch's threads", "a pool"])
+def test_all_parts_are_worked_on_once_and_failures_come_through(count, own, monkeypatch):
     if own:
-        monkeypatch.setattr(ops_threads, "_team", lambda: None)
+        monkeypatch.setattr(threads, "_openmp", lambda: None)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(count)
     try:
         done = [0] * 7
 
@@ -105,12 +105,12 @@ def test_all_parts_are_worked_on_once_and_failures_come_through(threads, own, mo
             for i in range(first, last):
                 done[i] += 1
 
-        over_threads(work, 7)
+        parallel_ranges(work, 7)
         assert done == [1] * 7
         with pytest.raises(ZeroDivisionError):
-            over_threads(lambda first, last: 1 // 0, 7)
-        assert mapped(lambda i: i * i, range(7)) == [i * i for i in range(7)]
-        assert mapped(lambda i: i * i, []) == []
+            parallel_ranges(lambda first, last: 1 // 0, 7)
+        assert parallel_map(lambda i: i * i, range(7)) == [i * i for i in range(7)]
+        assert parallel_map(lambda i: i * i, []) == []
     finally:
         torch.set_num_threads(before)
 
@@ -121,7 +121,7 @@ def test_a_layer_is_the_same_by_compiled_attention(monkeypatch):
     randomise(layer)
     x = torch.randn(2, 3, 5, 4, 16)
     expected = layer(x)
-    monkeypatch.setattr(lines, "PAYS_FROM", 0)
+    monkeypatch.setattr(kernel_choice, "PAYS_FROM", 0)
     assert_near(layer(x), expected.detach(), torch.float32)
     assert not torch.equal(layer(x), expected), "the same kernel twice"
 

@@ -1,0 +1,82 @@
+"""The LLVM instructions that intrinsics are made of: constants, vectors of LANES numbers, loads and stores.
+
+Arrays are the addresses of their first numbers. Nothing is checked: callers see to it that memory is there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils as numba_cgutils
+from numba.extending import intrinsic as numba_intrinsic
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+LANES = 16
+"""float32 numbers in a vector: one register of AVX-512, two or four of other instruction sets."""
+
+cgutils: Any = numba_cgutils
+intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
+
+
+def unpacked(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    """The arguments of an intrinsic, arrays as the addresses of their first numbers."""
+    return [
+        context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+        for kind, value in zip(signature.args, arguments)
+    ]
+
+
+def of_lanes(number: Any, lanes: int) -> Any:
+    """The type of `lanes` numbers: the number's own, or a vector."""
+    return number if lanes == 1 else ir.VectorType(number, lanes)
+
+
+def like(kind: Any, number: Any) -> Any:
+    """The type of as many `number`s as `kind` has lanes."""
+    return of_lanes(number, kind.count if isinstance(kind, ir.VectorType) else 1)
+
+
+def constant(kind: Any, value: float) -> Any:
+    """A constant, in every lane."""
+    return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
+
+
+def splat(builder: Any, number: Any, lanes: int) -> Any:
+    """A number, in every lane."""
+    if lanes == 1:
+        return number
+    unset = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
+    single = builder.insert_element(unset, number, ir.IntType(32)(0))
+    return builder.shuffle_vector(single, unset, ir.Constant(ir.VectorType(ir.IntType(32), lanes), None))
+
+
+def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    """The given lanes of two vectors side by side."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes))
+
+
+def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:
+    """`lanes` numbers of an array from `offset` on."""
+    place = builder.gep(data, [offset])
+    number = place.type.pointee
+    return builder.load(builder.bitcast(place, of_lanes(number, lanes).as_pointer()), align=_bytes(number))
+
+
+def store(builder: Any, value: Any, data: Any, offset: Any) -> None:
+    """Numbers into an array from `offset` on."""
+    place = builder.gep(data, [offset])
+    builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=_bytes(place.type.pointee))
+
+
+def _bytes(number: Any) -> int:
+    return number.width // 8 if isinstance(number, ir.IntType) else 4
+
+
+def fused_multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a b + c, in one instruction where the processor has it."""
+    return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))

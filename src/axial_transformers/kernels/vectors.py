@@ -1,0 +1,222 @@
+"""Rows of numbers, LANES at a time: conversions of dtype, prefetch, the exponential, softmax and its derivative."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+from numba import float32, types
+
+from axial_transformers.kernels.llvm import (
+    LANES,
+    cgutils,
+    constant,
+    fused_multiply_add,
+    intrinsic,
+    like,
+    load,
+    of_lanes,
+    shuffle,
+    splat,
+    store,
+    unpacked,
+)
+
+CACHE_LINE = 64
+"""Bytes that come from memory at a time."""
+LARGEST = 87.0
+"""The largest x whose e^x and e^-x are normal float32 numbers."""
+LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
+SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
+"""Coefficients of e^r, the highest power first."""
+
+
+@intrinsic
+def widen(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + j] = scale * x[x_at + j], from float32 or from the bits of bfloat16 (int16), for j < count."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count, scale, out, out_at = unpacked(context, builder, signature, arguments)
+
+        def convert(j: Any, lanes: int) -> None:
+            number = load(builder, x, builder.add(x_at, j), lanes)
+            if signature.args[0].dtype != float32:
+                bits = builder.zext(number, of_lanes(ir.IntType(32), lanes))
+                number = builder.bitcast(builder.shl(bits, constant(bits.type, 16)), of_lanes(ir.FloatType(), lanes))
+            store(builder, builder.fmul(number, splat(builder, scale, lanes)), out, builder.add(out_at, j))
+
+        _in_vectors(builder, count, convert)
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count, scale, out, out_at), generate
+
+
+@intrinsic
+def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + j] = scale * x[x_at + j], to float32 or the bits of the nearest bfloat16 (int16), for j < count."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count, scale, out, out_at = unpacked(context, builder, signature, arguments)
+
+        def convert(j: Any, lanes: int) -> None:
+            number = load(builder, x, builder.add(x_at, j), lanes)
+            number = builder.fmul(number, splat(builder, scale, lanes))
+            if signature.args[4].dtype != float32:
+                number = _bfloat16_bits(builder, number)
+            store(builder, number, out, builder.add(out_at, j))
+
+        _in_vectors(builder, count, convert)
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count, scale, out, out_at), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
+    """Starts loading x[x_at + j], j < count, into the cache, a cache line at a time."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count = unpacked(context, builder, signature, arguments)
+        flag, address = ir.IntType(32), ir.IntType(8).as_pointer()
+        fetch = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [address, flag, flag, flag]), "llvm.prefetch.p0i8"
+        )
+        step = CACHE_LINE // (signature.args[0].dtype.bitwidth // 8)
+        with cgutils.for_range_slice(builder, count.type(0), count, count.type(step)) as (j, _):
+            place = builder.bitcast(builder.gep(x, [builder.add(x_at, j)]), address)
+            builder.call(fetch, [place, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count), generate
+
+
+@intrinsic
+def exp(typing_context: Any, x: Any) -> Any:
+    """e^x of a float32 by `exponential`, which loops can vectorise, unlike the library's."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return exponential(builder, arguments[0])
+
+    return float32(float32), generate
+
+
+@intrinsic
+def exponentials(typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any) -> Any:
+    """x[j] = exp(x[j] - largest) of the first `keys` of `count` numbers of x from `x_at` on, zero for the others.
+
+    `count` is a multiple of LANES. sums[sums_at] is set to their sum, sums[sums_at + 1] to `largest`.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count, keys, sums, sums_at = unpacked(context, builder, signature, arguments)
+        vector = ir.VectorType(ir.FloatType(), LANES)
+        most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
+        total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
+        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+            builder.store(_greater(builder, _score(builder, x, x_at, j, keys), builder.load(most)), most)
+        largest = _reduced(builder, builder.load(most), partial(_greater, builder))
+        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+            difference = builder.fsub(_score(builder, x, x_at, j, keys), splat(builder, largest, LANES))
+            power = exponential(builder, difference)
+            builder.store(builder.fadd(builder.load(total), power), total)
+            store(builder, power, x, builder.add(x_at, j))
+        store(builder, _reduced(builder, builder.load(total), builder.fadd), sums, sums_at)
+        store(builder, largest, sums, builder.add(sums_at, sums_at.type(1)))
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count, keys, sums, sums_at), generate
+
+
+@intrinsic
+def softmax_backward(
+    typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any, grad: Any, grad_at: Any
+) -> Any:
+    """Replaces scores x by their softmax p, and its gradient by that of the scores, p[j] (grad[j] - sum of p grad).
+
+    x, count and keys are as for `exponentials`; sums[sums_at] is the reciprocal of the sum that it found, and
+    sums[sums_at + 1] its `largest`.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count, keys, sums, sums_at, grad, grad_at = unpacked(context, builder, signature, arguments)
+        scale = splat(builder, load(builder, sums, sums_at, 1), LANES)
+        largest = splat(builder, load(builder, sums, builder.add(sums_at, sums_at.type(1)), 1), LANES)
+        total = cgutils.alloca_once_value(builder, constant(ir.VectorType(ir.FloatType(), LANES), 0.0))
+        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+            difference = builder.fsub(_score(builder, x, x_at, j, keys), largest)
+            p = builder.fmul(exponential(builder, difference), scale)
+            store(builder, p, x, builder.add(x_at, j))
+            product = builder.fmul(p, load(builder, grad, builder.add(grad_at, j)))
+            builder.store(builder.fadd(builder.load(total), product), total)
+        mean = splat(builder, _reduced(builder, builder.load(total), builder.fadd), LANES)
+        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+            difference = builder.fsub(load(builder, grad, builder.add(grad_at, j)), mean)
+            p = load(builder, x, builder.add(x_at, j))
+            store(builder, builder.fmul(p, difference), grad, builder.add(grad_at, j))
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count, keys, sums, sums_at, grad, grad_at), generate
+
+
+def exponential(builder: Any, x: Any) -> Any:
+    """e^x of one float32 or of LANES, to about a millionth of it: 2^n e^r with n whole and |r| <= log(2) / 2.
+
+    e^r by its series, 2^n by the bits of a float. Zero below -LARGEST, e^LARGEST above LARGEST; NaN stays NaN.
+    """
+    kind, word = x.type, like(x.type, ir.IntType(32))
+    number = partial(constant, kind)
+    tiny = builder.fcmp_ordered("<", x, number(-LARGEST))
+    near = _greater(builder, x, number(-LARGEST))
+    near = builder.select(builder.fcmp_ordered("<", near, number(LARGEST)), near, number(LARGEST))
+    n = builder.fptosi(fused_multiply_add(builder, near, number(LOG2_E), number(127.5)), word)
+    whole = builder.fsub(builder.sitofp(n, kind), number(127.0))
+    r = fused_multiply_add(builder, whole, number(-LN_2), near)
+    series = number(SERIES[0])
+    for coefficient in SERIES[1:]:
+        series = fused_multiply_add(builder, series, r, number(coefficient))
+    power = builder.bitcast(builder.shl(n, constant(word, 23)), kind)
+    result = builder.select(tiny, number(0.0), builder.fmul(series, power))
+    return builder.select(builder.fcmp_ordered("ord", x, x), result, x)
+
+
+def _bfloat16_bits(builder: Any, number: Any) -> Any:
+    """The bits of the nearest bfloat16 numbers, ties to even."""
+    bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
+    half = constant(bits.type, 16)
+    odd = builder.and_(builder.lshr(bits, half), constant(bits.type, 1))
+    rounded = builder.lshr(builder.add(bits, builder.add(odd, constant(bits.type, 0x7FFF))), half)
+    is_number = builder.fcmp_ordered("ord", number, number)
+    rounded = builder.select(is_number, rounded, constant(bits.type, 0x7FC0))
+    return builder.trunc(rounded, like(number.type, ir.IntType(16)))
+
+
+def _in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
+    """work(j, lanes) for whole vectors first, then for single numbers."""
+    whole = builder.and_(count, count.type(-LANES))
+    with cgutils.for_range_slice(builder, count.type(0), whole, count.type(LANES)) as (j, _):
+        work(j, LANES)
+    with cgutils.for_range_slice(builder, whole, count, count.type(1)) as (j, _):
+        work(j, 1)
+
+
+def _score(builder: Any, x: Any, x_at: Any, j: Any, keys: Any) -> Any:
+    """Scores j, j + 1, ..; minus infinity from number `keys` on."""
+    word = ir.IntType(32)
+    left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
+    lane = ir.Constant(ir.VectorType(word, LANES), list(range(LANES)))
+    scores = load(builder, x, builder.add(x_at, j))
+    return builder.select(builder.icmp_signed("<", lane, left), scores, constant(scores.type, float("-inf")))
+
+
+def _greater(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _reduced(builder: Any, numbers: Any, operation: Callable[[Any, Any], Any]) -> Any:
+    """All lanes combined by an operation of two vectors."""
+    half = LANES // 2
+    while half:
+        rotated = shuffle(builder, numbers, numbers, [(lane + half) % LANES for lane in range(LANES)])
+        numbers = operation(numbers, rotated)
+        half //= 2
+    return builder.extract_element(numbers, ir.IntType(32)(0))

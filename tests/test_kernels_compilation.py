@@ -1,0 +1,77 @@
+"""Compiled code is kept on disk for one content of the kernels, and compilation is announced once."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import axial_transformers
+
+pytest.importorskip("numba", reason="kernels are compiled by numba")
+from numba import njit
+from numba.core.event import Event, EventStatus
+
+from axial_transformers.kernels import compilation
+
+SCRIPT = """
+import sys
+import numpy as np
+import torch
+from axial_transformers import AxialTransformer, AxialTransformerConfig, sample
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.ops.compiled_attention import attend
+
+generator = torch.Generator().manual_seed(0)
+sizes = {"shape": (5,), "num_values": 40, "dim": 12, "heads": 2, "outer_layers": (), "inner_layers": 1}
+model = AxialTransformer(AxialTransformerConfig(**sizes, inner="lstm")).eval()
+randomise(model, generator)
+q, k, v = torch.randn(3, 2, 35, 2, 5, generator=generator)
+np.savez(sys.argv[1], attended=attend(q, k, v, 1), samples=sample(model, 6, generator=generator, compile=True))
+"""
+
+
+def run_in(folder: Path) -> tuple[dict[str, np.ndarray], str]:
+    """The outputs of the package's copy in `folder`, and what it says."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    command = [sys.executable, "-c", SCRIPT, "outputs.npz"]
+    environment["PYTHONPATH"] = str(folder)
+    ran = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return dict(np.load(folder / "outputs.npz")), ran.stderr
+
+
+def test_kernels_are_compiled_again_when_a_file_that_they_take_constants_from_changes(tmp_path):
+    source = Path(axial_transformers.__file__).parent
+    shutil.copytree(source, tmp_path / source.name)  # with what other tests have compiled
+    before, _ = run_in(tmp_path)
+    tiles = tmp_path / source.name / "kernels" / "register_tiles.py"
+    text = tiles.read_text()
+    assert "PANEL = 4, 2 * LANES" in text
+    tiles.write_text(text.replace("PANEL = 4, 2 * LANES", "PANEL = 2, 1 * LANES"))
+    after, said = run_in(tmp_path)
+    for name, outputs in before.items():
+        np.testing.assert_allclose(after[name], outputs, rtol=0, atol=1e-5, err_msg=name)
+    assert said.count("compiling kernels") == 1, said
+
+
+def test_a_compilation_is_announced_once_with_its_duration_and_only_that_of_kernels(caplog):
+    def kernel():
+        pass
+
+    def event(module):
+        kernel.__module__ = module
+        return Event("numba:compile", EventStatus.START, data={"dispatcher": njit(kernel)})
+
+    announcement = compilation.Announcement()
+    announcement.notify(event("another_package.kernels"))
+    assert not caplog.records
+    for _ in range(2):
+        announcement.notify(event("axial_transformers.kernels.rows"))
+    (record,) = caplog.records
+    assert record.name == "axial_transformers"
+    assert record.levelname == "WARNING"
+    assert "seconds" in record.getMessage()
