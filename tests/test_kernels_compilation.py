@@ -1,5 +1,6 @@
 """Compiled code is kept on disk for one content of the kernels, and compilation is announced once."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import axial_transformers
 
 pytest.importorskip("numba", reason="kernels are compiled by numba")
+import numba
 from numba import njit
 from numba.core.event import Event, EventStatus
 
@@ -56,6 +58,59 @@ def test_kernels_are_compiled_again_when_a_file_that_they_take_constants_from_ch
     for name, outputs in before.items():
         np.testing.assert_allclose(after[name], outputs, rtol=0, atol=1e-5, err_msg=name)
     assert said.count("compiling kernels") == 1, said
+
+
+DAMAGE = {
+    "emptied": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "one bit": lambda content: content[:99] + bytes([content[99] ^ 4]) + content[100:],
+    "lengthened": lambda content: content + b"x",
+    "another file": lambda content: b"{}",
+}
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_code_on_disk_is_compiled_again_and_replaced(tmp_path, monkeypatch, suffix, damage):
+    def twice(x):
+        return 2 * x
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    assert compilation.compiled(twice)(21) == 42
+    (file,) = tmp_path.rglob(f"*.{suffix}")
+    file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    for loaded in (0, 1):
+        kernel = compilation.compiled(twice)
+        assert kernel(21) == 42
+        assert sum(kernel.stats.cache_hits.values()) == loaded
+
+
+def test_code_of_other_types_is_not_taken_when_the_index_is_lost(tmp_path, monkeypatch):
+    def twice(x):
+        return 2 * x
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    compilation.compiled(twice)(21)
+    (code,) = tmp_path.rglob("*.nbc")
+    (index,) = tmp_path.rglob("*.nbi")
+    before = code.read_bytes()
+    index.unlink()
+    assert compilation.compiled(twice)(0.5) == 1.0
+    assert len([*tmp_path.rglob("*.nbc")]) == 2
+    assert code.read_bytes() == before
+
+
+def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path, monkeypatch):
+    def twice(x):
+        return 2 * x
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compilation.CheckedFiles, "_save_data", full)
+    assert compilation.compiled(twice)(21) == 42
+    assert not [*tmp_path.rglob("*.nb*")]
 
 
 def test_a_compilation_is_announced_once_with_its_duration_and_only_that_of_kernels(caplog):

@@ -1,11 +1,13 @@
 """Compilation of the kernels by numba: kept on disk, and announced when it takes time."""
 
 import hashlib
+import io
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -38,7 +40,51 @@ class KernelCache(FunctionCache):
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), sources_digest()
-        self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
+        self._cache_file = CheckedFiles(self.cache_path, self._impl.filename_base, stamp)
+
+    def save_overload(self, signature: Any, compiled_code: Any) -> None:
+        """Keeps compiled code; on a full disk or in a folder that has become read-only, other processes compile too."""
+        with suppress(OSError):
+            super().save_overload(signature, compiled_code)
+
+
+class CheckedFiles(IndexDataCacheFile):
+    """numba's index and files of code, each with its SHA-256 behind it: a damaged one counts as missing.
+
+    By itself, numba raises whatever unpickling the file happens to raise, in every process from then on, or runs what
+    is left of the code. It also names a file of code by a number in the index, before the code is written: a process
+    that is killed, or another one at the same time, could leave the code of other types under that number.
+    """
+
+    def save(self, key: Any, code: Any) -> None:
+        """Writes the code of the types and the processor in `key`, then the index."""
+        name = f"{Path(self._index_name).stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+        self._save_data(name, code)
+        self._save_index({**self._load_index(), key: name})
+
+    def _load_index(self) -> Any:
+        return super()._load_index() if _intact(Path(self._index_path)) else {}
+
+    def _load_data(self, name: str) -> Any:
+        path = Path(self._data_path(name))
+        if not _intact(path):
+            raise OSError(f"{path} is damaged")  # so that `load` finds nothing
+        return super()._load_data(name)
+
+    @contextmanager
+    def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(path) as file:
+            file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+
+
+def _intact(path: Path) -> bool:
+    """True for a file that ends with the SHA-256 of the rest; what is unpickled ends before it."""
+    with suppress(OSError):
+        content = path.read_bytes()
+        return hashlib.sha256(content[:-32]).digest() == content[-32:]
+    return False
 
 
 @cache
