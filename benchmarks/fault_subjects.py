@@ -28,7 +28,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.training.checkpoint_record import Record
 
 OFFICIAL = Path(__file__).parents[1] / "tests/data/official_c"
-HANGS = 150.0
+HANGS = 600.0
 """Seconds after which a command counts as one that does not end."""
 POLL = 1e-3
 LOGGED = ("step", "nats_per_dim", "gradient_norm", "learning_rate", "validation_bits_per_dim")

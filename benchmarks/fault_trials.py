@@ -77,6 +77,7 @@ class Bench:
             for lock in (*entries(work, "lock"), *entries(work, "holder")):
                 with suppress(OSError, ValueError):
                     locks[lock.relative_to(work)] = lock.read_text().replace(str(process.id), PID) or PID
+            time.sleep(0.01)
             return False
 
         process.until(look)
