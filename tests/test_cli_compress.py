@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from axial_transformers.cli import main
 from axial_transformers.layers.initialisation import randomise
@@ -69,3 +70,51 @@ def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
     assert main(["decompress", model, str(archive), str(tmp_path / "back.npz"), "--salvage"]) == 0
     assert "lost, 70" in capsys.readouterr().err
     assert np.array_equal(np.load(tmp_path / "back.npz")["images"], images)
+
+
+def test_an_archive_is_replaced_only_by_force(tmp_path, capsys, model, images):
+    source, archive = str(tmp_path / "images.npz"), str(tmp_path / "a.axl")
+    content = (tmp_path / "images.npz").read_bytes()
+    assert main(["compress", model, source, archive, "--no-verify"]) == 0
+    assert main(["compress", model, source, archive, "--no-verify"]) == 2
+    assert "a.axl exists already: give another name, or --force to replace it" in capsys.readouterr().err
+    assert main(["compress", model, source, archive, "--no-verify", "--force"]) == 0
+    assert main(["compress", model, source, source, "--force"]) == 2
+    assert "what is to be compressed" in capsys.readouterr().err
+    assert main(["compress", model, source, "/dev/null", "--force"]) == 2
+    assert "no regular file" in capsys.readouterr().err
+    assert (tmp_path / "images.npz").read_bytes() == content
+
+
+def test_sizes_out_of_range_are_named_as_options(tmp_path, capsys, model, images):
+    source, archive = str(tmp_path / "images.npz"), str(tmp_path / "a.axl")
+    for size in ("63", "129", "-1"):
+        assert main(["compress", model, source, archive, "--chunk-images", size]) == 2
+        assert capsys.readouterr().err == f"axial compress: --chunk-images must be in 64..128, not {size}\n"
+    for size in ("0", "-1"):
+        assert main(["decompress", model, source, archive, "--micro-batch", size]) == 2
+        assert capsys.readouterr().err == f"axial decompress: --micro-batch must be at least 1, not {size}\n"
+
+
+@pytest.mark.parametrize("name", ["[/x]", "z[old]", "[red]x[/red]", "[link=a]"])
+def test_names_are_printed_as_they_are(tmp_path, capsys, model, name):
+    """Brackets are no markup: not in results, not in warnings, not in errors."""
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    Image.new("L", (5, 3), 9).save(folder / "z[old].png")
+    (folder / ".hidden[x]").touch()
+    Image.new("CMYK", (5, 3)).save(folder / "whole[x].jpg")
+    archive, back = folder.with_name(f"a{name.replace('/', '')}.axl"), tmp_path / "back[x]"
+    assert main(["compress", model, str(folder), str(archive), "--no-verify"]) == 0
+    said = capsys.readouterr()
+    assert f"{archive}: 1 images" in said.out
+    assert "not in the archive, 1: .hidden[x]\n" in said.err
+    assert "not by the model, 1: whole[x].jpg\n" in said.err
+    assert main(["decompress", model, str(archive), str(back)]) == 0
+    assert capsys.readouterr().out == f"{back}\n"
+    assert main(["decompress", model, str(archive), str(back)]) == 2
+    assert str(back) in capsys.readouterr().err
+    (back / "whole[x].jpg").unlink()
+    scores = tmp_path / "scores[x].csv"
+    assert main(["score", model, str(back), "--output", str(scores)]) == 0
+    assert str(scores) in "".join(capsys.readouterr())

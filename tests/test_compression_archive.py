@@ -4,7 +4,9 @@ import io
 import os
 import subprocess
 import sys
+import time
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch
 
 from axial_transformers.compression import (
     ArchiveError,
+    ArchiveReader,
     DamagedError,
     OtherVersionError,
     TruncatedError,
@@ -262,8 +265,8 @@ def forged(archive: bytes, **changes) -> bytes:
     chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
     content = Chunk(**{name: changes.get(name, value) for name, value in vars(chunk).items()}).pack()
     entry = container.entry(*(changes.get(k, v) for k, v in zip(("images", "symbols"), header.chunks[0])), content)
-    fields = {name: changes.get(name, value) for name, value in vars(header).items()}
-    return container.write(container.Header(**{**fields, "chunks": (entry,)}), [content])
+    fields = {name: value for name, value in changes.items() if hasattr(header, name) and name != "images"}
+    return container.write(replace(header, **fields, chunks=(entry,)), [content])
 
 
 @pytest.mark.parametrize(
@@ -298,6 +301,53 @@ def test_forged_fields_with_right_checksums_are_refused(changes):
     assert forged(archive) == archive
     with pytest.raises(DamagedError):
         decompress(model, forged(archive, **changes))
+
+
+def test_chunks_are_found_in_time_linear_in_their_number(gray):
+    """Sums over all chunks before each one took 25 s."""
+    archive = compress(gray, torch.zeros(0, 3, 5, 1, dtype=torch.uint8), files=[b""] * (1 << 14))
+    begun = time.process_time()
+    decompress(gray, archive)
+    header = container.read_header(io.BytesIO(archive))
+    for i in range(len(header.chunks)):
+        assert container.read_chunk(io.BytesIO(archive), header, i) == b""
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO])
+@pytest.mark.parametrize("as_given", [np.asarray, torch.Tensor.tolist, lambda x: x.numpy().astype(">u2")[::-1][::-1]])
+def test_arrays_and_lists_do_as_well_as_tensors(kind, as_given):
+    model = build(**VARIANTS["gray"], num_classes=3)
+    images, label = draw(model, 4), torch.arange(4) % 3
+    archive = compress(model, images, label)
+    assert compress(model, as_given(images), as_given(label)) == archive
+    assert torch.equal(decompress(model, kind(archive), as_given(label)), images)
+
+
+def test_what_is_no_array_or_no_archive_is_one_line(gray, tmp_path):
+    for images in ("text", [[1], [1, 2]], None, 3, [{}]):
+        with pytest.raises(ValueError, match="images must be a tensor, an array or nested lists"):
+            compress(gray, images)
+    archive = compress(gray, draw(gray, 2))
+    (tmp_path / "a.axl").write_bytes(archive)
+    with pytest.raises(ValueError, match="must be bytes or an open binary file"):
+        decompress(gray, str(tmp_path / "a.axl"))
+    with (tmp_path / "a.axl").open(errors="replace") as text, pytest.raises(ValueError, match="as text"):
+        decompress(gray, text)
+    with (tmp_path / "a.axl").open("rb") as file:
+        reader = ArchiveReader(gray, file)
+    with pytest.raises(ValueError, match="is closed"):
+        reader.content(0)
+    with pytest.raises(ValueError, match="is closed"):
+        ArchiveReader(gray, file)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_micro_batches_of_nothing_are_refused(gray, size):
+    with pytest.raises(ValueError, match=f"micro_batch must be at least 1, not {size}"):
+        compress(gray, draw(gray, 2), micro_batch=size)
+    with pytest.raises(ValueError, match=f"micro_batch must be at least 1, not {size}"):
+        decompress(gray, compress(gray, draw(gray, 2)), micro_batch=size)
 
 
 def test_forged_conditions_are_refused(gray):

@@ -1,5 +1,6 @@
 """Folders of images, and pictures written."""
 
+import io
 import struct
 import zlib
 from pathlib import Path
@@ -186,8 +187,46 @@ def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, cha
     (tmp_path / "deep.png").write_bytes(_deep_png(colour_type, channels))
     with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
         data.load(tmp_path)
-    with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
-        picture_folders.read(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
+    archived = picture_folders.read(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
+    assert archived.files == [(tmp_path / "deep.png").read_bytes()]
+
+
+@pytest.mark.parametrize("suffix", [".ppm", ".tif"])
+def test_16_bit_colour_of_other_formats_is_refused_too(tmp_path, suffix):
+    """Separate planes of a TIFF file have raw modes of one channel."""
+    tags = [(256, 3, 1, 5), (257, 3, 1, 3), (258, 3, 3, 8), (259, 3, 1, 1), (262, 3, 1, 2), (273, 4, 3, 14),
+            (277, 3, 1, 3), (278, 3, 1, 3), (279, 4, 3, 26), (284, 3, 1, 2)]  # fmt: skip
+    arrays = struct.pack("<3H6I", 16, 16, 16, 200, 230, 260, 30, 30, 30)
+    head = b"II*\0" + struct.pack("<I", 38) + arrays + struct.pack("<H", len(tags))
+    tiff = (head + b"".join(struct.pack("<HHII", *tag) for tag in tags)).ljust(200, b"\0") + bytes(90)
+    content = {".ppm": b"P6 5 3 65535\n" + bytes(90), ".tif": tiff}
+    (tmp_path / f"deep{suffix}").write_bytes(content[suffix])
+    with pytest.raises(ValueError, match="has 16 bits a channel in colour"):
+        data.load(tmp_path)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_tiff_files_are_turned_as_they_say(tmp_path, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    for suffix in ("png", "tif"):
+        _save(tmp_path / suffix / f"a.{suffix}", _pixels(height=4, width=7, channels=1), exif=exif)
+    turned = [data.load(tmp_path / suffix, split="all").values for suffix in ("png", "tif")]
+    assert np.array_equal(*turned)
+
+
+def test_an_animation_that_is_cut_short_is_a_picture_or_named(tmp_path):
+    frames = [Image.fromarray(np.full((40, 40), 50 * i, np.uint8)) for i in range(3)]
+    file, named = io.BytesIO(), []
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    for length in range(20, len(file.getvalue()), 7):
+        (tmp_path / "a.gif").write_bytes(file.getvalue()[:length])
+        try:
+            data.load(tmp_path, split="all")  # cut behind its first frame, it is a picture
+        except ValueError as error:
+            named.append("a.gif" in str(error))
+    assert named
+    assert all(named)
 
 
 _VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_from([1, 3])))

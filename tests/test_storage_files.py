@@ -1,6 +1,7 @@
 """Outputs appear whole or not at all."""
 
 import os
+import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -100,3 +101,51 @@ def test_files_of_a_folder_can_be_read_by_whom_the_umask_lets(tmp_path):
     plain = tmp_path / "plain"
     plain.touch()
     assert (tmp_path / "folder" / "private").stat().st_mode == plain.stat().st_mode
+
+
+def test_temporary_names_cannot_be_guessed_and_links_are_not_followed(tmp_path):
+    path, names = tmp_path / "file.png", set()
+    for _ in range(3):
+        with written_whole(path) as aside:
+            assert stat.S_ISREG(aside.lstat().st_mode)  # exists already: nobody can put a link there
+            assert str(os.getpid()) not in aside.name.split(".")
+            assert aside.match(".*.part*")
+            names.add(aside.name)
+    assert len(names) == 3
+    (tmp_path / "link.png").symlink_to(path)
+    path.write_text("kept")
+    with written_whole(tmp_path / "link.png") as aside:
+        aside.write_text("new")
+    assert path.read_text() == "kept"
+
+
+def test_a_written_file_has_the_mode_that_new_files_have(tmp_path):
+    (tmp_path / "ordinary").touch()
+    with written_whole(tmp_path / "file") as aside:
+        aside.write_text("new")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+def test_devices_folders_and_pipes_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/null")):
+        with pytest.raises(FileExistsError, match="no regular file"), written_whole(path):
+            raise AssertionError("not reached")
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    with pytest.raises(FileExistsError, match="exists already"), folder_written_whole(tmp_path / "link"):
+        raise AssertionError("not reached")
+    assert sorted(names(tmp_path)) == ["folder", "link", "pipe"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".png", "." + "s" * 100])
+@pytest.mark.parametrize("letter", ["a", "\U0001f600"])
+def test_names_may_be_as_long_as_the_file_system_takes_them(tmp_path, letter, suffix):
+    name = letter * ((255 - len(suffix)) // len(letter.encode())) + suffix
+    with written_whole(tmp_path / name) as aside:
+        aside.write_text("new")
+    with folder_written_whole(tmp_path / "in" / name):
+        pass
+    with pytest.raises(OSError, match="too long"), written_whole(tmp_path / (name + "aaaa")):
+        raise AssertionError("not reached")
+    assert sorted(names(tmp_path)) == sorted(["in", name])

@@ -1,20 +1,24 @@
 """axial compress: images to one file, losslessly."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import FlagCreatePairsOff
 
 from axial_transformers.cli import arguments
-from axial_transformers.cli.console import say
+from axial_transformers.cli.console import enumeration, say
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import compress_files
 from axial_transformers.compression import other_codecs as comparison
+from axial_transformers.compression.archive import LEAST_IMAGES
+from axial_transformers.compression.container import MOST_IMAGES
 from axial_transformers.compression.files import Written
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
@@ -39,6 +43,8 @@ class Compress:
     """Folder of pictures, or .npz or .npy file with one array of images. Pixels, names and modes are kept."""
     archive: Positional[Path]
     """The file to write, NAME.axl."""
+    force: Annotated[bool, FlagCreatePairsOff] = False
+    """Replace the archive if it exists: a regular file only, and never one that is to be compressed."""
     other_sizes: Literal["refuse", "tile"] = "refuse"
     """Images of another size than the model's: refuse them, or cut them into tiles of its size."""
     verify: bool = True
@@ -57,13 +63,20 @@ class Compress:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Compress, argv, "compress")
+    if not LEAST_IMAGES <= options.chunk_images <= MOST_IMAGES // 2:
+        bounds = f"{LEAST_IMAGES}..{MOST_IMAGES // 2}"
+        raise ValueError(f"--chunk-images must be in {bounds}, not {options.chunk_images}")
+    if not options.force and os.path.lexists(options.archive):
+        raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")
     model = open_model(options.model, options.weights, options.device).model
     written = compress_files(
         model, options.source, options.archive, other_sizes=options.other_sizes, verify=options.verify,
-        chunk_images=options.chunk_images, progress=bar("chunks"),
+        replace=options.force, chunk_images=options.chunk_images, progress=bar("chunks"),
     )  # fmt: skip
     if written.left_out:
-        say(f"warning: not in the archive: {', '.join(written.left_out)}")
+        say(f"warning: not in the archive, {enumeration(written.left_out)}")
+    if written.whole:
+        say(f"stored as the files that they are, not by the model, {enumeration(written.whole)}")
     count, rates = len(written.images), _rates(model, written, options.compare)
     if options.json:
         figures = {"archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates}

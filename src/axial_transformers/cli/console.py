@@ -1,7 +1,7 @@
 """Messages of the verbs while they work: on stderr, so that stdout holds results only."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -10,10 +10,18 @@ from axial_transformers.progress import rank
 
 ERRORS = Console(stderr=True)
 
+_NAMED = 20
+"""Number of names that a message lists."""
+
 
 def say(text: str, style: str | None = None) -> None:
     """Prints one line as it is: paths may hold brackets, which rich would take for markup."""
     ERRORS.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def enumeration(names: Sequence[str]) -> str:
+    """The number of names, and the first of them: 12: a, b, ..."""
+    return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
 
 
 @contextmanager

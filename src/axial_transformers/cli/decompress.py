@@ -38,6 +38,8 @@ class Decompress:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Decompress, argv, "decompress")
+    if options.micro_batch < 1:
+        raise ValueError(f"--micro-batch must be at least 1, not {options.micro_batch}")
     model = open_model(options.model, options.weights, options.device).model
     lost = decompress_files(
         model, options.archive, options.output, salvage=options.salvage, micro_batch=options.micro_batch,

@@ -17,12 +17,14 @@ from axial_transformers.compression.exact import in_float64
 from axial_transformers.compression.fingerprint import fingerprint
 from axial_transformers.compression.frequencies import PRECISION
 from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.progress import Progress
 
 LEAST_IMAGES = 64
 """Smallest number of images in a chunk, unless the archive has fewer: each chunk adds some 30 bytes."""
 
 
+@accepts_arrays("images", "label", "cond")
 def compress(  # noqa: PLR0913
     model: AxialTransformer,
     images: Int[Tensor, "n *a c"],
@@ -39,6 +41,8 @@ def compress(  # noqa: PLR0913
 ) -> bytes:
     """The archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
 
+    Images, label and cond may be tensors, arrays or nested lists.
+
     Computes in float64 whatever the model's dtype, on its device. The model is not changed.
 
     Args:
@@ -49,7 +53,7 @@ def compress(  # noqa: PLR0913
         chunk_images: 64..128; a chunk has this number of images or up to twice as many, decoded together. Large chunks
             take less space, but more memory: 16 D bytes per image, site and masked layer.
         micro_batch: number of images that the model computes at once; the archive does not depend on it.
-        metadata: at most 16 MiB, stored in the header.
+        metadata: bytes that are stored in the header.
         files: contents that are stored after the images, each in a chunk of its own.
         progress: wraps the loops over chunks, of encoding and then of verification.
 
@@ -60,6 +64,7 @@ def compress(  # noqa: PLR0913
     _check_model(model)
     if not LEAST_IMAGES <= chunk_images <= container.MOST_IMAGES // 2:
         raise ValueError(f"chunk_images must be in {LEAST_IMAGES}..{container.MOST_IMAGES // 2}, not {chunk_images}")
+    _check_micro_batch(micro_batch)
     conditioning, exact = Conditioning(label, cond), in_float64(model)
     ranges = _even_ranges(len(images), chunk_images)
     entries, contents = [], []
@@ -81,9 +86,10 @@ def compress(  # noqa: PLR0913
     return archive
 
 
+@accepts_arrays("label", "cond")
 def decompress(
     model: AxialTransformer,
-    archive: bytes | BinaryIO,
+    archive: bytes | bytearray | memoryview | BinaryIO,
     label: Int[Tensor, " n"] | None = None,
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
@@ -94,7 +100,7 @@ def decompress(
     """The images of an archive, bit for bit: uint8 [N, *A, C] on the CPU.
 
     Args:
-        archive: bytes, or a file that can seek.
+        archive: bytes, or an open binary file that can seek.
         label, cond: those that `compress` was given, of all images of the archive.
         chunks: indices of the chunks to read, None for all; other chunks are not read and may be damaged.
         micro_batch: number of images that the model computes at once.
@@ -106,7 +112,7 @@ def decompress(
         OtherVersionError, TruncatedError, DamagedError: see `errors`; the message names the chunk.
         ValueError: no such chunk.
     """
-    file = io.BytesIO(archive) if isinstance(archive, bytes) else archive
+    file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
     reader = ArchiveReader(model, file, label, cond, micro_batch)
     entries = reader.header.chunks
     chosen = list(range(len(entries)) if chunks is None else chunks)
@@ -123,6 +129,7 @@ class ArchiveReader:
 
     Raises:
         ArchiveError: see `errors`.
+        ValueError: a file that is closed, or no binary file that can seek; a model that cannot compress.
     """
 
     def __init__(
@@ -130,6 +137,8 @@ class ArchiveReader:
         micro_batch: int = container.MOST_IMAGES,
     ):  # fmt: skip
         _check_model(model)
+        _check_micro_batch(micro_batch)
+        _check_file(file)
         self.header, self._file = container.read_header(file), file
         self._conditioning = Conditioning(label, cond)
         _check_header(self.header, model)
@@ -138,12 +147,13 @@ class ArchiveReader:
 
     def content(self, chunk: int) -> bytes:
         """Bytes of a chunk, of images or of a whole file; nothing else of the file is read."""
+        _check_file(self._file)
         return container.read_chunk(self._file, self.header, chunk)
 
     def images(self, chunk: int, content: bytes) -> UInt8[Tensor, "n *a c"]:
         """Images of a chunk with that content: uint8 [n, *A, C]."""
         entries = self.header.chunks
-        count, first = entries[chunk].images, sum(entry.images for entry in entries[:chunk])
+        count, first = entries[chunk].images, self.header.first_image(chunk)
         try:
             parts = Chunk.unpack(content)
             if symbols(self._exact, count, parts) != entries[chunk].symbols:
@@ -171,6 +181,20 @@ def _check_model(model: AxialTransformer) -> None:
         raise ValueError(f"archives hold values of 8 bits; this model has {model.config.num_values} values")
     if model.config.known_channels:
         raise ValueError("the model conditions on known channels, which an archive does not hold")
+
+
+def _check_micro_batch(size: int) -> None:
+    if size < 1:
+        raise ValueError(f"micro_batch must be at least 1, not {size}")
+
+
+def _check_file(file: BinaryIO) -> None:
+    if not isinstance(file, io.IOBase) and not hasattr(file, "seek"):
+        raise ValueError(f"archive must be bytes or an open binary file, not {file!r:.100}: open what the path names")
+    if getattr(file, "closed", False):
+        raise ValueError("the archive's file is closed: keep it open while it is read")
+    if isinstance(file, io.TextIOBase):
+        raise ValueError('the archive is open as text: open it with mode "rb"')
 
 
 def _kinds(conditioning: Conditioning) -> int:

@@ -4,6 +4,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import BinaryIO, NamedTuple
 
 from axial_transformers.compression.errors import DamagedError, OtherVersionError, TruncatedError
@@ -14,6 +16,8 @@ VERSION = 1
 MOST_AXES = 16
 MOST_IMAGES = 256
 """Largest number of images in a chunk; a reader needs memory for them."""
+MOST_BYTES = (1 << 32) - 1
+"""Largest size of a chunk, and of the metadata."""
 
 _PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBBIIIIB")
@@ -55,7 +59,7 @@ class Header:
     @property
     def images(self) -> int:
         """Number of images in all chunks."""
-        return sum(chunk.images for chunk in self.chunks)
+        return self._before[-1].images
 
     def pack(self) -> bytes:
         """Bytes before the first chunk."""
@@ -71,12 +75,34 @@ class Header:
     def start(self, chunk: int) -> int:
         """Offset of a chunk in the file."""
         variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
-        before = sum(entry.size for entry in self.chunks[:chunk])
-        return _PREFIX.size + _FIXED.size + variable + _SIZE.size + before
+        return _PREFIX.size + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
+
+    def first_image(self, chunk: int) -> int:
+        """Number of images in the chunks before one."""
+        return self._before[chunk].images
+
+    @cached_property
+    def _before(self) -> list["_Before"]:
+        """Sums over the chunks before each one, and over all of them."""
+        sizes = accumulate((chunk.size for chunk in self.chunks), initial=0)
+        return [_Before(*sums) for sums in zip(sizes, accumulate((chunk.images for chunk in self.chunks), initial=0))]
+
+
+class _Before(NamedTuple):
+    """Sums over the chunks before one."""
+
+    size: int
+    images: int
 
 
 def entry(images: int, symbols: int, chunk: bytes) -> Entry:
-    """The index entry of a chunk."""
+    """The index entry of a chunk.
+
+    Raises:
+        ValueError: it is too large for one.
+    """
+    if len(chunk) > MOST_BYTES:
+        raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MOST_BYTES:,} of each")
     return Entry(images, symbols, len(chunk), zlib.crc32(chunk))
 
 

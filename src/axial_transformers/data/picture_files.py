@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image, ImageFile, ImageOps, TiffImagePlugin
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 MOST_PIXELS = 1 << 26
@@ -30,15 +30,22 @@ class Member(io.BytesIO):
     def __str__(self) -> str:
         return self.name
 
+    __repr__ = __str__
+
 
 @contextmanager
-def opened(file: Path | Member, formats: tuple[str, ...] = _FORMATS) -> Iterator[Image.Image]:
+def opened(
+    file: Path | Member, formats: tuple[str, ...] = _FORMATS, of_any_kind: bool = False
+) -> Iterator[ImageFile.ImageFile]:
     """Yields the picture in a file, of which only the header is read and checked.
 
     Of several images in a JPEG file (MPO) it is the first one.
 
+    Args:
+        of_any_kind: yield pictures of which Pillow shows a part only, too: see `unread_part`.
+
     Raises:
-        PictureError: not a picture of these formats, too large, animated, floating-point or of 16 bits in colour.
+        PictureError: not a picture of these formats, too large, or, unless of any kind, with an unread part.
         FileNotFoundError: no such file.
     """
     try:
@@ -50,9 +57,34 @@ def opened(file: Path | Member, formats: tuple[str, ...] = _FORMATS) -> Iterator
     except Exception as error:  # decoders of damaged files raise errors of every kind
         raise _damaged(file, error) from error
     with image:
-        if problem := _problem(image):
+        if image.format == "TIFF":
+            image.filename = (
+                ""  # given a name, Pillow maps the file, and takes the sizes of one to be turned for swapped
+            )
+        if image.width * image.height > MOST_PIXELS:
+            size = f"{image.width}x{image.height}"
+            raise PictureError(f"{file} is {size} pixels, above {MOST_PIXELS:,}: cut or shrink it first")
+        if not of_any_kind and (problem := unread_part(file, image)):
             raise PictureError(f"{file} {problem}")
         yield image
+
+
+def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
+    """The reason for which Pillow shows only a part of a picture that was opened but not decoded; None if it shows all.
+
+    Raises:
+        PictureError: the file is damaged.
+    """
+    try:
+        if _has_deep_colour(image):
+            return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
+        if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
+            return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
+        if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
+            return "holds several images: save each as a file of its own, or set frames where videos are read"
+    except Exception as error:  # as in opened
+        raise _damaged(file, error) from error
+    return None
 
 
 def upright(file: Path | Member, image: Image.Image) -> Image.Image:
@@ -74,17 +106,16 @@ def is_gray16(image: Image.Image) -> bool:
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
-def _problem(image: ImageFile.ImageFile) -> str | None:
-    """The reason for which a picture is not read."""
-    if image.width * image.height > MOST_PIXELS:
-        return f"is {image.width}x{image.height} pixels, above {MOST_PIXELS:,}: cut or shrink it first"
-    if _DEEP_COLOUR.search(str(image.tile)):
-        return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
-    if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
-        return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
-    if getattr(image, "is_animated", False) and image.format != "MPO":
-        return "holds several images: save each as a file of its own, or set frames where videos are read"
-    return None
+def _has_deep_colour(image: ImageFile.ImageFile) -> bool:
+    """Tests for several channels of more than 8 bits, whose low bytes Pillow drops."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        return False
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        return max(image.tag_v2.get(TiffImagePlugin.BITSPERSAMPLE, (1,))) > 8
+    if image.format == "PPM" and image.tile:
+        arguments = image.tile[0].args
+        return isinstance(arguments, tuple) and isinstance(arguments[-1], int) and arguments[-1] > 255
+    return bool(_DEEP_COLOUR.search(str(image.tile)))
 
 
 def _damaged(file: Path | Member, error: Exception) -> PictureError:

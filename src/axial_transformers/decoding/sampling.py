@@ -10,10 +10,12 @@ from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Choose, Draw, GumbelChoice, KnownFirst, gumbel
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.progress import Progress
 
 
+@accepts_arrays("noise", "label", "cond", "known")
 def sample(  # noqa: PLR0913
     model: AxialTransformer,
     count: int | None = None,
@@ -68,6 +70,7 @@ def sample(  # noqa: PLR0913
     return _decoded(model, choose, known, Conditioning(label, cond), compile, progress)
 
 
+@accepts_arrays("known", "mask", "noise", "label", "cond")
 def complete(  # noqa: PLR0913
     model: AxialTransformer,
     known: Integer[Tensor, "b *a c"],

@@ -8,6 +8,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from axial_transformers.layers.blocks import without_dropout
+from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.models.axial_transformer import AxialTransformer
 
 LOG2 = log(2)
@@ -36,6 +37,7 @@ def slice_nats(
     return F.cross_entropy(logits.flatten(0, -2), values.flatten(), reduction="none").view(values.shape)
 
 
+@accepts_arrays("x", "label", "cond", "channel")
 def random_slice_loss(
     model: AxialTransformer,
     x: Integer[Tensor, "b *a c"],
@@ -61,6 +63,7 @@ def random_slice_loss(
     return slice_nats(model, x, channel, label, cond).mean()
 
 
+@accepts_arrays("x", "label", "cond")
 @torch.no_grad()
 def bits_map(
     model: AxialTransformer,
@@ -81,6 +84,7 @@ def bits_map(
     return model.layout.to_data(torch.stack(known + bits, dim=-1))
 
 
+@accepts_arrays("x", "label", "cond")
 def bits_per_dim(
     model: AxialTransformer,
     x: Integer[Tensor, "b *a c"],

@@ -1,10 +1,15 @@
 """Files and folders that appear whole or not at all: written aside, synchronised to disk, renamed into place."""
 
 import os
+import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_KEPT = 40
+"""Number of characters of a name that the name of its temporary file starts with."""
 
 
 def _synchronise(path: Path) -> None:
@@ -39,14 +44,24 @@ def errors_name(path: str | Path) -> Iterator[None]:
 
 @contextmanager
 def written_whole(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`, for a file that replaces `path` on success and is removed on any error.
+    """Yields an empty temporary file beside `path`, which replaces `path` on success and is removed on any error.
 
-    The file's content and its entry in the folder are on disk when the block ends.
+    The file's content and its entry in the folder are on disk when the block ends. A link at `path` is replaced itself,
+    not what it leads to.
+
+    Raises:
+        FileExistsError: `path` is a folder, a device or something else that is no file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix is kept, since libraries choose a file's format by it.
-    aside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    kind = _kind(path)
+    if kind and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+        raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
+    # The suffix is kept, since libraries choose a file's format by it; no name has more than 255 bytes.
+    suffix = path.suffix if len(path.suffix) <= 16 else ""
+    aside = path.with_name(f".{path.stem[:_KEPT]}.{secrets.token_hex(8)}.part{suffix}")
+    with errors_name(path):
+        os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # follows no link
     try:
         with errors_name(path):
             yield aside
@@ -62,13 +77,14 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
     """As `written_whole`, for a folder that does not exist yet or is empty.
 
     Raises:
-        FileExistsError: `path` exists and is not empty.
+        FileExistsError: `path` exists and is not empty, or is a link.
     """
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    kind = _kind(path)
+    if kind and (not stat.S_ISDIR(kind) or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already: give another path, or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    beside = tempfile.TemporaryDirectory(prefix=f".{path.name[:_KEPT]}.", suffix=".part", dir=path.parent)
     with errors_name(path), beside as place:
         aside = Path(place) / path.name  # unlike `place`, it has the mode of new folders
         aside.mkdir()
@@ -80,3 +96,15 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
         _synchronise(aside)
         aside.replace(path)
         _synchronise(path.parent)
+
+
+def _kind(path: Path) -> int:
+    """Mode of what is at `path`, links not followed; 0 if nothing is.
+
+    Raises:
+        OSError: no such path is possible, such as one whose name is too long.
+    """
+    try:
+        return path.lstat().st_mode
+    except FileNotFoundError:
+        return 0

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from axial_transformers.compression.errors import DamagedError
@@ -16,8 +18,6 @@ from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
-
-_RESERVED = ("file", "allow_pickle")  # parameters of np.savez, which cannot be names of arrays
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
@@ -35,6 +35,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         raise ValueError(f"{path} holds {len(fitting)} arrays like {wanted} among {', '.join(names)}: save one alone")
     values = read_array(path, fitting[0])
     description = {"array": fitting[0], "dtype": str(values.dtype), "shape": list(values.shape)}
+    _checked(description, config)
     examples = values.reshape(*values.shape[: 1 + len(config.shape)], -1)
     examples = split_uint16(examples) if _split(str(values.dtype), config) else _bytes(path, examples)
     axes = examples.shape[1:-1]
@@ -67,7 +68,9 @@ def write(
     if target.suffix == ".npy":
         np.save(target, values, allow_pickle=False)
     else:
-        np.savez_compressed(target, allow_pickle=False, **{name: values})
+        # np.savez takes the names "file" and "allow_pickle" for its own parameters
+        with ZipFile(target, "w", ZIP_DEFLATED) as archive, archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+            npy_format.write_array(file, values, allow_pickle=False)
     return [str(i) for i, group in enumerate(whole) if len(group) < per_example]
 
 
@@ -75,8 +78,7 @@ def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str
     """Name, dtype and shape of the array, after they are checked."""
     name, dtype, shape = (description.get(key) for key in ("array", "dtype", "shape"))
     sizes = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
-    named = type(name) is str and name not in _RESERVED
-    if not (sizes and named and dtype in _DTYPES and _fits(tuple(shape), np.dtype(dtype), config)):
+    if not (sizes and type(name) is str and dtype in _DTYPES and _fits(tuple(shape), np.dtype(dtype), config)):
         raise DamagedError(f"the archive's description of its array is damaged: {description!r:.100}")
     return name, dtype, tuple(shape)
 

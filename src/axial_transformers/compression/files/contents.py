@@ -23,6 +23,8 @@ class Contents:
     """Files that are stored whole."""
     left_out: list[str] = field(default_factory=list)
     """Names of the parts of the source that are not stored."""
+    whole: list[str] = field(default_factory=list)
+    """Names of the files of the source that are stored byte for byte, not by the model."""
 
 
 def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:

@@ -1,9 +1,9 @@
 """Files to an archive and back."""
 
-import json
-import zlib
+import os
+import stat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from axial_transformers.compression import container
 from axial_transformers.compression.archive import ArchiveReader, compress
-from axial_transformers.compression.errors import ArchiveError, DamagedError
-from axial_transformers.compression.files import array_files, picture_folders
+from axial_transformers.compression.errors import ArchiveError
+from axial_transformers.compression.files import array_files, descriptions, picture_folders
 from axial_transformers.compression.files.contents import Contents, OtherSizes
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, written_whole
-
-_MOST_METADATA = 1 << 24
 
 
 class Written(NamedTuple):
@@ -29,15 +27,18 @@ class Written(NamedTuple):
     size: int
     """Size of the archive in bytes."""
     left_out: list[str]
-    """Names of the source's arrays that the archive does not hold."""
+    """Names of the source's arrays, and of its hidden files and links to folders, that the archive does not hold."""
+    whole: list[str]
+    """Names of the files that it holds byte for byte, not by the model."""
 
 
-def compress_files(
+def compress_files(  # noqa: PLR0913
     model: AxialTransformer,
     source: str | Path,
     target: str | Path,
     *,
     other_sizes: OtherSizes = "refuse",
+    replace: bool = False,
     verify: bool = True,
     chunk_images: int = 128,
     micro_batch: int = 16,
@@ -45,27 +46,32 @@ def compress_files(
 ) -> Written:
     """Writes the archive of a folder of pictures, or of the array of images in an .npz or .npy file.
 
-    Pixels, names and modes of pictures are kept; values, name, type and shape of an array. The archive replaces
-    `target` only when it is complete and, if `verify`, was decoded and compared.
+    Pixels, names and modes of pictures are kept; values, name, type and shape of an array. The archive appears only
+    when it is complete and, if `verify`, was decoded and compared.
 
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
+        replace: whether the archive takes the place of a regular file at `target`, which must not be of the source.
         verify, chunk_images, micro_batch, progress: as of `compress`.
 
     Raises:
         FileNotFoundError: no such source.
+        FileExistsError: `target` exists (unless it is to be replaced and can be).
         ValueError: no images of this model there, or of another size (unless tiled); the message names the file.
     """
-    contents = _read(Path(source), model, other_sizes)
+    source, target = Path(source), Path(target)
+    _require_free(target, source, replace)
+    contents = _read(source, model, other_sizes)
     images = torch.from_numpy(contents.images)
-    metadata = zlib.compress(json.dumps(contents.description, separators=(",", ":")).encode(), 9)
+    metadata = descriptions.pack(contents.description, len(images) + len(contents.files))
     archive = compress(
         model, images, verify=verify, chunk_images=chunk_images, micro_batch=micro_batch,
         metadata=metadata, files=contents.files, progress=progress,
     )  # fmt: skip
     with written_whole(target) as aside:
         aside.write_bytes(archive)
-    return Written(images, len(archive), contents.left_out)
+        _require_free(target, source, replace)  # it may have come into being since
+    return Written(images, len(archive), contents.left_out, contents.whole)
 
 
 def decompress_files(
@@ -93,11 +99,12 @@ def decompress_files(
     target = Path(target)
     with Path(archive).open("rb") as file:
         reader = ArchiveReader(model, file, micro_batch=micro_batch)
-        description = _description(reader.header.metadata)
+        files_held = sum(not entry.images for entry in reader.header.chunks)
+        description = descriptions.unpack(reader.header.metadata, reader.header.images + files_held)
         is_folder = "pictures" in description
         if not is_folder and target.suffix not in (".npz", ".npy"):
             raise ValueError(f"{archive} holds an array: give a target that ends in .npz or .npy, not {target}")
-        if target.exists() and not (is_folder and target.is_dir() and not any(target.iterdir())):
+        if os.path.lexists(target) and not (is_folder and target.is_dir() and not any(target.iterdir())):
             raise FileExistsError(f"{target} exists already: give another target, or remove it first")
         images, files = _chunks(reader, salvage, progress)
     if is_folder:
@@ -127,6 +134,20 @@ def _chunks(
     return images, files
 
 
+def _require_free(target: Path, source: Path, replace: bool) -> None:
+    """Raises FileExistsError if an archive of `source` must not be written to `target`."""
+    if not os.path.lexists(target):
+        return
+    if not replace:
+        raise FileExistsError(f"{target} exists already: give another name, or remove it first")
+    found = target.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise FileExistsError(f"{target} is no regular file, and is not replaced: give another name")
+    parts = [source, *(source.rglob("*") if source.is_dir() else ())]
+    if any(part.exists() and os.path.samestat(part.stat(), found) for part in parts):
+        raise FileExistsError(f"{target} is, or is a link to, what is to be compressed: give another name")
+
+
 def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Contents:
     if source.is_dir():
         return picture_folders.read(source, model.config, other_sizes)
@@ -135,15 +156,3 @@ def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Con
     if source.suffix.lower() not in (".npz", ".npy"):
         raise ValueError(f"{source} is neither a folder of pictures nor an .npz or .npy file")
     return array_files.read(source, model.config, other_sizes)
-
-
-def _description(metadata: bytes) -> dict[str, Any]:
-    """The JSON object that describes the files of an archive."""
-    try:
-        unpacked = zlib.decompressobj().decompress(metadata, _MOST_METADATA)
-        description = json.loads(unpacked)
-    except (zlib.error, ValueError, RecursionError) as error:
-        raise DamagedError("the archive holds images, but no description of files: use axial.decompress") from error
-    if not isinstance(description, dict):
-        raise DamagedError("the archive's description of files is damaged")
-    return description

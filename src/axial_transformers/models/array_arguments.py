@@ -1,0 +1,60 @@
+"""Arguments of public functions that may be arrays of NumPy or nested lists where tensors are meant."""
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """A decorator of functions whose arguments of these names become tensors; tensors are passed as they are.
+
+    So is None where it is the default.
+
+    Raises:
+        ValueError: on a call, what is no array of numbers.
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        called = signature(function)
+        defaults = {name: called.parameters[name].default for name in names}
+
+        @wraps(function)
+        def with_tensors(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            bound = called.bind(*args, **kwargs)
+            for name in names:
+                value = bound.arguments.get(name, defaults[name])
+                if value is not defaults[name] and not isinstance(value, Tensor):
+                    bound.arguments[name] = as_tensor(name, value)
+            return function(*bound.args, **bound.kwargs)
+
+        return with_tensors
+
+    return decorate
+
+
+def as_tensor(name: str, values: Any) -> Tensor:
+    """The argument `name`, an array or nested lists of numbers, as a tensor on the CPU.
+
+    Floating-point numbers become float32, as from `torch.tensor` of a list; integers of several bytes become int64.
+
+    Raises:
+        ValueError: what is no array of numbers.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf" or not array.ndim:
+            raise ValueError(f"it is of type {array.dtype} and shape {list(array.shape)}")
+        wide = array.dtype.kind in "iu" and array.dtype.itemsize > 1
+        dtype = np.dtype(np.int64) if wide else array.dtype.newbyteorder("=")
+        tensor = torch.from_numpy(np.require(array, dtype, ["C", "W"]))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a tensor, an array or nested lists of numbers: {error}") from error
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
