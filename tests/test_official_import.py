@@ -163,6 +163,31 @@ def test_every_difference_is_named(tmp_path: Path, change: Callable[[Variables],
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float) -> None:
+    values = raw(random_model(SINGLE), "model/")
+    values["model/embs"] = values["model/embs"].copy()
+    values["model/embs"][3, 2] = value
+    with pytest.raises(ValueError, match=r"model\.ckpt\.index: model/embs holds NaN or infinity"):
+        import_official(write(tmp_path, values), raw=True, heads=4)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (np.array(np.inf, np.float32), r"float32 \[\], not an integer"),
+        (np.array([3, 4]), r"int64 \[2\], not an integer"),
+        (np.array([], np.int32), r"int32 \[0\], not an integer"),
+        (np.array(-1), "-1, not a number of steps"),
+    ],
+)
+def test_a_global_step_that_is_none_is_refused(tmp_path: Path, value: np.ndarray, says: str) -> None:
+    write(tmp_path / "in", raw(random_model(SINGLE), "model/") | {"global_step": value})
+    with pytest.raises(VariablesError, match=f"global_step is {says}"):
+        import_official_to(tmp_path / "in", tmp_path / "out", raw=True, heads=4)
+    assert not (tmp_path / "out").exists()
+
+
 def test_missing_and_unknown_variables_are_listed_together(tmp_path: Path) -> None:
     values = raw(random_model(SINGLE), "model/")
     values["model/final_ln/gain"] = values.pop("model/final_ln/g")
