@@ -92,8 +92,8 @@ def test_videos_of_different_lengths_need_frames(tmp_path):
     assert data.load(path, DataConfig(frames=2), "all").values.shape == (2, 2, 64, 64, 3)
 
 
-MEGABYTE = 1 << 20
-EMPTY = nested(1, b"") * (MEGABYTE // 2)
+HALF_A_MEGABYTE = 1 << 19
+EMPTY = nested(1, b"") * (HALF_A_MEGABYTE // 2)
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,15 @@ EMPTY = nested(1, b"") * (MEGABYTE // 2)
         nested(1, nested(1, EMPTY)),
         example({"0/image_aux1/encoded": EMPTY}),
         example({"0/image_aux1/encoded": nested(1, EMPTY)}),
-        nested(1, nested(1, nested(1, b"0/action")) * (MEGABYTE // 12)),
-        b"\x08\x80\x01" * (MEGABYTE // 3),
+        nested(1, nested(1, nested(1, b"0/action")) * (HALF_A_MEGABYTE // 12)),
+        b"\x08\x80\x01" * (HALF_A_MEGABYTE // 3),
     ],
     ids=["example", "entry", "feature", "list", "repeated names", "integers"],
 )
-def test_a_megabyte_of_small_fields_is_refused_in_about_a_second(tmp_path, record):
+def test_many_small_fields_are_refused_at_more_than_a_megabyte_a_second(tmp_path, record):
     path = write_records(tmp_path / "a.tfrecord", [record])
     begun = time.process_time()
     with pytest.raises(FeatureError) as caught:
         data.load(path, split="all")
-    assert time.process_time() - begun < 1.2
+    assert time.process_time() - begun < 0.8
     assert len(str(caught.value)) < 1000

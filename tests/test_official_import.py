@@ -1,6 +1,7 @@
 """Checkpoints of the authors' code become our models: every variable in its place, or an error that says which."""
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,6 +162,16 @@ def test_every_difference_is_named(tmp_path: Path, change: Callable[[Variables],
         import_official(write(tmp_path, values), heads=2)
     assert str(tmp_path / "model.ckpt.index") in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_model_of_many_layers_is_not_built_for_a_few_variables(tmp_path: Path) -> None:
+    values = raw(random_model(SINGLE), "model/")
+    values |= {f"model/outer_row_{i}/x": np.zeros(0, np.float32) for i in range(500)}
+    write(tmp_path, values)
+    begun = time.process_time()
+    with pytest.raises(VariablesError, match=r"1001 layers have at least 16016 variables, not \d+$"):
+        import_official(tmp_path, raw=True, heads=4)
+    assert time.process_time() - begun < 0.3
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

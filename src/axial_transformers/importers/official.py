@@ -13,6 +13,7 @@ import torch
 from axial_transformers.importers.model_card import model_card
 from axial_transformers.importers.official_variables import (
     AVERAGE,
+    VARIABLES_OF_A_LAYER,
     VariablesError,
     check_variables,
     decoder_scope,
@@ -121,6 +122,9 @@ def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, ver
     try:
         scope = decoder_scope(own)
         config = infer_config(own, heads=heads, channels=channels)
+        # A model of many layers takes seconds to build: it is built once the variables can be its own.
+        if len(own) < (least := VARIABLES_OF_A_LAYER * config.layers):
+            raise VariablesError(f"{config.layers} layers have at least {least} variables, not {len(own)}")
         with torch.device("meta"):
             model = AxialTransformer(config)
         wanted = variables(model.state_dict(), config, scope)
