@@ -65,20 +65,24 @@ def table_bytes(table: Mapping[bytes, bytes], compression: int = 0, a_block: int
     """A LevelDB table of blocks of at most `a_block` entries, whose keys leave out what they share."""
     out = b""
     handles: dict[bytes, bytes] = {}
-
-    def place(entries: Mapping[bytes, bytes]) -> bytes:
-        nonlocal out
-        body = block(entries) + bytes([compression])
-        handle = varint(len(out)) + varint(len(body) - 1)
-        out += body + struct.pack("<I", masked(crc32c(body)))
-        return handle
-
     keys = list(table)
     for start in range(0, len(keys), a_block):
         some = keys[start : start + a_block]
-        handles[some[-1]] = place({key: table[key] for key in some})
-    metaindex = place({})
-    index = place(handles)
+        out, handles[some[-1]] = placed(out, block({key: table[key] for key in some}), compression)
+    return joined(out, block(handles), compression)
+
+
+def placed(out: bytes, content: bytes, compression: int = 0) -> tuple[bytes, bytes]:
+    """The file with one block more, and the place of that."""
+    body = content + bytes([compression])
+    handle = varint(len(out)) + varint(len(content))
+    return out + body + struct.pack("<I", masked(crc32c(body))), handle
+
+
+def joined(out: bytes, index_block: bytes, compression: int = 0) -> bytes:
+    """The whole table: data blocks, an empty metaindex, the index, the footer."""
+    out, metaindex = placed(out, block({}), compression)
+    out, index = placed(out, index_block, compression)
     return out + (metaindex + index).ljust(40, b"\0") + MAGIC
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from axial_transformers.storage.locks import folder_held
 from conftest import Axial
 from test_storage_model_folders import HOSTILE
 
@@ -84,6 +85,33 @@ def test_tensors_of_another_dtype_or_shape(axial: Axial, run: Path, file, change
         assert name in refused(axial, run, "evaluate", run, "--weights", "raw")
 
 
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_tensors_that_are_not_finite(axial: Axial, run: Path, file, value):
+    """Right by every checksum, as a run that diverged may have written them."""
+    tensors = load_file(run / CHECKPOINT / file)
+    name, tensor = next((name, tensor) for name, tensor in tensors.items() if tensor.ndim)
+    tensor.flatten()[0] = value
+    save_file(tensors, run / CHECKPOINT / file)
+    forge(run / CHECKPOINT, {})
+    says = f"{file}: {name} holds NaN or infinity"
+    assert says in go_on(axial, run)
+    if file == "model.safetensors":
+        assert says in refused(axial, run, "evaluate", run, "--weights", "raw")
+        shutil.copy(run / CHECKPOINT / file, run / file)
+        assert says in refused(axial, run, "evaluate", run)
+        assert says in refused(axial, run, "sample", run, "--output", run.parent / "samples.png")
+
+
+def test_a_run_that_another_process_trains(axial: Axial, run: Path):
+    (run / ".checkpoint.123.part").write_text("what the other process is writing")
+    with folder_held(run):
+        assert f"{run} is in use by process {os.getpid()} on " in go_on(axial, run)
+        assert axial("evaluate", run).status == 0  # reading is free
+    assert axial("train", run, "--training.steps", "6").status == 0
+    assert not list(run.glob(".*.part"))
+
+
 COUNTERS = {"step": 4, "seconds": 1.0, "evaluated_step": None, "best_step": None, "best_bits_per_dim": None}
 
 
@@ -93,12 +121,15 @@ COUNTERS = {"step": 4, "seconds": 1.0, "evaluated_step": None, "best_step": None
         {"counters": None},
         {"counters": COUNTERS | {"step": "4"}},
         {"counters": COUNTERS | {"seconds": [[]]}},
+        {"counters": COUNTERS | {"step": 10**400}},
+        {"counters": COUNTERS | {"seconds": 10**400}},
+        {"counters": COUNTERS | {"best_bits_per_dim": float("nan")}},
         {"counters": COUNTERS | {"more": 1}},
         {"identity": []},
         {"files": [1]},
         {"files": {"model.safetensors": "../../../etc/passwd"}},
     ],
-    ids=json.dumps,
+    ids=lambda changes: json.dumps(changes)[:90],
 )
 def test_a_forged_state(axial: Axial, run: Path, changes):
     forge(run / CHECKPOINT, changes)
@@ -131,11 +162,16 @@ def test_records_that_are_none(axial: Axial, run: Path, file, text):
         {"model": None},
         {"model": {"dim": "8"}},
         {"training": {"steps": "many"}},
+        {"training": {"steps": 10**400}},
+        {"training": {"batch_size": 10**400}},
+        {"training": {"learning_rate": 10**400}},
+        {"training": {"time_limit": float("inf")}},
+        {"about": {"data": {"size": 10**400}}},
         {"training": 4},
         {"data": 7},
         {"more": {}},
     ],
-    ids=json.dumps,
+    ids=lambda edit: json.dumps(edit)[:50],
 )
 def test_an_edited_record(axial: Axial, run: Path, edit):
     record = json.loads((run / "train.json").read_text())
@@ -144,6 +180,12 @@ def test_an_edited_record(axial: Axial, run: Path, edit):
     (run / "train.json").write_text(json.dumps(record))
     assert "train.json" in go_on(axial, run)
     assert "train.json" in refused(axial, run, "evaluate", run)
+
+
+def test_an_identity_of_another_run_is_told_of_in_one_short_line(axial: Axial, run: Path):
+    for name, value in (("seed\n" * 9999, 0), ("seed", "x\n" * 99_999), ("seed", [[[[0] * 99] * 99]])):
+        forge(run / CHECKPOINT, {"identity": {"training": {name: value}}})
+        assert "cannot be resumed" in go_on(axial, run)
 
 
 def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axial, run: Path):

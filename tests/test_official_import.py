@@ -1,6 +1,7 @@
 """Checkpoints of the authors' code become our models: every variable in its place, or an error that says which."""
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,6 +162,41 @@ def test_every_difference_is_named(tmp_path: Path, change: Callable[[Variables],
         import_official(write(tmp_path, values), heads=2)
     assert str(tmp_path / "model.ckpt.index") in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_model_of_many_layers_is_not_built_for_a_few_variables(tmp_path: Path) -> None:
+    values = raw(random_model(SINGLE), "model/")
+    values |= {f"model/outer_row_{i}/x": np.zeros(0, np.float32) for i in range(500)}
+    write(tmp_path, values)
+    begun = time.process_time()
+    with pytest.raises(VariablesError, match=r"1001 layers have at least 16016 variables, not \d+$"):
+        import_official(tmp_path, raw=True, heads=4)
+    assert time.process_time() - begun < 0.3
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float) -> None:
+    values = raw(random_model(SINGLE), "model/")
+    values["model/embs"] = values["model/embs"].copy()
+    values["model/embs"][3, 2] = value
+    with pytest.raises(ValueError, match=r"model\.ckpt\.index: model/embs holds NaN or infinity"):
+        import_official(write(tmp_path, values), raw=True, heads=4)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (np.array(np.inf, np.float32), r"float32 \[\], not an integer"),
+        (np.array([3, 4]), r"int64 \[2\], not an integer"),
+        (np.array([], np.int32), r"int32 \[0\], not an integer"),
+        (np.array(-1), "-1, not a number of steps"),
+    ],
+)
+def test_a_global_step_that_is_none_is_refused(tmp_path: Path, value: np.ndarray, says: str) -> None:
+    write(tmp_path / "in", raw(random_model(SINGLE), "model/") | {"global_step": value})
+    with pytest.raises(VariablesError, match=f"global_step is {says}"):
+        import_official_to(tmp_path / "in", tmp_path / "out", raw=True, heads=4)
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_and_unknown_variables_are_listed_together(tmp_path: Path) -> None:

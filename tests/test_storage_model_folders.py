@@ -4,13 +4,19 @@ import json
 import pickle
 import resource
 import struct
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from axial_transformers.compression import compress
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
+from axial_transformers.models.config import MOST_LAYERS
 from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
 from small_models import VARIANTS, random_model, random_values, small_config
 
@@ -141,6 +147,71 @@ def test_weights_that_are_not_floating_point_are_refused(folder, dtype):
     assert "head.0.bias" in refusal(folder)
 
 
+def test_weights_of_several_dtypes_are_refused_and_those_of_one_are_read(folder):
+    weights = load_file(folder / WEIGHTS)
+    save_file(weights | {"head.0.bias": weights["head.0.bias"].half()}, folder / WEIGHTS)
+    assert "head.0.bias is torch.float16" in refusal(folder)
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        save_file({name: tensor.to(dtype) for name, tensor in weights.items()}, folder / WEIGHTS)
+        assert {tensor.dtype for tensor in AxialTransformer.from_pretrained(folder).parameters()} == {dtype}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_weights_that_are_not_finite_are_refused_by_name(folder, dtype, value):
+    weights = {name: tensor.to(dtype) for name, tensor in load_file(folder / WEIGHTS).items()}
+    weights["head.0.bias"][5] = value
+    save_file(weights, folder / WEIGHTS)
+    assert f"{WEIGHTS}: head.0.bias holds NaN or infinity" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (header({"dtype": "F32", "x": "y" * (9 * MEGABYTE)}), "a header of 9,437"),
+        (
+            header({f"{i}\n": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(100)}),
+            r"unknown 0\n, ",
+        ),
+        (header({"head.0.bias": {"dtype": "X\n" * 9999, "shape": [0], "data_offsets": [0, 0]}}), "damaged or cut off"),
+        (header({"head.0.bias": {"dtype": "F32", "shape": [0] * 100_000, "data_offsets": [0, 0]}}), "tensors"),
+    ],
+    ids=["large", "lines", "long", "many axes"],
+)
+def test_headers_are_bounded_and_told_of_in_one_short_line(folder, content, says):
+    (folder / WEIGHTS).write_bytes(content)
+    config = json.loads((folder / CONFIG).read_text())
+    for layers in (1, 2) if says != "tensors" else (2,):
+        (folder / CONFIG).write_text(json.dumps(config | {"inner_layers": layers}))
+        assert says in refusal(folder)
+
+
+def test_a_model_of_many_layers_is_not_built_for_a_few_weights(folder):
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps(config | {"inner_layers": MOST_LAYERS - 4}))
+    begun = time.process_time()
+    assert "1024 layers have at least 12288 tensors, not " in refusal(folder)
+    assert time.process_time() - begun < 0.3
+
+
+def test_a_model_without_values_is_refused_wherever_they_are_needed(tmp_path):
+    with torch.device("meta"):
+        model = AxialTransformer(small_config((2, 3)))
+    x = random_values(model, 2)
+    for use in (
+        lambda: model.save_pretrained(tmp_path / "model"),
+        lambda: model(x),
+        lambda: bits_per_dim(model, x),
+        lambda: evaluate(model, x),
+        lambda: sample(model, 2),
+        lambda: compress(model, x),
+        lambda: model.device,
+    ):
+        with pytest.raises(ValueError, match="the model is on the meta device, without values"):
+            use()
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("file", [CONFIG, WEIGHTS])
 def test_a_missing_file_is_named(folder, file):
     (folder / file).unlink()
@@ -238,6 +309,9 @@ BILLION = 10**9
         ({"shape": [1 << 20, 1], "channels": 1 << 10, "layout": "frames"}, "channels"),
         ({"shape": [1, 1, 1, 1, 1, 1, 1, 1], "channels": 1 << 20, "dim": 1 << 20, "encoder_layers": 8}, "outer_layers"),
         ({"channels": 1 << 20}, "weights"),
+        ({"dim": 10**400}, "dim"),
+        ({"dropout": 10**400}, "dropout"),
+        ({"shape": [10**400]}, "shape"),
         ({"heads": 3}, "heads"),
         ({"heads": 0}, "heads"),
         ({"mlp_ratio": 1e300}, "mlp_ratio"),

@@ -1,6 +1,7 @@
 """The reader of TensorFlow V2 checkpoints: what is written is read, what is damaged or unknown is refused by name."""
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,9 +9,20 @@ import numpy as np
 import pytest
 
 from axial_transformers.storage.tensorflow import crc32c as checksums
+from axial_transformers.storage.tensorflow.leveldb_table import LONGEST_KEY, MOST_BLOCKS, MOST_ENTRIES
 from axial_transformers.storage.tensorflow.protobuf import FormatError
 from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
-from tensor_bundle_writer import entry, header, nested, number, write_bundle, write_index
+from tensor_bundle_writer import (
+    entry,
+    header,
+    joined,
+    nested,
+    number,
+    placed,
+    varint,
+    write_bundle,
+    write_index,
+)
 
 VALUES: dict[str, np.ndarray] = {
     "a/b": np.arange(15, dtype=np.float32).reshape(3, 5),
@@ -51,8 +63,10 @@ def test_crc32c_gives_the_published_values(message: bytes, checksum: int) -> Non
     assert checksums.crc32c(message) == checksum  # RFC 3720, B.4
 
 
-def test_crc32c_of_any_length_is_the_bitwise_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("short", [0, 100])
+def test_crc32c_of_any_length_is_the_bitwise_one(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
     monkeypatch.setattr(checksums, "_BLOCK", 16)
+    monkeypatch.setattr(checksums, "_SHORT", short)
     for length in [*range(0, 150), 1001]:
         message = random.Random(length).randbytes(length)
         assert checksums.crc32c(message) == bitwise_crc32c(message), length
@@ -209,3 +223,53 @@ def test_a_folder_without_checkpoint_is_said_to_be_one(tmp_path: Path, make: Cal
     make(tmp_path / "absent")
     with pytest.raises(FileNotFoundError, match="absent holds no TensorFlow V2 checkpoint"):
         find_prefix(tmp_path / "absent")
+
+
+RESTARTS = (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
+
+
+def sharing(count: int, shared: int) -> bytes:
+    """A block of keys that begin with the same bytes, the same number of which each takes from the key before."""
+    entries = [varint(shared) + b"\x03\0" + i.to_bytes(3, "big") for i in range(1, count)]
+    return varint(0) + varint(shared + 3) + varint(0) + bytes(shared + 3) + b"".join(entries) + RESTARTS
+
+
+def one_block_often(count: int) -> bytes:
+    out, handle = placed(b"", sharing(10_000, 50))
+    keys = [b"\0\4" + varint(len(handle)) + i.to_bytes(4, "big") + handle for i in range(count)]
+    return joined(out, b"".join(keys) + RESTARTS)
+
+
+def in_blocks(*blocks: bytes) -> bytes:
+    out, index = b"", b""
+    for i, block in enumerate(blocks):
+        out, handle = placed(out, block)
+        index += b"\0\4" + varint(len(handle)) + i.to_bytes(4, "big") + handle
+    return joined(out, index + RESTARTS)
+
+
+@pytest.mark.parametrize(
+    ("octets", "says"),
+    [
+        (in_blocks(sharing(200_000, LONGEST_KEY - 3)), f"more than {MOST_ENTRIES:,} keys"),
+        (in_blocks(sharing(2, LONGEST_KEY)), f"a key of {LONGEST_KEY + 3} bytes, above {LONGEST_KEY}"),
+        (in_blocks(sharing(3, 1 << 20)), "a key of 1,048,579 bytes"),
+        (in_blocks(*[RESTARTS] * (MOST_BLOCKS + 1)), f"more than {MOST_BLOCKS:,} blocks"),
+        (one_block_often(4000), "begins within or before another"),
+    ],
+    ids=["200,000 keys of 512 bytes", "long key", "very long key", "many blocks", "one block often"],
+)
+def test_a_small_index_cannot_ask_for_much_memory_or_time(prefix: Path, octets: bytes, says: str) -> None:
+    assert len(octets) < 3 << 20
+    index_of(prefix).write_bytes(octets)
+    begun = time.process_time()
+    with pytest.raises(FormatError, match=says):
+        TensorBundle(prefix)
+    assert time.process_time() - begun < 3
+
+
+def test_a_name_of_several_lines_is_refused_in_one(prefix: Path) -> None:
+    write_index(prefix, {b"": header(1), b"a\nb": entry(1, (0,), 0, 0, 0)})
+    with pytest.raises(FormatError, match="cannot be the name of a variable") as caught:
+        TensorBundle(prefix)
+    assert "\n" not in str(caught.value)

@@ -14,7 +14,11 @@ def fingerprint(model: AxialTransformer) -> bytes:
     """SHA-256 of the model's configuration and its tensors (name, dtype, shape, bytes) in the order of names: 32 bytes.
 
     Fields of the configuration at their defaults are left out, so that a new field does not change old fingerprints.
+
+    Raises:
+        ValueError: the model is on the meta device.
     """
+    model.require_values()
     defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
     config = {
         name: value for name, value in to_json(model.config).items() if name not in defaults or value != defaults[name]

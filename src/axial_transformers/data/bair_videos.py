@@ -16,8 +16,8 @@ from axial_transformers.storage.tensorflow.records import read_records
 SUFFIXES = (".tfrecord", ".tfrecords")
 
 _SIDE = 64
-_FRAME = re.compile(r"(0|[1-9]\d*)/image_aux1/encoded")
-_IGNORED = re.compile(r"(0|[1-9]\d*)/(image_main/encoded|action|endeffector_pos)")
+_FRAME = re.compile(r"(0|[1-9][0-9]{0,3})/image_aux1/encoded")
+_IGNORED = re.compile(r"(0|[1-9][0-9]{0,3})/(image_main/encoded|action|endeffector_pos)")
 
 
 class FeatureError(FormatError):
@@ -41,7 +41,9 @@ def _frames(record: bytes, where: str) -> list[Image.Image]:
         if match := _FRAME.fullmatch(name):
             frames[int(match[1])] = _frame(feature, f"{where}, feature {name!r}")
         elif not _IGNORED.fullmatch(name):
-            raise FeatureError(f"{where} has the unknown feature {name!r}: videos of BAIR robot pushing can be read")
+            raise FeatureError(
+                f"{where} has the unknown feature {name[:99]!r}: videos of BAIR robot pushing can be read"
+            )
     missing = next(i for i in range(len(frames) + 1) if i not in frames)
     if missing < len(frames) or not frames:
         raise FeatureError(f"{where} lacks the feature '{missing}/image_aux1/encoded'")
@@ -50,19 +52,24 @@ def _frames(record: bytes, where: str) -> list[Image.Image]:
 
 def _features(record: bytes, where: str) -> Iterator[tuple[str, bytes]]:
     """Names and encoded values of Example.features (1) . feature (1), a map of key (1) and value (2)."""
-    for features in _nested(record, 1, where):
-        for entry in _nested(features, 1, where):
-            (*_, name), (*_, value) = _nested(entry, 1, where) or [b""], _nested(entry, 2, where) or [b""]
-            yield name.decode(errors="backslashreplace"), value
+    for entry in _nested(_merged(record, 1, where), 1, where):
+        _, parts = parse(entry, where)
+        name, value = (parts.get(number, [b""])[-1] for number in (1, 2))
+        yield name.decode(errors="backslashreplace"), value
 
 
 def _frame(feature: bytes, where: str) -> Image.Image:
     """The one value of Feature.bytes_list (1) . value (1)."""
-    values = [value for octets in _nested(feature, 1, where) for value in _nested(octets, 1, where)]
+    values = _nested(_merged(feature, 1, where), 1, where)
     if [len(value) for value in values] != [_SIDE * _SIDE * 3]:
-        found = ", ".join(f"{len(value):,}" for value in values) or "no"
+        found = ", ".join(f"{len(value):,}" for value in values[:8]) or "no"
         raise FeatureError(f"{where} has {found} bytes, not the {_SIDE * _SIDE * 3:,} of one {_SIDE}x{_SIDE} frame")
     return Image.frombytes("RGB", (_SIDE, _SIDE), values[0])
+
+
+def _merged(message: bytes, number: int, where: str) -> bytes:
+    """The message that the field `number` holds; where it is there more than once, one is merged with the next."""
+    return b"".join(_nested(message, number, where))
 
 
 def _nested(message: bytes, number: int, where: str) -> list[bytes]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from axial_transformers.baselines.residual_network import AxialResNet
+from axial_transformers.storage.model_folders import require_finite
 
 State = dict[str, Tensor]
 
@@ -24,7 +25,7 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
         state: tensors by name. A leading "module." is ignored.
 
     Raises:
-        ValueError: a tensor is missing, is left over, or has another shape.
+        ValueError: a tensor is missing, is left over, has another shape, or holds NaN or infinity.
     """
     theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
     take = _Taker(theirs)
@@ -48,6 +49,7 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
     for name, tensor in ours.items():
         if tensor.shape != expected[name].shape:
             raise ValueError(f"{name} must be {list(expected[name].shape)}, not {list(tensor.shape)}")
+        require_finite(tensor, name)
     model.load_state_dict(ours)
 
 

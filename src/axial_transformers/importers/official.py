@@ -13,6 +13,7 @@ import torch
 from axial_transformers.importers.model_card import model_card
 from axial_transformers.importers.official_variables import (
     AVERAGE,
+    VARIABLES_OF_A_LAYER,
     VariablesError,
     check_variables,
     decoder_scope,
@@ -59,7 +60,7 @@ def import_official(
         FormatError: damaged files or an unsupported format; the message names the file and the variable.
         VariablesError: missing or unknown variables, or other shapes; the message lists them.
         FileNotFoundError: no checkpoint in `folder`, or a shard is missing.
-        ValueError: `heads` or `channels` do not fit.
+        ValueError: `heads` or `channels` do not fit, or a variable holds NaN or infinity.
     """
     return _load(TensorBundle(find_prefix(folder)), raw, heads, channels, verify)
 
@@ -81,6 +82,7 @@ def import_official_to(
         FileExistsError: `model_folder` exists and is not empty.
     """
     bundle = TensorBundle(find_prefix(folder))
+    steps = _steps(bundle)
     with folder_written_whole(model_folder) as aside:
         model = _load(bundle, raw, heads, channels, verify)
         card = model_card(
@@ -88,11 +90,27 @@ def import_official_to(
             file=bundle.path.name,
             sha256=hashlib.sha256(bundle.path.read_bytes()).hexdigest(),
             raw=raw,
-            steps=int(bundle.read("global_step")) if "global_step" in bundle.entries else None,
+            steps=steps,
         )
         (aside / "README.md").write_text(card)
         model_folders.write(aside, model.name, to_json(model.config), model.state_dict())
     return model
+
+
+def _steps(bundle: TensorBundle) -> int | None:
+    """The checkpoint's number of training steps, where it holds one.
+
+    Raises:
+        VariablesError: it is not one integer of at least 0.
+    """
+    if "global_step" not in bundle.entries:
+        return None
+    entry = bundle.entries["global_step"]
+    if entry.shape or entry.dtype.kind != "i":
+        raise VariablesError(f"{bundle.path}: global_step is {entry.dtype} {list(entry.shape)}, not an integer")
+    if (steps := int(bundle.read("global_step"))) < 0:
+        raise VariablesError(f"{bundle.path}: global_step is {steps}, not a number of steps")
+    return steps
 
 
 def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, verify: bool) -> AxialTransformer:
@@ -104,6 +122,9 @@ def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, ver
     try:
         scope = decoder_scope(own)
         config = infer_config(own, heads=heads, channels=channels)
+        # A model of many layers takes seconds to build: it is built once the variables can be its own.
+        if len(own) < (least := VARIABLES_OF_A_LAYER * config.layers):
+            raise VariablesError(f"{config.layers} layers have at least {least} variables, not {len(own)}")
         with torch.device("meta"):
             model = AxialTransformer(config)
         wanted = variables(model.state_dict(), config, scope)
@@ -112,5 +133,7 @@ def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, ver
         raise VariablesError(f"{bundle.path}: {error}") from error
     model.to_empty(device="cpu")
     for name, view in variables(model.state_dict(), config, scope).items():
-        view.copy_(torch.from_numpy(bundle.read(name + suffix, verify=verify)))
+        values = torch.from_numpy(bundle.read(name + suffix, verify=verify))
+        model_folders.require_finite(values, f"{bundle.path}: {name + suffix}")
+        view.copy_(values)
     return model.eval()

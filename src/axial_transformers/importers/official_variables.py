@@ -23,6 +23,9 @@ AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("", AVERAGE, "/Adam", "/Adam_1")
 _BOOKKEEPING = {"global_step", "beta1_power", "beta2_power"}
 
+VARIABLES_OF_A_LAYER = 16
+"""Two for each of two layer norms and six linear layers."""
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 

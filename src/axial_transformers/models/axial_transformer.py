@@ -28,6 +28,10 @@ from axial_transformers.ops.shift import shift
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
+TENSORS_OF_A_LAYER = 12
+"""Weight and bias of two layer norms and four linear layers. An LSTM has fewer, but not with the embeddings and the
+head."""
+
 
 class AxialTransformer(nn.Module):
     """An exact-likelihood autoregressive model p(x) of integer tensors x[B, *A, C] with values 0..V-1."""
@@ -57,8 +61,18 @@ class AxialTransformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
+        """The device of the weights.
+
+        Raises:
+            ValueError: it is the meta device, on which weights have no values.
+        """
+        self.require_values()
         return self.embed_value.table.device
+
+    def require_values(self) -> None:
+        """Raises ValueError if the weights are on the meta device, where they have shapes but no values."""
+        if self.embed_value.table.is_meta:
+            raise ValueError("the model is on the meta device, without values: read it with from_pretrained")
 
     @property
     def slices(self) -> range:
@@ -152,6 +166,8 @@ class AxialTransformer(nn.Module):
             ValueError: one that the model does not take.
         """
         config = self.config
+        if not x.is_meta:
+            self.require_values()
         if x.is_floating_point() or x.is_complex():
             raise ValueError(f"x must hold integers, not {x.dtype}")
         if tuple(x.shape[1:]) != (*config.shape, config.channels):
@@ -167,8 +183,10 @@ class AxialTransformer(nn.Module):
         """Writes the model folder: config.json and model.safetensors.
 
         Raises:
+            ValueError: the model is on the meta device.
             FileExistsError: `folder` exists and is not empty.
         """
+        self.require_values()
         model_folders.save(folder, self.name, to_json(self.config), self.state_dict())
 
     @classmethod
@@ -176,11 +194,18 @@ class AxialTransformer(nn.Module):
         """Reads a model folder, or a hub id "owner/name", in evaluation mode on the CPU.
 
         Raises:
-            ValueError: damaged files, files of another model, or weights that do not fit the configuration.
+            ValueError: damaged files, files of another model, weights that do not fit the configuration, are of several
+                floating-point dtypes, or hold NaN or infinity.
             FileNotFoundError: no such folder or hub id.
         """
         folder = model_folders.locate(folder)
         config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
+        # A model of many layers takes seconds to build: it is built once the weights can be its own.
+        if (found := model_folders.count_tensors(folder)) < (least := TENSORS_OF_A_LAYER * config.layers):
+            raise ValueError(
+                f"{folder / model_folders.WEIGHTS}: these are not the weights of this configuration: {config.layers} "
+                f"layers have at least {least} tensors, not {found}"
+            )
         with torch.device("meta"):
             model = cls(config)
         model.load_state_dict(model_folders.load_tensors(folder, model.state_dict()), assign=True)

@@ -99,10 +99,9 @@ class AxialTransformerConfig:
             )
         for level, layers in enumerate(self.layers_of_outer_decoders):
             _check_layers(f"outer_layers[{level}]", layers, axes - level)
-        layers = self.encoder_layers + sum(self.layers_of_outer_decoders) + self.inner_layers
         _require(
-            layers <= MOST_LAYERS,
-            f"encoder_layers, outer_layers and inner_layers add up to {layers}, more than {MOST_LAYERS}",
+            self.layers <= MOST_LAYERS,
+            f"encoder_layers, outer_layers and inner_layers add up to {self.layers}, more than {MOST_LAYERS}",
         )
 
     @property
@@ -116,6 +115,11 @@ class AxialTransformerConfig:
         if isinstance(self.outer_layers, tuple):
             return self.outer_layers
         return (self.outer_layers,) * (len(self.bijection.shape) - 1)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers, all stacks together: at most 1,024."""
+        return self.encoder_layers + sum(self.layers_of_outer_decoders) + self.inner_layers
 
     @property
     def hidden(self) -> int:

@@ -18,6 +18,8 @@ Config = TypeVar("Config")
 def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
     """Reads the JSON object in a file of at most so many mebibytes; errors call it `kind`, as in "a configuration".
 
+    Numbers have up to 4,300 digits, and values are nested as deep as Python's parser allows (about a thousand levels).
+
     Raises:
         ValueError: it is no JSON object, or larger.
     """
@@ -77,9 +79,12 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
 
 
 def _is_of(hint: Any, value: Any) -> bool:
-    """Tests a JSON value against a type that is not composed of others; an integer is a float too."""
+    """Tests a JSON value against a type that is not composed of others; an integer is a float too.
+
+    Integers must fit in 64 bits and floats be finite: what computes with them takes no others.
+    """
     if typing.get_origin(hint) is Literal:
         return value in typing.get_args(hint)
     if hint is float:
         return type(value) in (int, float) and abs(value) <= sys.float_info.max
-    return type(value) is hint
+    return type(value) is hint and (hint is not int or -(1 << 63) <= value < 1 << 63)

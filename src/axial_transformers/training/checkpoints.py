@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as brief
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -184,7 +185,8 @@ class Checkpoints:
         old, new = dict(_leaves(stored)), dict(_leaves(self.identity))
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
-                raise OtherRun(f"{self.run} cannot be resumed: it has {name} = {old.get(name)}, not {new.get(name)}")
+                what = f"{name if name in new else brief(name)} = {brief(old.get(name))}, not {brief(new.get(name))}"
+                raise OtherRun(f"{self.run} cannot be resumed: it has {what}")
 
 
 def _newest_first(run: Path) -> list[Path]:

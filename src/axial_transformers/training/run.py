@@ -16,12 +16,12 @@ from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.allocator import keep_freed_memory
-from axial_transformers.training.batches import TrainingExamples, batches, check_fit
+from axial_transformers.training.batches import TrainingExamples, batches
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, random_bits
 from axial_transformers.training.interrupts import Interrupts
-from axial_transformers.training.metrics import VALIDATION, Meter, MetricsLog, NonFiniteLoss, check_tensorboard
+from axial_transformers.training.metrics import VALIDATION, Meter, MetricsLog, NonFiniteLoss
 from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
 from axial_transformers.training.parallelism import (
     Loss,
@@ -33,7 +33,7 @@ from axial_transformers.training.parallelism import (
     unsharded,
 )
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export, open_run
+from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, float] | None]
 """Takes the averaged model and the step; may return figures to log."""
@@ -48,7 +48,7 @@ class Run:
     """A training run, ready to make its next step.
 
     Args:
-        model, examples, config, folder, loss, resume, about: as for `train`.
+        model, examples, config, folder, loss, about: as for `train`, which checks that they fit and holds the folder.
         processes: those of the run, entered.
 
     Raises:
@@ -64,19 +64,13 @@ class Run:
         processes: Processes,
         *,
         loss: Loss = random_slice_loss,
-        resume: bool = False,
         about: Origin | None = None,
     ) -> None:
-        check_fit(model, examples, config, processes)
-        if config.tensorboard:
-            check_tensorboard()
         self.config, self.folder, self.processes, self.device = config, folder, processes, processes.device
         record = RunRecord(
             data=Fingerprint(fingerprint=examples.fingerprint), training=config, model=model.config, about=about
         )
-        if processes.first:
-            open_run(folder, resume)
-        processes.barrier()
+        processes.barrier()  # the folder is ready
         self._distribute(model, loss)
         self.checkpoints = Checkpoints(folder, record.identity, processes)
         self.checkpoints.restore(self.state)

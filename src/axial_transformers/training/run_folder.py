@@ -5,13 +5,15 @@ RUN/
   train.json                       settings, model and origin of the run
   metrics.jsonl, tensorboard/      figures of its steps
   checkpoints/                     what a resume needs, see `checkpoints`
+  .lock, .holder.json              the process that trains in it, see `storage.locks`
 """
 
 import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from torch import Tensor
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, written_whole
+from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
@@ -108,28 +111,41 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
     return found.path.name, found.tensors[WEIGHTS]
 
 
-def open_run(folder: Path, resume: bool) -> None:
-    """Makes `folder` ready to train in and removes what a killed process left half-written.
+@contextmanager
+def opened_run(folder: Path, resume: bool) -> Iterator[None]:
+    """Holds `folder` to train in, rid of what a killed process left half-written, until the block ends.
 
     Raises:
         FileExistsError: it holds something, and is not to be resumed or is no run. It is left as it was.
         ValueError: it holds a link that leads out of it, or what is neither a file nor a folder; likewise.
+        FolderInUse: an OSError; another process trains in it; likewise.
     """
-    strays = [*folder.rglob(".*.part*")]
-    if folder.is_dir() and {*folder.iterdir()} - {*strays}:
-        if not resume:
-            raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
-        if not (folder / RUN_RECORD).exists():
-            raise FileExistsError(f"{folder} holds no run to resume (it has no {RUN_RECORD}): give another folder")
-        for path in folder.rglob("*"):  # nothing outside is to be written or removed
-            if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
-                raise ValueError(f"{path} is neither a file nor a folder: remove it")
-    for stray in strays:
-        if stray.is_dir() and not stray.is_symlink():
-            shutil.rmtree(stray)
-        else:
-            stray.unlink(missing_ok=True)  # it was in such a folder
+    _require_usable(folder, resume)
     folder.mkdir(parents=True, exist_ok=True)
+    with folder_held(folder):
+        _require_usable(folder, resume)  # again: another process may have trained in it since
+        for stray in _strays(folder):
+            if stray.is_dir() and not stray.is_symlink():
+                shutil.rmtree(stray)
+            else:
+                stray.unlink(missing_ok=True)  # it was in such a folder
+        yield
+
+
+def _require_usable(folder: Path, resume: bool) -> None:
+    locks = {folder / LOCK, folder / HOLDER}
+    content = {*folder.iterdir()} - {*_strays(folder)} - locks if folder.is_dir() else set()
+    if content and not resume:
+        raise FileExistsError(f"{folder} is not empty: resume what was begun there, or give another folder")
+    if content and not (folder / RUN_RECORD).exists():
+        raise FileExistsError(f"{folder} holds no run to resume (it has no {RUN_RECORD}): give another folder")
+    for path in folder.rglob("*") if content else locks:  # nothing outside is to be written or removed
+        if require_inside(path, folder).exists() and not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{path} is neither a file nor a folder: remove it")
+
+
+def _strays(folder: Path) -> list[Path]:
+    return [*folder.rglob(".*.part*")]
 
 
 def export(model: AxialTransformer, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The training loop."""
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Display
-from axial_transformers.training.batches import TrainingExamples
+from axial_transformers.training.batches import TrainingExamples, check_fit
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.metrics import progress_figures
+from axial_transformers.training.metrics import check_tensorboard, progress_figures
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Callback, Ending, Run
-from axial_transformers.training.run_folder import Origin
+from axial_transformers.training.run_folder import Origin, opened_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +69,17 @@ def train(  # noqa: PLR0913
         ValueError: model, data and settings do not fit each other, or are not those of the run to resume.
         NonFiniteLoss: a ValueError; training diverged, the newest checkpoint holds the last good state.
         FileExistsError: the folder holds something already.
+        FolderInUse: an OSError; another process trains in the folder.
         OSError: something could not be read or written there.
         ConnectionError: an OSError; another process of the run has ended.
     """
     with Processes(config.torch_device()) as processes:
-        run = Run(model, examples, config, Path(folder), processes, loss=loss, resume=resume, about=about)
-        return _train(run, evaluate, sample, progress or Display())
+        check_fit(model, examples, config, processes)
+        if config.tensorboard:
+            check_tensorboard()
+        with opened_run(Path(folder), resume) if processes.first else nullcontext():
+            run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
+            return _train(run, evaluate, sample, progress or Display())
 
 
 def _train(run: Run, evaluate: Callback | None, sample: Callback | None, progress: Display) -> TrainResult:

@@ -11,15 +11,16 @@ import numpy as np
 _POLYNOMIAL = 0x82F63B78  # reflected
 _MASK = 0xA282EAD8
 _BLOCK = 1 << 17  # words folded at once: their copies stay in the processor's cache
+_SHORT = 512  # octets up to which one at a time is faster
 
 
 def crc32c(data: bytes | memoryview) -> int:
     """CRC-32C of a contiguous buffer (RFC 3720, appendix B.4): 0xe3069283 for b"123456789"."""
     octets = memoryview(data).cast("B")
-    head = len(octets) % 4
+    head = len(octets) % 4 if len(octets) > _SHORT else len(octets)
     register = 0xFFFFFFFF
     for octet in octets[:head]:
-        register = int(_advance_bits(np.array([register ^ octet], np.uint32), 8)[0])
+        register = _OCTETS[(register ^ octet) & 0xFF] ^ register >> 8
     words = np.frombuffer(octets[head:], "<u4")
     for start in range(0, len(words), _BLOCK):
         block = words[start : start + _BLOCK].copy()
@@ -61,3 +62,6 @@ def _advance_bits(registers: np.ndarray, bits: int) -> np.ndarray:
     for _ in range(bits):
         registers = registers >> 1 ^ (registers & 1) * np.uint32(_POLYNOMIAL)
     return registers
+
+
+_OCTETS: list[int] = _advance_bits(np.arange(256, dtype=np.uint32), 8).tolist()

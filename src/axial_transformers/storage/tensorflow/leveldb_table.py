@@ -8,6 +8,7 @@ places of the data blocks.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from axial_transformers.storage.byte_reader import ByteReader
@@ -17,18 +18,26 @@ from axial_transformers.storage.tensorflow.protobuf import ChecksumError, Format
 _FOOTER = 48
 _TRAILER = 5
 _MAGIC = 0xDB4775248B80FB57
-_LARGEST = 64 << 20  # the published indexes are 15 KB
+# The published indexes have 15 KB and 792 variables. A model of 1,024 layers has 12 variables a layer, each with its
+# moving average and two moments of Adam: 49,152 and some, in 4 MB. Keys leave out what they share, so that it is their
+# number and length that bound the memory: 64 MiB.
+LARGEST = 16 << 20
+MOST_BLOCKS = 4096
+MOST_ENTRIES = 1 << 17
+LONGEST_KEY = 512
 
 
 def read_table(path: Path) -> dict[bytes, bytes]:
     """All pairs of key and value of the table at `path`.
 
+    It may have 16 MiB, in blocks that do not overlap: at most 4,096 of them with 131,072 keys, of 512 bytes at most.
+
     Raises:
-        FormatError: a checksum disagrees, a block is compressed or malformed, or the file is no table.
+        FormatError: a checksum disagrees, a block is compressed or malformed, the file is no table, or out of bounds.
         FileNotFoundError: there is no such file.
     """
-    if path.stat().st_size > _LARGEST:
-        raise FormatError(f"{path} is larger than {_LARGEST >> 20} MiB, which no index of a checkpoint is")
+    if path.stat().st_size > LARGEST:
+        raise FormatError(f"{path} is larger than {LARGEST >> 20} MiB, which no index of a checkpoint is")
     octets = path.read_bytes()
     if len(octets) < _FOOTER or int.from_bytes(octets[-8:], "little") != _MAGIC:
         raise FormatError(f"{path} is not the index of a TensorFlow V2 checkpoint (no LevelDB table ends there)")
@@ -38,13 +47,27 @@ def read_table(path: Path) -> dict[bytes, bytes]:
         raise FormatError(f"{path} has a footer or a metaindex that no checkpoint's index has; the file is damaged")
     table: dict[bytes, bytes] = {}
     last: bytes | None = None
-    for _, place in _entries(octets, *index, path):
-        for key, value in _entries(octets, *_handle(reader(place, f"{path}: index block")), path):
+    end = 0
+    for start, size in _data_blocks(octets, *index, path):
+        if start < end:
+            raise FormatError(f"{path}: the block at byte {start} begins within or before another")
+        end = start + size + _TRAILER
+        for key, value in _entries(octets, start, size, path):
             if last is not None and key <= last:
                 raise FormatError(f"{path}: the key {key!r} is out of order")
+            if len(table) == MOST_ENTRIES:
+                raise FormatError(f"{path} has more than {MOST_ENTRIES:,} keys, which no index of a checkpoint has")
             table[key] = value
             last = key
     return table
+
+
+def _data_blocks(octets: bytes, start: int, size: int, path: Path) -> list[tuple[int, int]]:
+    """Start and size of each data block that the index block at a place of the file names."""
+    places = [place for _, place in islice(_entries(octets, start, size, path), MOST_BLOCKS + 1)]
+    if len(places) > MOST_BLOCKS:
+        raise FormatError(f"{path} has more than {MOST_BLOCKS:,} blocks, which no index of a checkpoint has")
+    return [_handle(reader(place, f"{path}: index block")) for place in places]
 
 
 def _handle(place: ByteReader) -> tuple[int, int]:
@@ -71,5 +94,7 @@ def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple
         shared, own, length = block.varint(), block.varint(), block.varint()
         if shared > len(key):
             raise FormatError(f"{where}: a key shares {shared} bytes with one of {len(key)}")
+        if shared + own > LONGEST_KEY:
+            raise FormatError(f"{where} has a key of {shared + own:,} bytes, above {LONGEST_KEY}")
         key = key[:shared] + block.take(own)
         yield key, block.take(length)

@@ -36,12 +36,12 @@ def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[by
         tag = fields.varint()
         number = tag >> 3
         match tag & 7:
+            case 2:
+                nested.setdefault(number, []).append(fields.take(fields.varint()))
             case 0:
                 integers[number] = fields.varint()
             case 1:
                 integers[number] = int.from_bytes(fields.take(8), "little")
-            case 2:
-                nested.setdefault(number, []).append(fields.take(fields.varint()))
             case 5:
                 integers[number] = int.from_bytes(fields.take(4), "little")
             case unknown:

@@ -60,6 +60,8 @@ class TensorBundle:
         self.entries = {}
         for key, value in table.items():
             name = key.decode("utf-8", "backslashreplace")
+            if not name.isprintable():
+                raise FormatError(f"{self.path}: {name!r} cannot be the name of a variable; the file is damaged")
             self.entries[name] = _entry(value, f"{self.path}: variable {name!r}", sizes)
         # So that a small file cannot ask for a large model.
         if (claimed := sum(entry.size for entry in self.entries.values())) > sum(sizes):
@@ -130,9 +132,10 @@ def _entry(message: bytes, where: str, shard_sizes: list[int]) -> Entry:
         raise FormatError(f"{where} has the data type {kind} (of TensorFlow's types.proto), which is not supported")
     dtype = np.dtype(_DTYPES[kind])
     _, axes = parse(b"".join(nested.get(2, [])), where)
-    shape = tuple(parse(axis, where)[0].get(1, 0) for axis in axes.get(2, []))
-    if len(shape) > _MOST_AXES:
-        raise FormatError(f"{where} has {len(shape)} axes")
+    lengths = axes.get(2, [])
+    if len(lengths) > _MOST_AXES:
+        raise FormatError(f"{where} has {len(lengths)} axes")
+    shape = tuple(parse(axis, where)[0].get(1, 0) for axis in lengths)
     if math.prod(shape) * dtype.itemsize != size:
         raise FormatError(f"{where} has {size} bytes, but its shape {list(shape)} of {dtype} needs another number")
     if shard >= len(shard_sizes):
