@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
+from axial_transformers.data.shards.index import ROW
 from axial_transformers.data.shards.sources import expand, shard_files
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
@@ -345,12 +346,111 @@ def test_a_shard_that_was_written_anew_is_indexed_anew(tmp_path):
         np.testing.assert_array_equal(data.load(path, split="all").values[:], VALUES[i : i + 1])
 
 
-def test_a_damaged_index_is_named(shards, cache):
+def test_a_shard_that_changes_at_equal_size_and_time_is_named(tmp_path):
+    path = write(tmp_path / "a.tar", [(f"{i}.npy", array(VALUES[i])) for i in range(3)])
+    data.load(path, split="all")
+    time, content = path.stat().st_mtime_ns, bytearray(path.read_bytes())
+    content[content.index(VALUES[1].tobytes()) + 50] ^= 1
+    content[content.index(b"2.npy")] = ord("7")  # its header's checksum is wrong then
+    path.write_bytes(content)
+    os.utime(path, ns=(time, time))
+    examples = data.load(path, split="all")
+    np.testing.assert_array_equal(examples.values[[0, 2]], VALUES[[0, 2]])
+    assert examples.names[:2] == ["a.tar/0.npy", "a.tar/1.npy"]
+    for read, record in ((examples.values.__getitem__, 1), (examples.names.__getitem__, 2)):
+        with pytest.raises(ValueError, match=rf"^{path}: record {record} is not what it was .* touch it"):
+            read(slice(record, record + 1))
+
+
+# --- the index in the cache ---
+
+
+def test_fingerprints_stay_what_they_are(tmp_path):
+    members = [("a.npy", array(VALUES[0])), ("a.cls", b"1"), ("b/b.npy", array(VALUES[1])), ("b/b.cls", b"0")]
+    path = write(tmp_path / "a.tar", members)
+    expected = "9a6c297cd73026ad5b06130a0a33d74995bf5c40bfe11964d1dc97f6ff9c99d5"
+    assert [data.load(path, split="all").fingerprint for _ in range(2)] == [expected] * 2  # made, and found
+
+
+def of_rows(change):
+    def damage(folder: Path) -> None:
+        rows = np.fromfile(folder / "rows.bin", ROW)
+        change(rows)
+        rows.tofile(folder / "rows.bin")
+
+    return damage
+
+
+def of_about(**values):
+    def damage(folder: Path) -> None:
+        about = json.loads((folder / "about.json").read_text())
+        (folder / "about.json").write_text(json.dumps(about | values))
+
+    return damage
+
+
+def cut(name: str, count: int):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-count])
+
+
+DAMAGE = {
+    "a label": of_rows(lambda rows: rows["label"].__setitem__(1, 0)),
+    "a huge label": of_rows(lambda rows: rows["label"].__setitem__(1, 2**31 - 1)),
+    "labels swapped": of_rows(lambda rows: rows["label"].__setitem__([0, 1], rows["label"][[1, 0]])),
+    "rows swapped": of_rows(lambda rows: rows.__setitem__([0, 1], rows[[1, 0]])),
+    "a position before the file": of_rows(lambda rows: rows["start"].__setitem__(1, -(2**62))),
+    "a position after the file": of_rows(lambda rows: rows["header"].__setitem__(1, 2**62)),
+    "a size": of_rows(lambda rows: rows["size"].__setitem__(1, 2**32 - 1)),
+    "a row less": cut("rows.bin", ROW.itemsize),
+    "half a row less": cut("rows.bin", ROW.itemsize // 2),
+    "no rows": cut("rows.bin", 10 * ROW.itemsize),
+    "the file of rows is missing": lambda folder: (folder / "rows.bin").unlink(),
+    "half a description": cut("about.json", 20),
+    "no description": lambda folder: (folder / "about.json").unlink(),
+    "deep": lambda folder: (folder / "about.json").write_text("[" * 100_000),
+    "a list": lambda folder: (folder / "about.json").write_text("[]"),
+    "other forms": of_about(forms=7),
+    "forms of other types": of_about(forms=[["gray", "256", {}, 1, None]]),
+    "another digest": of_about(digest="0" * 64),
+    "a digest of another type": of_about(digest=[1]),
+    "records that are said to be damaged": of_about(bad=["no"]),
+    "no checksum": of_about(checksum=None),
+    "the index of another shard": of_about(size=1),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_index_is_made_again(shards, cache, name):
+    path = shard_files(shards)[0]
+    fingerprint = data.load(path, split="all").fingerprint
+    (folder,) = (file.parent for file in cache.rglob("rows.bin"))
+    whole = {file.name: file.read_bytes() for file in folder.iterdir()}
+    DAMAGE[name](folder)
+    examples = data.load(path, split="all")
+    np.testing.assert_array_equal(examples.values[:], VALUES[:10])
+    assert (examples.labels.tolist(), examples.fingerprint) == ([i % 3 for i in range(10)], fingerprint)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == whole
+
+
+def test_an_index_is_made_once(shards, monkeypatch):
     data.load(shards)
-    about = next(cache.rglob("about.json"))
-    about.write_text(about.read_text()[:10])
-    with pytest.raises(ValueError, match=f"{about}: not the index of a shard .* it is made again"):
-        data.load(shards)
+    monkeypatch.setattr("axial_transformers.data.shards.index.decode", lambda *_: 1 / 0)
+    assert len(data.load(shards, split="all")) == 23
+
+
+def test_what_a_killed_process_left_of_an_index_is_removed(shards, cache, monkeypatch):
+    killed = os.fork()
+    if not killed:
+        with monkeypatch.context() as patch, suppress(Exception):
+            patch.setattr(
+                "axial_transformers.data.shards.index.common_form", lambda _: os.kill(os.getpid(), signal.SIGKILL)
+            )
+            data.load(shards)
+        os._exit(1)
+    assert os.waitpid(killed, 0)[1] == signal.SIGKILL
+    assert list(cache.rglob(".*.part"))
+    data.load(shards)
+    assert not list(cache.rglob(".*.part"))
 
 
 # --- hostile shards ---
