@@ -247,6 +247,11 @@ def test_what_goes_wrong_in_a_worker_is_one_line_here(work, error):
         list(ahead(work, itertools.count(), workers=2))
 
 
+def test_the_number_of_workers_is_bounded():
+    with pytest.raises(ValueError, match="workers must be at most 256, not 100000"):
+        TrainConfig(workers=100_000)
+
+
 def _wait(key: int) -> int:
     signal.raise_signal(signal.SIGINT)
     return key
