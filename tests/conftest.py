@@ -27,6 +27,14 @@ class Outcome(NamedTuple):
 Axial = Callable[..., Outcome]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs are signed with a key of the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def axial(capsys: pytest.CaptureFixture[str]) -> Axial:
     """The command line, within this process."""

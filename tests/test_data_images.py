@@ -2,6 +2,7 @@
 
 import io
 import struct
+import warnings
 import zlib
 from pathlib import Path
 
@@ -57,10 +58,34 @@ def test_order_is_that_of_relative_paths(tmp_path):
         _save(tmp_path / name, np.full((2, 2), i, np.uint8))
     (tmp_path / "README.txt").write_text("not an image")
     _save(tmp_path / ".hidden" / "x.png", _pixels())
-    examples = data.load(tmp_path, split="all")
+    with pytest.warns(UserWarning, match=r"skipped: 1 hidden file of .*, such as \.hidden/x\.png"):
+        examples = data.load(tmp_path, split="all")
     assert examples.names == ["a/10.png", "a/2.png", "b/1.png", "c.png"]
     assert examples.values[:, 0, 0, 0].tolist() == [2, 1, 0, 3]
     assert examples.labels is None  # one lies in no class
+
+
+@pytest.mark.parametrize(
+    ("names", "frames", "hidden"),
+    [
+        (["a.png", ".b.png", ".c/d.png", ".DS_Store"], None, 2),
+        (["a/0.png", "a/1.png", "a/.2.png", ".b/0.png"], 2, 2),
+        (["a.png", ".DS_Store", ".git/config"], None, 0),
+    ],
+)
+def test_hidden_files_that_look_like_examples_are_counted(tmp_path, names, frames, hidden):
+    for name in names:
+        (_save if name.endswith(".png") else _write_text)(tmp_path / name, _pixels())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(data.load(tmp_path, DataConfig(frames=frames), "all")) == 1
+    said = [str(each.message) for each in caught]
+    assert [line[:30].split()[1] for line in said] == ([str(hidden)] if hidden else [])
+
+
+def _write_text(path: Path, _: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("something")
 
 
 def test_sub_folders_are_classes_and_splits(tmp_path):

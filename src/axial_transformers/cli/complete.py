@@ -67,6 +67,7 @@ class Complete:
     seed: int = 0
     """Equal seeds draw equal completions."""
     temperature: arguments.Temperature = 1.0
+    trust_source: arguments.TrustSource = False
     weights: arguments.Weights = "ema"
     device: arguments.Device = "auto"
     compile: arguments.Compile = False
@@ -79,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
     if options.examples < 1 or options.count < 1:
         raise ValueError("--examples and --count must be at least 1")
     compiled = either(options.compile, options.no_compile, "compile")
-    trained = open_model(options.model, options.weights, options.device)
+    trained = open_model(options.model, options.weights, options.device, options.trust_source)
     outputs.check_output(options.output, trained.model.config, folder=False)
     mask = known_mask(
         trained.model,

@@ -34,6 +34,7 @@ class Evaluate:
     split: Split | None = None
     """Part of the data. None: all of a source that is given; of the run's own data the test part, or the validation
     part where there is no test part."""
+    trust_source: arguments.TrustSource = False
     weights: arguments.Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
@@ -53,7 +54,7 @@ class Evaluate:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Evaluate, argv, "evaluate")
-    trained = open_model(options.model, options.weights, options.device)
+    trained = open_model(options.model, options.weights, options.device, options.trust_source)
     if options.skip_bad is not None:
         trained = replace(trained, data=replace(trained.data, skip_bad=options.skip_bad))
     examples, described = trained.examples(options.source, options.split)

@@ -1,6 +1,7 @@
 """A trained model, with the source of its data, for the verbs that use one."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from axial_transformers.data import DataConfig, Examples, Split, load
@@ -22,6 +23,9 @@ class TrainedModel:
     data: DataConfig
     uint16: bool
     class_names: tuple[str, ...] | None
+    folder: str
+    is_own: bool
+    """False if `source` is the choice of a run from elsewhere, not to be read without the user's consent."""
 
     def examples(self, source: str | None, split: Split | None) -> tuple[Examples, str]:
         """Examples of `source`, read as the model's data was, and a description of them.
@@ -30,10 +34,12 @@ class TrainedModel:
         validation part where it has no test part, but everything of a source that is given.
 
         Raises:
-            ValueError: there is none, or it is not the model's.
+            ValueError: there is none, it is not the model's, or it is the choice of a run from elsewhere.
         """
         if source is None and self.source is None:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
+        if source is None and self.source is not None and not self.is_own:
+            raise untrusted(self.folder, self.source)
         where, reading = source or self.source or "", bar("reading")
         if split is None and source is None:
             try:
@@ -50,8 +56,18 @@ class TrainedModel:
         return examples, f"{where}, {split or 'all'}"
 
 
-def open_model(folder: str, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
+def untrusted(folder: str | Path, source: str) -> ValueError:
+    """The error about the source of a run that was not begun by this user on this machine."""
+    return ValueError(
+        f"{folder} was not begun by you on this machine, and its train.json wants to read {source[:300]!r}: add"
+        " --trust-source if it may, or name the data after the folder"
+    )
+
+
+def open_model(folder: str, weights: Weights = "ema", device: str = "auto", trust_source: bool = False) -> TrainedModel:
     """Reads the folder of a run or of an exported model, or a hub id, in evaluation mode.
+
+    trust_source=True: also the data that a run from elsewhere names may be read.
 
     Raises:
         ValueError: damaged files, no such weights, or no such device.
@@ -73,4 +89,6 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto") -> T
         DataConfig() if about is None else about.data,
         about is not None and about.uint16,
         None if about is None else about.class_names,
+        folder,
+        trust_source or record is None or record.is_own,
     )

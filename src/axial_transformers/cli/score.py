@@ -55,6 +55,7 @@ class Score:
     """Number of the least likely images that are printed and drawn."""
     against: str | None = None
     """Another source, all of it, whose images the scores should tell from those of the first."""
+    trust_source: arguments.TrustSource = False
     weights: arguments.Weights = "ema"
     batch_size: arguments.BatchSize = 64
     device: arguments.Device = "auto"
@@ -67,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
         raise ValueError(f"--output {options.output} is neither NAME.csv nor NAME.json")
     if options.top < 1:
         raise ValueError(f"--top must be at least 1, not {options.top}")
-    trained = open_model(options.model, options.weights, options.device)
+    trained = open_model(options.model, options.weights, options.device, options.trust_source)
     examples = trained.examples(options.source, options.split)[0][:]
     others = trained.examples(options.against, "all")[0][:] if options.against else None
     scores = _scores(trained, examples, options.batch_size)

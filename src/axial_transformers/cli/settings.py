@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import tyro
@@ -24,6 +24,8 @@ class Settings:
     """The run's folder."""
     resume: bool = False
     """Continue the run in the folder, bitwise as if it had never stopped."""
+    trust_source: bool = False
+    """Read or download the data that the run in the folder names, although it was not begun by you on this machine."""
     validate_on: int = 1000
     """Number of validation examples that are evaluated during training, at most."""
     samples: int = 36
@@ -42,13 +44,15 @@ class Preset:
     settings: Settings
     examples: Examples | None = None
     """The training examples, where the settings depend on them, and they are read already."""
+    is_own: bool = True
+    """False if the source is not the user's choice, but that of a run from elsewhere."""
 
 
 def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
     """The preset that `argv` names, with its overrides applied.
 
     The first words are a recipe's name and, where the recipe has no source, a source; or a source alone, to which a
-    model is fitted; or the folder of a run, which is resumed with its own settings.
+    model is fitted; or the folder of a run, which is resumed with its own settings, and its own source or another one.
 
     Raises:
         ValueError: no such recipe, or a recipe without its data.
@@ -61,13 +65,13 @@ def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
     if name in recipes.NAMED:
         preset = recipe_preset(name, source)
     elif record := read_run(name):
-        preset = _run_preset(Path(name), record)
+        preset = _run_preset(Path(name), record, source)
     elif Path(name).exists() or names_shards(name):
         preset = _custom_preset(name, overrides)
     else:
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
     settings = parse(Settings, overrides, f"{verb} {name}", default=preset.settings)
-    return Preset(preset.name, preset.source, settings, preset.examples)
+    return replace(preset, settings=settings)
 
 
 def _leading_words(argv: Sequence[str]) -> list[str]:
@@ -102,8 +106,8 @@ def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
     return Preset("custom", source, settings, examples)
 
 
-def _run_preset(folder: Path, record: RunRecord) -> Preset:
-    """A run with the settings that it has, to be resumed.
+def _run_preset(folder: Path, record: RunRecord, source: str | None) -> Preset:
+    """A run with the settings that it has, to be resumed on its source or on another one, which has the same data.
 
     Raises:
         ValueError: it was begun from Python, and its data is not known.
@@ -112,7 +116,7 @@ def _run_preset(folder: Path, record: RunRecord) -> Preset:
     if about is None:
         raise ValueError(f"{folder}/train.json names no data: the run was begun from Python, resume it there")
     settings = Settings(out=folder, resume=True, data=about.data, model=record.model, training=record.training)
-    return Preset(about.recipe, about.source, settings)
+    return Preset(about.recipe, source or about.source, settings, is_own=source is not None or record.is_own)
 
 
 def list_recipes() -> str:

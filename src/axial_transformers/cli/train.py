@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from axial_transformers.cli import INTERRUPTED
+from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.data import Examples, load, save_grid
 from axial_transformers.decoding.sampling import sample
@@ -18,6 +19,7 @@ HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
        axial train SOURCE [OVERRIDES]             a model that fits the data in SOURCE
        axial train RUN [OVERRIDES]                resume the run in the folder RUN
+       axial train RUN SOURCE [OVERRIDES]         the same, if its data has another place now
 
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos
@@ -49,6 +51,8 @@ def run(preset: Preset) -> TrainResult:
     settings = preset.settings
     if not preset.source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
+    if not (preset.is_own or settings.trust_source):
+        raise untrusted(settings.out, preset.source)
     examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
     check_shape(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))[: settings.validate_on]

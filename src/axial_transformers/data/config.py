@@ -57,6 +57,12 @@ class DataConfig:
     skip_bad: int = 0
     """Largest number of damaged records of shards that are left out, each with a warning; one more is an error."""
 
+    download_limit: float = 200.0
+    """Gigabytes (10^9 bytes) that the files of one source in the web may have together."""
+
+    download_timeout: float = 1440.0
+    """Minutes that downloading the files of one source in the web may take."""
+
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
@@ -66,6 +72,9 @@ class DataConfig:
             raise ValueError(f"stride must be at least 1, not {self.stride}")
         if self.skip_bad < 0:
             raise ValueError(f"skip_bad must be at least 0, not {self.skip_bad}")
+        for name in ("download_limit", "download_timeout"):
+            if not 0 < getattr(self, name) <= 1e9:
+                raise ValueError(f"{name} must be above 0 and at most 1e9, not {getattr(self, name)}")
         if self.fit != "exact" and self.size is None:
             raise ValueError(f"fit={self.fit} needs a size, for example size=32")
         if self.num_values is not None and not 2 <= self.num_values <= 256:

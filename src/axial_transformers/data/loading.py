@@ -1,6 +1,7 @@
 """Loading: from the name of a source to the examples of a split."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import Classes
 from axial_transformers.data.natural_order import natural_key
 from axial_transformers.data.splits import Part, consecutive_part, hashed_part, part_of_file, part_of_folder
-from axial_transformers.progress import Progress
+from axial_transformers.progress import Progress, rank
 
 Parts = dict[Part, list[Path]]
 """Files by the split that they state; "train" where they state none."""
@@ -43,6 +44,8 @@ def load(
             folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that split; where none
             states validation, the last `validation_fraction` of the records of the train shards validates.
 
+    Files and folders whose names begin with a dot are left out; a warning counts those that look like examples.
+
     `progress` wraps the loops over files: reading, downloading, indexing.
 
     Raises:
@@ -58,7 +61,7 @@ def load(
     if path.is_dir():
         return _load_folder(path, config, split, progress)
     if shards.names_shards(str(source)):
-        return _load_shards(str(source), shards.shard_files(str(source), progress), config, split, progress)
+        return _load_shards(str(source), shards.shard_files(str(source), config, progress), config, split, progress)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
     return _load_file(path, config, split, progress)
@@ -88,10 +91,12 @@ def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
 
 def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     """A folder of videos, images, arrays or shards."""
-    files = sorted(
-        (file for file in folder.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(folder))),
-        key=lambda file: file.relative_to(folder).as_posix(),
+    everything = sorted(
+        (file for file in folder.rglob("*") if file.is_file()), key=lambda file: file.relative_to(folder).as_posix()
     )
+    files = [file for file in everything if not _is_hidden(file.relative_to(folder))]
+    if len(files) < len(everything):
+        _say_hidden(folder, everything, config)
     videos = _videos(files, config)
     if videos == [folder]:
         return _share(folder, _load_video(folder, config, progress), config, split, {"train": videos})
@@ -129,6 +134,17 @@ def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
 
 def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
+
+
+def _say_hidden(folder: Path, files: Sequence[Path], config: DataConfig) -> None:
+    """Warns of hidden files that would be examples under other names."""
+    of_videos = (*video.SUFFIXES, *picture_files.SUFFIXES) if config.frames else picture_files.SUFFIXES
+    suffixes = (*of_videos, *bair_videos.SUFFIXES, *npy.SUFFIXES, shards.SUFFIX)
+    hidden = [file for file in files if _is_hidden(file.relative_to(folder)) and file.suffix.lower() in suffixes]
+    if hidden and rank() == 0:  # of the processes that torchrun started, one speaks
+        count = f"{len(hidden)} hidden {'file' if len(hidden) == 1 else 'files'}"
+        first = hidden[0].relative_to(folder)
+        warnings.warn(f"skipped: {count} of {folder}, such as {first}: rename those that are examples", stacklevel=2)
 
 
 def _load_each(

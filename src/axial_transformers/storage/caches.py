@@ -1,5 +1,6 @@
 """The cache: indices of shards and copies of downloads, all of which can be made again."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,15 @@ def cache_folder() -> Path:
 
 @contextmanager
 def only_one_process(path: Path) -> Iterator[None]:
-    """Admits one process of this machine at a time to the block; those that waited find what the first has made."""
+    """Admits one process at a time to what lies at a path; those that waited find what the first has made.
+
+    What killed processes left half-written in the folder `path` is removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
+        for stray in path.glob(".*.part*"):
+            if stray.is_dir() and not stray.is_symlink():
+                shutil.rmtree(stray)
+            else:
+                stray.unlink()
         yield

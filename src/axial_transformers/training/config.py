@@ -9,6 +9,8 @@ AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
 ) | {"workers": 0, "warmup_steps": 0}
 
+MOST_WORKERS = 256
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -75,6 +77,8 @@ class TrainConfig:
         for name, least in AT_LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
+        if (self.workers or 0) > MOST_WORKERS:
+            raise ValueError(f"workers must be at most {MOST_WORKERS}, not {self.workers}: each is a process")
         for name in ("learning_rate", "clip_norm", "time_limit"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {value}")

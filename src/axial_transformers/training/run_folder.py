@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
+from axial_transformers.storage.user_key import is_signed, sign
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
 
@@ -60,6 +61,13 @@ class RunRecord:
     model: AxialTransformerConfig
     about: Origin | None = None
     """None for a run that was begun from Python without it."""
+    signature: str | None = None
+    """The user's signature of `about.source`."""
+
+    @property
+    def is_own(self) -> bool:
+        """Tests for a source that this user, on this machine, has trained on, or for the embedded one."""
+        return self.about is None or self.about.source == "digits" or is_signed(self.about.source, self.signature)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -71,9 +79,10 @@ class RunRecord:
         }
 
     def write(self, folder: Path) -> None:
-        """Writes train.json, whole or not at all."""
+        """Writes train.json, signed, whole or not at all."""
+        signature = None if self.about is None else sign(self.about.source)
         with written_whole(folder / RUN_RECORD) as aside:
-            aside.write_text(json.dumps(to_json(self), indent=2) + "\n")
+            aside.write_text(json.dumps(to_json(replace(self, signature=signature)), indent=2) + "\n")
 
 
 def read_run(folder: str | Path) -> RunRecord | None:

@@ -1,13 +1,19 @@
 """The index of a shard: the position of each whole record, so that any of them can be read alone.
 
-It is made once, by reading the whole shard and decoding every record, and kept in the cache: 24 bytes a record, which
+It is made once, by reading the whole shard and decoding every record, and kept in the cache: 32 bytes a record, which
 are mapped into memory. Damaged records are found then, by the first process that opens the shard, and are the same for
 all processes: later, no record is skipped or replaced.
+
+The index as a whole has a checksum, which is compared whenever it is opened, and each record has one of its name and
+one of its bytes, compared when these are read. They find accidents and files that are out of date, not forgery: who
+can write to the user's cache can also write their checksums.
 """
 
 import hashlib
 import json
 import os
+import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,18 +26,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.shards.record_decoding import Form, class_of, common_form, decode, read
+from axial_transformers.data.shards.record_decoding import (
+    LARGEST_RECORD,
+    MOST_CLASSES,
+    Form,
+    Medium,
+    class_of,
+    common_form,
+    decode,
+    read,
+)
 from axial_transformers.data.shards.tar import Record, records
 from axial_transformers.data.workers import ahead
 from axial_transformers.progress import Progress
 from axial_transformers.storage.caches import cache_folder, only_one_process
 from axial_transformers.storage.files import folder_written_whole
+from axial_transformers.storage.typed_json import from_json, read_object, to_json
 
-ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
-"""Positions of a record's header and of its bytes, number of bytes, class or -1."""
+ROW = np.dtype(
+    [("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4"), ("content", "<u4"), ("name", "<u4")]
+)
+"""Positions of a record's header and of its bytes, number of bytes, class or -1, CRC-32 of bytes and of name."""
 
-_VERSION = 1
+_VERSION = 2
 _ROWS, _ABOUT = "rows.bin", "about.json"
+_LARGEST_ABOUT = 256  # mebibytes
+_ROWS_AT_A_TIME = 1 << 15
 _CHUNK = 1024  # records that are checked at a time
 _WORTH_WORKERS = 1 << 24  # bytes of shards above which workers are started
 
@@ -63,7 +83,7 @@ def _rows(folder: Path) -> NDArray[np.void]:
 
 
 def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> list[ShardIndex]:
-    """Indices of shards; those that the cache does not hold are made.
+    """Indices of shards; those that the cache does not hold, or holds damaged, are made.
 
     Raises:
         ValueError: a file that is no tar file, records that do not fit together, or more damaged ones than
@@ -72,12 +92,32 @@ def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter)
     """
     folders = {path: _folder(path, options) for path in paths}
     with only_one_process(_cache()):
-        missing = [path for path, folder in folders.items() if not folder.exists()]
+        found = {path: _opened(path, folder) for path, folder in folders.items() if folder.exists()}
+        missing = [path for path in folders if found.get(path) is None]
         for path, chunks in _checked(missing, options, progress):
-            _write(folders[path], chunks, options.skip_bad)
-    indices = [_open(path, folders[path]) for path in paths]
+            _remove(folders[path])
+            _write(path, folders[path], chunks, options.skip_bad)
+        found |= {path: _open(path, folders[path]) for path in missing}
+    indices = [each for path in paths if (each := found[path])]
     _refuse([line for each in indices for line in each.bad], options.skip_bad)
     return indices
+
+
+def _opened(path: Path, folder: Path) -> ShardIndex | None:
+    """The index in a folder, None if it is damaged."""
+    try:
+        return _open(path, folder)
+    except (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+def _remove(folder: Path) -> None:
+    """Removes a damaged index, which this process may have mapped."""
+    _rows.cache_clear()
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def _refuse(bad: Sequence[str], allowed: int) -> None:
@@ -151,11 +191,12 @@ def _check(chunk: tuple[Path, list[Record]], options: DataConfig) -> tuple[Path,
                 continue
             digest.update(json.dumps([record.name, len(content), number]).encode() + content)
             forms.setdefault(form._replace(labelled=number >= 0), name)
-            rows.append((record.header, record.example.start, record.example.size, number))
+            checksums = zlib.crc32(content), name_checksum(record.name)
+            rows.append((record.header, *record.example, number, *checksums))
     return path, _Checked(np.array(rows, ROW), digest.digest(), forms, bad)
 
 
-def _write(folder: Path, chunks: Iterable[_Checked], allowed: int) -> None:
+def _write(path: Path, folder: Path, chunks: Iterable[_Checked], allowed: int) -> None:
     digest, forms, bad = hashlib.sha256(), dict[Form, str](), list[str]()
     with folder_written_whole(folder) as aside:
         with (aside / _ROWS).open("wb") as stream:
@@ -167,18 +208,67 @@ def _write(folder: Path, chunks: Iterable[_Checked], allowed: int) -> None:
                 _refuse(bad, allowed)
                 if forms:
                     common_form(forms)
-        about = {"digest": digest.hexdigest(), "forms": [[*form, name] for form, name in forms.items()], "bad": bad}
-        (aside / _ABOUT).write_text(json.dumps(about))
+        about = _About(
+            digest=digest.hexdigest(),
+            forms=tuple((*form, name) for form, name in forms.items()),
+            bad=tuple(bad),
+            size=path.stat().st_size,
+        )
+        checksum = _checksum(aside / _ROWS, about)
+        (aside / _ABOUT).write_text(json.dumps({"checksum": checksum, **to_json(about)}))
+
+
+def name_checksum(name: str) -> int:
+    """The checksum of a record's name."""
+    return zlib.crc32(name.encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _About:
+    """What an index holds beside its rows."""
+
+    digest: str
+    forms: tuple[tuple[Medium, int, tuple[int, ...], bool, str], ...]
+    """Fields of each form, and the name of a record."""
+    bad: tuple[str, ...]
+    size: int
+    """Bytes of the shard."""
+
+
+def _checksum(rows: Path, about: _About) -> str:
+    """SHA-256 over all of an index.
+
+    Raises:
+        ValueError: rows that cannot be of that shard.
+    """
+    digest = hashlib.sha256(json.dumps(to_json(about)).encode())
+    with rows.open("rb") as stream:
+        while block := stream.read(_ROWS_AT_A_TIME * ROW.itemsize):
+            digest.update(block)
+            _check_rows(np.frombuffer(block, ROW), about.size)
+    return digest.hexdigest()
+
+
+def _check_rows(rows: NDArray[np.void], size: int) -> None:
+    """Raises ValueError where rows are none of a shard of so many bytes: other parts and data rest on their bounds."""
+    header, start, length, label = (rows[field].astype(np.int64) for field in ("header", "start", "size", "label"))
+    inside = (header >= 0) & (start > header) & (start <= size) & (length <= np.minimum(LARGEST_RECORD, size - start))
+    if not (inside & (label >= -1) & (label < MOST_CLASSES)).all():
+        raise ValueError("a row with values out of range")
 
 
 def _open(path: Path, folder: Path) -> ShardIndex:
+    """The index in a folder.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it could not be read.
+    """
     file = folder / _ABOUT
-    try:
-        about = json.loads(file.read_text())
-        forms = {
-            Form(medium, num_values, tuple(shape), labelled): name
-            for medium, num_values, shape, labelled, name in about["forms"]
-        }
-        return ShardIndex(path, folder, about["digest"], forms, about["bad"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{file}: not the index of a shard ({error}): remove {folder}, it is made again") from error
+    stored = read_object(file, "the index of a shard", mebibytes=_LARGEST_ABOUT)
+    checksum = stored.pop("checksum", None)
+    about = from_json(_About, stored, file)
+    if about.size != path.stat().st_size or _checksum(folder / _ROWS, about) != checksum:
+        raise ValueError(f"{folder}: not the index that was written for {path}: remove it, it is made again")
+    forms = {Form(medium, values, shape, labelled): name for medium, values, shape, labelled, name in about.forms}
+    return ShardIndex(path, folder, about.digest, forms, list(about.bad))

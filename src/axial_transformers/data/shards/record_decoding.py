@@ -11,16 +11,20 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.npy import array_of
 from axial_transformers.data.picture_files import Member
-from axial_transformers.data.shards.tar import ARRAY, Place
+from axial_transformers.data.shards.tar import ARRAY
+from axial_transformers.data.shards.tar_headers import Place
 
-_LARGEST = 1 << 26  # bytes of a record
-_MOST_CLASSES = 1 << 16
+LARGEST_RECORD = 1 << 26  # bytes of a record
+MOST_CLASSES = 1 << 16
+
+
+Medium = Literal["gray", "gray16", "rgb", "array", "array16"]
 
 
 class Form(NamedTuple):
     """The form of a record. All records of a data set have the same, except for gray pictures among those in colour."""
 
-    medium: Literal["gray", "gray16", "rgb", "array", "array16"]
+    medium: Medium
     num_values: int
     shape: tuple[int, ...]
     """[*A, C]."""
@@ -33,8 +37,8 @@ def read(stream: IO[bytes], place: Place, name: str) -> bytes:
     Raises:
         ValueError: more than 64 MiB, or beyond the end of the shard.
     """
-    if place.size > _LARGEST:
-        raise ValueError(f"{name} has {place.size:,} bytes, above {_LARGEST:,}: remove it")
+    if place.size > LARGEST_RECORD:
+        raise ValueError(f"{name} has {place.size:,} bytes, above {LARGEST_RECORD:,}: remove it")
     stream.seek(place.start)
     content = stream.read(place.size)
     if len(content) < place.size:
@@ -80,8 +84,8 @@ def class_of(content: bytes, name: str) -> int:
         ValueError: no number, or one out of range.
     """
     digits = content.strip()
-    if not (digits.isdigit() and len(digits) < 9 and int(digits) < _MOST_CLASSES):
-        raise ValueError(f"{name}: its class is {content[:20]!r}, not a number in 0..{_MOST_CLASSES - 1}: correct it")
+    if not (digits.isdigit() and len(digits) < 9 and int(digits) < MOST_CLASSES):
+        raise ValueError(f"{name}: its class is {content[:20]!r}, not a number in 0..{MOST_CLASSES - 1}: correct it")
     return int(digits)
 
 

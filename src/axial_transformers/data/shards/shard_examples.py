@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.shards.index import ShardIndex, index
+from axial_transformers.data.shards.index import ShardIndex, index, name_checksum
 from axial_transformers.data.shards.record_decoding import Form, common_form, decode_array, decode_picture, read
-from axial_transformers.data.shards.tar import Place, name_at
+from axial_transformers.data.shards.tar import name_at
+from axial_transformers.data.shards.tar_headers import Place
 from axial_transformers.progress import Progress, rank
 
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
@@ -141,18 +143,26 @@ class Records:
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
     def _read(self, shard: ShardIndex, row: int) -> NDArray[np.uint8]:
-        _, start, size, _ = shard.rows[row].item()
+        _, start, size, _, checksum, _ = shard.rows[row].item()
         name = f"{shard.path}: record {row}"
         with shard.path.open("rb") as stream:
             content = read(stream, Place(start, size), name)
+        if zlib.crc32(content) != checksum:
+            raise _changed(name)
         medium = self.form.medium
         if medium == "array" or medium == "array16":
             values, _ = decode_array(content, name, self.options)
         else:
             values, _ = decode_picture(content, name, self.options, medium)
         if values.shape != self.form.shape:
-            raise ValueError(f"{name} is not what it was when the shard was indexed: leave the shard as it was")
+            raise _changed(name)
         return values
+
+
+def _changed(name: str) -> ValueError:
+    return ValueError(
+        f"{name} is not what it was when the shard was indexed: restore the shard, or touch it, and it is indexed anew"
+    )
 
 
 class _Names(Sequence[str]):
@@ -172,7 +182,11 @@ class _Names(Sequence[str]):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         shard, row = self._records.place(range(len(self))[i])
-        return f"{shard.path.name}/{name_at(shard.path, int(shard.rows[row]['header']))}"
+        header, *_, checksum = shard.rows[row].item()
+        name = name_at(shard.path, header)
+        if name is None or name_checksum(name) != checksum:
+            raise _changed(f"{shard.path}: record {row}")
+        return f"{shard.path.name}/{name}"
 
 
 def _numbers(indices: Indices, count: int) -> Sequence[int]:

@@ -1,34 +1,28 @@
 """Sources of shards: paths, addresses and data sets of the hub, as files on this machine."""
 
-import hashlib
-import http.client
 import re
-import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
+from axial_transformers.data.config import DataConfig
 from axial_transformers.data.natural_order import natural_key
+from axial_transformers.data.shards.downloads import WEB, download
 from axial_transformers.progress import Progress
-from axial_transformers.storage.caches import cache_folder, only_one_process
-from axial_transformers.storage.files import written_whole
 
 SUFFIX = ".tar"
 
 _MOST_SHARDS = 100_000
-_WEB = ("http://", "https://")
+_MOST_BRACES, _LONGEST_NAME = 64, 1 << 13
 _HUB = re.compile(r"hf://datasets/(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.*))?")
-_PATIENCE = 60  # seconds without a byte
 
 
 def names_shards(source: str) -> bool:
     """Tests whether a source is a pattern or an address of shards, or a tar file."""
-    return source.startswith((*_WEB, "hf://")) or source.endswith(SUFFIX) or "{" in source
+    return source.startswith((*WEB, "hf://")) or source.endswith(SUFFIX) or "{" in source
 
 
-def shard_files(source: str, progress: Progress = iter) -> list[Path]:
+def shard_files(source: str, options: DataConfig | None = None, progress: Progress = iter) -> list[Path]:
     """The shards that a source names, in the order of the pattern or of the numbers in their names.
 
     Sources: a path, with braces as in `train-{000..009}.tar` or `{train,val}-0.tar`; an http(s) address with or without
@@ -38,12 +32,12 @@ def shard_files(source: str, progress: Progress = iter) -> list[Path]:
     Raises:
         ValueError: braces that do not match, or no shards.
         FileNotFoundError: a file does not exist, or is not available from the hub.
-        OSError: a download failed.
+        OSError: a download failed, or exceeds the options' limits.
     """
     if source.startswith("hf://"):
         return _from_hub(source, progress)
-    if source.startswith(_WEB):
-        return [_downloaded(address) for address in progress(expand(source))]
+    if source.startswith(WEB):
+        return download(expand(source), options or DataConfig(), progress)
     files = [Path(name) for name in expand(source)]
     for file in files:
         if not file.is_file():
@@ -57,8 +51,13 @@ def expand(pattern: str) -> list[str]:
     """Expands braces: {a,b} stands for each of the words, {08..11} for each number with as many digits.
 
     Raises:
-        ValueError: braces that do not match, that hold neither, or more than 100,000 results.
+        ValueError: braces that do not match, that hold neither, more than 64 of them, or more than 100,000 results.
     """
+    if pattern.count("{") > _MOST_BRACES or len(pattern) > _LONGEST_NAME:
+        raise ValueError(
+            f"{pattern[:99]} ... has {pattern.count('{')} braces and {len(pattern):,} letters, above {_MOST_BRACES}"
+            f" and {_LONGEST_NAME:,}: name fewer shards, or a folder of them"
+        )
     words = list(islice(_expanded(pattern), _MOST_SHARDS + 1))
     if len(words) > _MOST_SHARDS:
         raise ValueError(f"{pattern} stands for over {_MOST_SHARDS:,} shards: pack more records into each")
@@ -99,24 +98,6 @@ def _range(word: str) -> Iterator[str]:
     if not match or int(match[1]) > int(match[2]):
         raise ValueError(f"{{{word}}} is neither a range of numbers, as {{000..009}}, nor a choice, as {{train,val}}")
     return (str(number).zfill(len(match[1])) for number in range(int(match[1]), int(match[2]) + 1))
-
-
-def _downloaded(address: str) -> Path:
-    """The copy in the cache of the file at an address, downloaded if there is none yet."""
-    key = hashlib.sha256(address.encode()).hexdigest()[:16]
-    path = cache_folder() / "downloads" / key / PurePosixPath(address.partition("?")[0]).name
-    with only_one_process(path.parent):
-        if not path.is_file():
-            try:
-                with urllib.request.urlopen(address, timeout=_PATIENCE) as answer, written_whole(path) as aside:
-                    with aside.open("wb") as file:
-                        shutil.copyfileobj(answer, file, 1 << 20)
-                    stated = answer.headers["Content-Length"]
-                    if stated is not None and aside.stat().st_size != int(stated):
-                        raise http.client.IncompleteRead(b"")
-            except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-                raise OSError(f"{address} could not be downloaded ({error}): try again, or correct it") from error
-    return path
 
 
 def _from_hub(source: str, progress: Progress) -> list[Path]:

@@ -4,27 +4,18 @@
 is ignored. Nothing is ever unpacked to disk.
 """
 
-import io
-import tarfile
 from collections.abc import Iterator
 from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from axial_transformers.data import picture_files
+from axial_transformers.data.shards.tar_headers import Member, Place, TarError, next_member
 
 ARRAY = ".npy"
 LABEL = ".cls"
 _PICKLED = (".pyd", ".pkl", ".pickle", ".pth", ".pt")
 _MOST_MEMBERS = 100  # of one record
-_LARGEST_HEADER = 1 << 20  # bytes of an extended header: names are all that these hold
-
-
-class Place(NamedTuple):
-    """Position and number of bytes in a file."""
-
-    start: int
-    size: int
 
 
 class Record(NamedTuple):
@@ -53,17 +44,27 @@ def records(path: Path) -> Iterator[Record]:
         yield _record(path, record)
 
 
-def name_at(path: Path, header: int) -> str:
-    """The name of the member whose header begins there."""
+def name_at(path: Path, header: int) -> str | None:
+    """The name of the member whose header begins there; None if none does."""
     with path.open("rb") as stream:
-        stream.seek(header)
-        with tarfile.TarFile(fileobj=stream) as tar:
-            member = tar.next()
-            assert member is not None
-            return _readable(member.name)
+        try:
+            member = next_member(stream, header)
+        except TarError:
+            return None
+        return member and _readable(member.name)
 
 
-def _record(path: Path, members: list[tarfile.TarInfo]) -> Record:
+def check_whole(path: Path) -> None:
+    """Reads all headers of a file.
+
+    Raises:
+        ValueError: no tar file, or one that is cut off or damaged between members.
+    """
+    for _ in _members(path):
+        pass
+
+
+def _record(path: Path, members: list[Member]) -> Record:
     of_suffix = {_suffix(member.name): member for member in members}
     for suffix in _PICKLED:
         if suffix in of_suffix:
@@ -74,21 +75,19 @@ def _record(path: Path, members: list[tarfile.TarInfo]) -> Record:
     example = examples[0] if examples else members[0]
     return Record(
         name=_readable(example.name),
-        header=example.offset,
-        example=Place(example.offset_data, example.size),
-        label=None if label is None else Place(label.offset_data, label.size),
+        header=example.header,
+        example=example.content,
+        label=None if label is None else label.content,
         problem=_problem(members, examples, of_suffix),
     )
 
 
-def _problem(
-    members: list[tarfile.TarInfo], examples: list[tarfile.TarInfo], of_suffix: dict[str, tarfile.TarInfo]
-) -> str | None:
+def _problem(members: list[Member], examples: list[Member], of_suffix: dict[str, Member]) -> str | None:
     if len(of_suffix) < len(members):
         return "has two members of one kind"
     if len(examples) != 1:
         return "comes with another picture or array" if examples else "comes with no picture and no array"
-    return "is a sparse file" if examples[0].issparse() else None
+    return "is a sparse file" if examples[0].sparse else None
 
 
 def _key(name: str) -> str:
@@ -106,27 +105,19 @@ def _readable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _members(path: Path) -> Iterator[tarfile.TarInfo]:
+def _members(path: Path) -> Iterator[Member]:
     """The regular files of an archive that have a suffix."""
-    size = path.stat().st_size
-    with _Headers(io.FileIO(path)) as stream:
+    size, position = path.stat().st_size, 0
+    with path.open("rb") as stream:
         try:
-            with tarfile.TarFile(fileobj=stream) as tar:
-                end = 0
-                while (member := tar.next()) is not None:
-                    tar.members.clear()  # type: ignore[attr-defined]  # which would grow with the archive
-                    if tar.offset <= end or member.size < 0 or member.offset_data + member.size > size:
-                        raise tarfile.ReadError(f"{_readable(member.name)!r} is said to have {member.size:,} bytes")
-                    end = tar.offset
-                    if member.isreg() and _is_named(member.name):
-                        yield member
-                stream.seek(end)
-                if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-                    raise tarfile.ReadError(f"no member and no end of an archive at byte {end:,}")
-        except Exception as error:  # parsers of damaged files raise errors of every kind
-            if isinstance(error, OSError) and error.filename:
-                raise
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            while (member := next_member(stream, position)) is not None:
+                position = member.end
+                if sum(member.content) > size:
+                    raise TarError(f"{_readable(member.name)!r} is said to have {member.content.size:,} bytes")
+                if member.regular and _is_named(member.name):
+                    yield member
+        except TarError as error:
+            reason = " ".join(str(error).split())[:200]
             raise ValueError(
                 f"{path} is not a whole, uncompressed tar file ({reason}): copy, unzip or pack it again"
             ) from error
@@ -136,12 +127,3 @@ def _is_named(name: str) -> bool:
     """Tests for a dot with text before and after it, as webdataset does."""
     stem, dot, suffix = name.rpartition("/")[2].partition(".")
     return bool(stem and dot and suffix)
-
-
-class _Headers(io.BufferedReader):
-    """A file of which tarfile reads headers only, so that it never allocates as much as a damaged one claims."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= _LARGEST_HEADER:
-            raise tarfile.ReadError(f"a header of {size} bytes")
-        return super().read(size)
