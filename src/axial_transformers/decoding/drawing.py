@@ -1,0 +1,96 @@
+"""Examples drawn in parts, so that the noise of a bounded number of them is held at a time."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import ceil, prod
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor
+
+from axial_transformers.decoding.backend import BackendFactory
+from axial_transformers.decoding.backend_choice import choose_backend
+from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel
+from axial_transformers.decoding.decoding_loop import decode
+from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.progress import Item, Progress
+
+MOST_NOISE = 1 << 27
+"""Values of noise that are held at a time: 537 MB, of 42 images of 64x64x3. The noise of one example may be more."""
+SHARE_OF_GPU = 4
+"""On a GPU the noise may take one part in so many of the free memory: there, larger batches cost little more time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A batch of examples to be drawn, each from its own noise.
+
+    Raises:
+        ValueError: noise of another shape.
+    """
+
+    model: AxialTransformer
+    draw: Draw
+    known: Integer[Tensor, "b *a c"]
+    """[B, *A, C]; the values of known channels, and of the mask, are kept."""
+    mask: Bool[Tensor, "*a c"] | None = None
+    """[*A, C], true where the values are known; None: nowhere."""
+    conditioning: Conditioning
+    noise: Float[Tensor, "b *a c v"] | None
+    """[B, *A, C, V]; None: it is drawn, example by example, when it is needed."""
+    generator: torch.Generator | None
+
+    def __post_init__(self) -> None:
+        wanted = [len(self.known), *self._noise_shape]
+        if self.noise is not None and list(self.noise.shape) != wanted:
+            raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
+
+    def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
+        """The examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64."""
+        backend, parts = partial(choose_backend, compile=compile), self.parts()
+        for part in parts[1:]:  # a mistake is found before hours of work; the first part is checked when it is decoded
+            self.model.check(self.known[part])
+            self.model.embed_conditioning(len(self.known[part]), self._conditioning(part))
+        rows = len(self.model.order) // self.model.layout.shape[-1]
+        steps = iter(progress(range(rows * len(parts))))
+
+        def counted(items: Iterable[Item], /) -> Iterator[Item]:
+            for item, _ in zip(items, steps):
+                yield item
+
+        values = torch.cat([self._values(part, backend, counted) for part in parts])
+        next(steps, None)  # ends a progress bar
+        return values
+
+    def parts(self) -> list[slice]:
+        """The batch in equal parts whose noise is not too large; one part if the noise is given."""
+        batch, most = len(self.known), max(1, self._most_noise() // prod(self._noise_shape))
+        if self.noise is not None or batch <= most:
+            return [slice(0, batch)]
+        size = ceil(batch / ceil(batch / most))
+        return [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
+
+    @property
+    def _noise_shape(self) -> tuple[int, ...]:
+        config = self.model.config
+        return (*config.shape, config.channels, config.num_values)
+
+    def _most_noise(self) -> int:
+        device = self.model.device
+        if device.type != "cuda":
+            return MOST_NOISE
+        return max(MOST_NOISE, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
+
+    def _conditioning(self, part: slice) -> Conditioning:
+        return self.conditioning.of(part).to(self.model.device)
+
+    def _values(self, part: slice, backend: BackendFactory, progress: Progress) -> Tensor:
+        known, device = self.known[part].to(self.model.device), self.model.device
+        noise = self.noise
+        if noise is None:
+            noise = gumbel((len(known), *self._noise_shape), self.generator, device)
+        drawn = GumbelChoice(noise=noise.to(device), draw=self.draw)
+        choose = drawn if self.mask is None else KnownFirst(known.long(), self.mask, drawn)
+        values = decode(self.model, choose, known, self._conditioning(part), backend, progress)
+        return values.to(torch.uint8) if self.model.config.num_values <= 256 else values
