@@ -13,7 +13,7 @@ from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, choices,
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
-from small_models import random_values, small_model
+from small_models import random_values, small_config, small_model
 
 CHI_SQUARE_1_IN_1000 = {4: 18.5, 15: 37.7, 26: 54.1}
 """Quantiles by degrees of freedom."""
@@ -134,15 +134,14 @@ def test_a_generator_is_the_noise_that_it_makes():
 
 
 def in_parts_of(examples: int, model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = model.config
-    monkeypatch.setattr(drawing, "MOST_NOISE", examples * prod((*config.shape, config.channels, config.num_values)))
+    monkeypatch.setattr(drawing, "MOST_NUMBERS", examples * drawing.numbers_each(model.config).noise)
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 100])
 def test_a_sample_depends_neither_on_their_number_nor_on_how_many_are_drawn_together(monkeypatch, together):
-    model = small_model((3, 4), 2, num_classes=2)
+    model = small_model((2, 3), 2, num_classes=2)
     label = torch.tensor([0, 1, 2, 1, 0, 2, 1])
-    expected = sample(model, noise=gumbel((7, 3, 4, 2, 5), seeded()), label=label)
+    expected = sample(model, noise=gumbel((7, 2, 3, 2, 5), seeded()), label=label)
     in_parts_of(together, model, monkeypatch)
     for count in (1, 3, 7):
         assert torch.equal(sample(model, generator=seeded(), label=label[:count]), expected[:count])
@@ -188,8 +187,8 @@ def test_what_a_later_part_gets_wrong_is_found_before_the_first_is_drawn(monkeyp
 
 
 def test_noise_takes_bounded_memory(monkeypatch):
-    """A megabyte holds the noise of two of the 64 examples."""
-    model = small_model((16, 16), num_values=512)
+    """16,384 numbers are the noise of two of the six examples."""
+    model = small_model((4, 4), num_values=512)
     sizes = []
 
     def recorded(shape, *of):
@@ -197,9 +196,17 @@ def test_noise_takes_bounded_memory(monkeypatch):
         return gumbel(shape, *of)
 
     monkeypatch.setattr(drawing, "gumbel", recorded)
-    monkeypatch.setattr(drawing, "MOST_NOISE", 1 << 18)
-    assert len(sample(model, 64)) == 64
-    assert sizes == [2 * 16 * 16 * 512] * 32
+    monkeypatch.setattr(drawing, "MOST_NUMBERS", 1 << 14)
+    assert len(sample(model, 6)) == 6
+    assert sizes == [2 * 4 * 4 * 512] * 3
+
+
+def test_caches_take_bounded_memory_but_of_too_few_examples_at_a_time(monkeypatch):
+    monkeypatch.setattr(drawing, "MOST_NUMBERS", 1 << 20)
+    narrow, wide = (small_config((16, 16), num_values=2, dim=dim) for dim in (64, 512))
+    assert 16 < drawing.most_together(narrow) < 32
+    assert drawing.most_together(narrow) * drawing.numbers_each(narrow).state <= 1 << 20
+    assert drawing.most_together(wide) == 16
 
 
 def test_noise_is_gone_when_decoding_ends():

@@ -1,25 +1,50 @@
-"""Examples drawn in parts, so that the noise of a bounded number of them is held at a time."""
+"""Examples drawn in parts, so that noise and caches of a bounded number of them are held at a time."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, prod
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+from axial_transformers.costs.operations import cache_numbers
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel
 from axial_transformers.decoding.decoding_loop import decode
-from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Item, Progress
 
-MOST_NOISE = 1 << 27
-"""Values of noise that are held at a time: 537 MB, of 42 images of 64x64x3. The noise of one example may be more."""
+MOST_NUMBERS = 1 << 27
+"""Numbers of noise, and of caches, that are held at a time: 537 MB each, the noise of 42 images of 64x64x3. The noise
+of one example may be more."""
+LEAST_TOGETHER = 16
+"""Examples whose caches may be more: fewer at a time would read the weights too often."""
 SHARE_OF_GPU = 4
-"""On a GPU the noise may take one part in so many of the free memory: there, larger batches cost little more time."""
+"""On a GPU noise and caches may take one part in so many of the free memory each: larger batches cost little there."""
+
+
+class Numbers(NamedTuple):
+    """Numbers, of four bytes each, that decoding holds of one example."""
+
+    noise: int
+    state: int
+    """Caches, and the context of all sites."""
+
+
+def numbers_each(config: AxialTransformerConfig) -> Numbers:
+    """Numbers that decoding holds of one example."""
+    sites = prod(config.shape) * config.channels
+    return Numbers(sites * config.num_values, cache_numbers(config) + sites * config.dim)
+
+
+def most_together(config: AxialTransformerConfig, most: int | None = None) -> int:
+    """Examples that are drawn at a time, where noise and caches may have `most` numbers each."""
+    most, each = most or MOST_NUMBERS, numbers_each(config)
+    return max(1, min(most // each.noise, max(LEAST_TOGETHER, most // each.state)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +84,16 @@ class Drawing:
             for item, _ in zip(items, steps):
                 yield item
 
-        values = torch.cat([self._values(part, backend, counted) for part in parts])
+        dtype = torch.uint8 if self.model.config.num_values <= 256 else torch.int64
+        values = torch.empty(self.known.shape, dtype=dtype, device=self.model.device)
+        for part in parts:
+            values[part] = self._values(part, backend, counted)
         next(steps, None)  # ends a progress bar
         return values
 
     def parts(self) -> list[slice]:
-        """The batch in equal parts whose noise is not too large; one part if the noise is given."""
-        batch, most = len(self.known), max(1, self._most_noise() // prod(self._noise_shape))
+        """The batch in equal parts whose noise and caches are not too large; one part if the noise is given."""
+        batch, most = len(self.known), most_together(self.model.config, self._most_numbers())
         if self.noise is not None or batch <= most:
             return [slice(0, batch)]
         size = ceil(batch / ceil(batch / most))
@@ -76,11 +104,11 @@ class Drawing:
         config = self.model.config
         return (*config.shape, config.channels, config.num_values)
 
-    def _most_noise(self) -> int:
+    def _most_numbers(self) -> int:
         device = self.model.device
         if device.type != "cuda":
-            return MOST_NOISE
-        return max(MOST_NOISE, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
+            return MOST_NUMBERS
+        return max(MOST_NUMBERS, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
 
     def _conditioning(self, part: slice) -> Conditioning:
         return self.conditioning.of(part).to(self.model.device)
@@ -92,5 +120,4 @@ class Drawing:
             noise = gumbel((len(known), *self._noise_shape), self.generator, device)
         drawn = GumbelChoice(noise=noise.to(device), draw=self.draw)
         choose = drawn if self.mask is None else KnownFirst(known.long(), self.mask, drawn)
-        values = decode(self.model, choose, known, self._conditioning(part), backend, progress)
-        return values.to(torch.uint8) if self.model.config.num_values <= 256 else values
+        return decode(self.model, choose, known, self._conditioning(part), backend, progress)
