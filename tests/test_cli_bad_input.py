@@ -156,6 +156,15 @@ def test_data_that_is_not_the_models(axial: Axial, tmp_path, model, photos):
         (["--top-p", "2"], "top_p"),
         (["--label", "11"], "label"),
         (["--count", "0"], "--count"),
+        (["--count", "1000000000000"], "would fit with --scale 2"),
+        (["--count", "1000000000000", "--output", "samples.npz"], "would fit"),
+        (["--scale", "1000000"], "would fit with --scale 1000000"),
+        (["--scale", "0"], "--scale must be at least 1, not 0"),
+        (["--fps", "0"], "--fps must be at least 1, not 0"),
+        (["--seed", str(1 << 99)], "--seed must be in"),
+        (["--label", str(1 << 99)], "--label must be in"),
+        (["--device", "meta"], "device='meta' computes nothing"),
+        (["--device", "hpu"], "device='hpu' is not on this machine"),
         (["--device", "cuda:99"], "cuda:99"),
         (["--weights", "raw"], "no raw weights"),
         (["--output", "samples.gif"], "samples.gif"),
@@ -163,3 +172,17 @@ def test_data_that_is_not_the_models(axial: Axial, tmp_path, model, photos):
 )
 def test_options_out_of_range(axial: Axial, tmp_path, model, options, says):
     assert says in refused(axial, tmp_path, "sample", model, *options)
+
+
+def test_completions_that_no_memory_holds(axial: Axial, tmp_path, model):
+    line = refused(axial, tmp_path, "complete", model, "digits", "--rows", "4", "--count", 10**12)
+    fit = int(line.split("about ")[1].split()[0].replace(",", ""))
+    assert 0 < fit < 10**9
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "score"])
+def test_a_batch_is_at_most_all_there_is(axial: Axial, model, verb):
+    done = axial(verb, model, "digits", "--split", "validation", "--batch-size", 10**100)
+    assert done.status == 2
+    assert "--batch-size must be in 1.." in done.err
+    assert axial(verb, model, "digits", "--split", "validation", "--batch-size", 2**63 - 1).status == 0

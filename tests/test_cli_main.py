@@ -61,6 +61,16 @@ def test_an_unknown_option_names_the_nearest_one(axial: Axial):
             "axial sample: x.npz: No such file or directory\n",
         ),
         (FileExistsError("x exists already"), "axial sample: x exists already\n"),
+        (ValueError("\x1b[31m"), "axial sample: \\x1b[31m\n"),
+        (FileNotFoundError(2, "No such file", "a\nb"), "axial sample: a\\nb: No such file\n"),
+        (OSError(28, "No space left on device", 3), "axial sample: No space left on device\n"),
+        (BrokenPipeError(32, "Broken pipe"), "axial sample: Broken pipe\n"),  # of another pipe than stdout
+        (MemoryError(), "axial sample: not enough memory: lower --count or --scale\n"),
+        (
+            RuntimeError("[x] DefaultCPUAllocator: can't allocate memory:\n 8 bytes"),
+            "axial sample: not enough memory: lower --count or --scale ([x] DefaultCPUAllocator: can't allocate "
+            "memory: 8 bytes)\n",
+        ),
     ],
 )
 def test_what_a_user_got_wrong_is_one_line(axial: Axial, monkeypatch, error, line):
@@ -71,6 +81,15 @@ def test_what_a_user_got_wrong_is_one_line(axial: Axial, monkeypatch, error, lin
     assert axial("sample") == (2, "", line)
     monkeypatch.setenv("AXIAL_TRACEBACK", "1")
     with pytest.raises(type(error)):
+        axial("sample")
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(axial: Axial, monkeypatch):
+    def fail(argv):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(sample, "main", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
         axial("sample")
 
 

@@ -1,15 +1,19 @@
 """Draws have the model's distribution, restricted by temperature, top-k and top-p, and repeat with their seed."""
 
+import gc
+import weakref
 from itertools import product
+from math import prod
 
 import pytest
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, decode, gumbel
-from axial_transformers.decoding.sampling import sample
+from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, choices, decode, drawing, gumbel
+from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_per_dim
-from small_models import random_values, small_model
+from axial_transformers.models import AxialTransformer
+from small_models import random_values, small_config, small_model
 
 CHI_SQUARE_1_IN_1000 = {4: 18.5, 15: 37.7, 26: 54.1}
 """Quantiles by degrees of freedom."""
@@ -127,6 +131,102 @@ def test_a_generator_is_the_noise_that_it_makes():
     model = small_model((3, 4), 2)
     noise = gumbel((5, 3, 4, 2, 5), seeded())
     assert torch.equal(sample(model, noise=noise), sample(model, 5, generator=seeded()))
+
+
+def in_parts_of(examples: int, model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "MOST_NUMBERS", examples * drawing.numbers_each(model.config).noise)
+
+
+@pytest.mark.parametrize("together", [1, 2, 3, 100])
+def test_a_sample_depends_neither_on_their_number_nor_on_how_many_are_drawn_together(monkeypatch, together):
+    model = small_model((2, 3), 2, num_classes=2)
+    label = torch.tensor([0, 1, 2, 1, 0, 2, 1])
+    expected = sample(model, noise=gumbel((7, 2, 3, 2, 5), seeded()), label=label)
+    in_parts_of(together, model, monkeypatch)
+    for count in (1, 3, 7):
+        assert torch.equal(sample(model, generator=seeded(), label=label[:count]), expected[:count])
+
+
+@pytest.mark.parametrize("together", [1, 2, 100])
+def test_a_completion_depends_neither_on_their_number_nor_on_how_many_are_drawn_together(monkeypatch, together):
+    model = small_model((3, 4), 2)
+    known = random_values(model, 3)
+    expected = complete(model, known, channels=1, count=2, noise=gumbel((6, 3, 4, 2, 5), seeded()))
+    in_parts_of(together, model, monkeypatch)
+    for inputs in (1, 3):
+        found = complete(model, known[:inputs], channels=1, count=2, generator=seeded())
+        assert torch.equal(found, expected[: 2 * inputs])
+
+
+def test_parts_of_a_batch_are_one_loop_with_one_progress(monkeypatch):
+    model = small_model((3, 4), 2)
+    in_parts_of(2, model, monkeypatch)
+    loops = []
+
+    def progress(items):
+        loops.append([*items])
+        return iter(loops[-1])
+
+    sample(model, 5, progress=progress)
+    assert [len(loop) for loop in loops] == [3 * 3 * 2]  # parts, rows, channels
+
+
+def test_what_a_later_part_gets_wrong_is_found_before_the_first_is_drawn(monkeypatch):
+    model = small_model((3, 4), 2, num_classes=2)
+    in_parts_of(1, model, monkeypatch)
+
+    def progress(items):
+        raise AssertionError("begun")
+
+    with pytest.raises(ValueError, match="found 3"):
+        sample(model, label=torch.tensor([0, 0, 3]), progress=progress)
+    known = random_values(model, 3)
+    known[2, 0, 0, 0] = 5
+    with pytest.raises(ValueError, match=r"found 0\.\.5"):
+        complete(model, known, channels=1, progress=progress)
+
+
+def test_noise_takes_bounded_memory(monkeypatch):
+    """16,384 numbers are the noise of two of the six examples."""
+    model = small_model((4, 4), num_values=512)
+    sizes = []
+
+    def recorded(shape, *of):
+        sizes.append(prod(shape))
+        return gumbel(shape, *of)
+
+    monkeypatch.setattr(drawing, "gumbel", recorded)
+    monkeypatch.setattr(drawing, "MOST_NUMBERS", 1 << 14)
+    assert len(sample(model, 6)) == 6
+    assert sizes == [2 * 4 * 4 * 512] * 3
+
+
+def test_caches_take_bounded_memory_but_of_too_few_examples_at_a_time(monkeypatch):
+    monkeypatch.setattr(drawing, "MOST_NUMBERS", 1 << 20)
+    narrow, wide = (small_config((16, 16), num_values=2, dim=dim) for dim in (64, 512))
+    assert 16 < drawing.most_together(narrow) < 32
+    assert drawing.most_together(narrow) * drawing.numbers_each(narrow).state <= 1 << 20
+    assert drawing.most_together(wide) == 16
+
+
+def test_noise_is_gone_when_decoding_ends():
+    """Without a wait for the garbage collector, which counts objects, not bytes."""
+    model = small_model((3, 4), 2)
+    x, noise = random_values(model, 2), gumbel((2, 3, 4, 2, 5))
+    held = weakref.ref(noise)
+    gc.disable()
+    try:
+        decode(model, GumbelChoice(noise=noise), x)
+        del noise
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_noise_is_drawn_in_slices_and_the_same_as_at_once(monkeypatch):
+    whole = gumbel((3, 1001), seeded())
+    monkeypatch.setattr(choices, "DRAWN_TOGETHER", 100)
+    assert torch.equal(gumbel((3, 1001), seeded()), whole)
 
 
 def test_temperature_zero_needs_no_noise():

@@ -74,10 +74,10 @@ class Bar(Display):
         console = Console(stderr=True)
         self._description, self._writes = description, rank() == 0
         self._bar = columns.Progress(
-            columns.TextColumn("{task.description}"),
+            columns.TextColumn("{task.description}", markup=False),
             columns.BarColumn(),
             columns.MofNCompleteColumn(),
-            columns.TextColumn("{task.fields[figures]}"),
+            columns.TextColumn("{task.fields[figures]}", markup=False),
             *column,
             console=console,
             transient=True,

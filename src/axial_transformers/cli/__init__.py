@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
+from axial_transformers.cli import streams
+
 VERBS = {
     "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
     "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
@@ -29,13 +31,25 @@ VERBS = {
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
+LESS_MEMORY = {
+    "train": "lower --training.batch-size, or raise --training.accumulate",
+    "evaluate": "lower --batch-size",
+    "sample": "lower --count or --scale",
+    "complete": "lower --examples, --count or --scale",
+    "score": "lower --batch-size",
+    "compress": "lower --chunk-images",
+    "decompress": "lower --micro-batch",
+}
+"""Ways to need less memory, by verb."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `axial VERB ...` and returns the exit status.
+    """Runs `axial VERB ...` and returns the exit status: 0, 2 for an error, 130 for Ctrl-C.
 
-    A user's mistake (ValueError, OSError) is one line on stderr and status 2, or a traceback if AXIAL_TRACEBACK is set.
-    Ctrl-C is status 130.
+    A user's mistake (ValueError, OSError) and too little memory are one line on stderr, or a traceback if
+    AXIAL_TRACEBACK is set. A reader of stdout that stops early, as in `axial score RUN | head`, is no error.
     """
+    streams.prepare()
     verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     warnings.showwarning = _show_warning
     try:
@@ -45,13 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # as in `axial score RUN | head`: the interpreter must not flush there on exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (ValueError, OSError) as error:
-        if os.environ.get("AXIAL_TRACEBACK"):
+    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        message = _message(verb, error)
+        if message is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
-        return _fail(f"axial {verb}", _one_line(error))
+        return _fail(f"axial {verb}", message)
 
 
 def _run(verb: str, argv: Sequence[str]) -> int:
@@ -95,13 +107,28 @@ def _fail(who: str, message: str) -> int:
     return USAGE_ERROR
 
 
-def _one_line(error: ValueError | OSError) -> str:
-    """The message of an error on one line."""
+def _message(verb: str, error: Exception) -> str | None:
+    """The message of an error on one line; None for a RuntimeError that is a mistake of the program itself."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _says_out_of_memory(text)):
+        way_out = LESS_MEMORY.get(verb, "free some, or use a machine with more")
+        return f"not enough memory: {way_out}" + f" ({streams.printable(text)})" * bool(text)
+    if isinstance(error, RuntimeError):
+        return None
     if isinstance(error, OSError) and error.strerror:
-        name = f"{error.filename}: " if error.filename is not None else ""
+        name = f"{streams.printable(os.fsdecode(error.filename))}: " if _names_file(error) else ""
         return f"{name}{error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    return streams.printable(text) or type(error).__name__
+
+
+def _names_file(error: OSError) -> bool:
+    return isinstance(error.filename, str | bytes | os.PathLike)
+
+
+def _says_out_of_memory(text: str) -> bool:
+    """Torch raises RuntimeError where memory runs out, or where a size is beyond any memory."""
+    return any(words in text for words in ("allocate memory", "out of memory", "Storage size calculation overflowed"))
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {streams.printable(message)}", file=sys.stderr)

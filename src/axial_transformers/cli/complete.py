@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.colours import sheet, unseen
-from axial_transformers.cli.parsing import either, parse
+from axial_transformers.cli.parsing import either, parse, require_within
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.data import MOVIES, Split, for_display, save_movie
 from axial_transformers.data.npy import read_array
@@ -77,8 +77,9 @@ class Complete:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Complete, argv, "complete")
-    if options.examples < 1 or options.count < 1:
-        raise ValueError("--examples and --count must be at least 1")
+    for name in ("examples", "count", "scale", "fps"):
+        require_within(name, getattr(options, name), 1)
+    require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")
     trained = open_model(options.model, options.weights, options.device, options.trust_source)
     outputs.check_output(options.output, trained.model.config, folder=False)
@@ -90,6 +91,7 @@ def main(argv: Sequence[str]) -> None:
         frames=options.frames,
     )
     known = trained.examples(options.source, options.split)[0][: options.examples].values
+    outputs.require_room(options.count, options.output, trained.model.config, options.scale, inputs=len(known))
     filled = complete(
         trained.model,
         torch.from_numpy(known),

@@ -5,7 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
+from axial_transformers.cli.streams import printable
 from axial_transformers.progress import rank
 
 ERRORS = Console(stderr=True)
@@ -15,8 +18,13 @@ _NAMED = 20
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Prints one line as it is: paths may hold brackets, which rich would take for markup."""
-    ERRORS.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    """Prints one line as it is: paths may hold brackets, which rich would take for markup, and control characters."""
+    ERRORS.print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def working(text: str) -> Status:
+    """Shows on a terminal, within a `with` block, what is being done."""
+    return ERRORS.status(escape(printable(text)))
 
 
 def enumeration(names: Sequence[str]) -> str:

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import torch
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from axial_transformers.cli import arguments
-from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.runs import open_model
+from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformerConfig
@@ -54,6 +55,8 @@ class Evaluate:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Evaluate, argv, "evaluate")
+    require_within("batch-size", options.batch_size, 1)
+    require_within("given-frames", options.given_frames, 0)
     trained = open_model(options.model, options.weights, options.device, options.trust_source)
     if options.skip_bad is not None:
         trained = replace(trained, data=replace(trained.data, skip_bad=options.skip_bad))
@@ -65,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
         trained.model,
         examples.values,
         torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
-        batch_size=options.batch_size,
+        batch_size=min(options.batch_size, len(examples)),
         given_frames=given_frames,
         autocast=torch.bfloat16 if options.precision == "bfloat16" else None,
         progress=bar("bits/dim"),
@@ -99,11 +102,11 @@ def _table(figures: dict[str, Any], frames: int) -> Table:
     }
     if given := figures.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
-    rows |= {name: escape(str(figures[name])) for name in ("data", "fingerprint", "weights")}
+    rows |= {name: escape(printable(figures[name])) for name in ("data", "fingerprint", "weights")}
     rows["labels"] = "given" if figures["labels"] else "not given"
     if "version" in figures:
         rows["version"] = figures["version"]
-    table = Table(show_header=False, box=None)
+    table = Table("", Column(overflow="fold"), show_header=False, box=None)
     for row in rows.items():
         table.add_row(*row)
     return table

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from axial_transformers.cli.console import ERRORS, say
+from axial_transformers.cli.console import say, working
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.importers.official import PUBLISHED_HEADS, import_official_to
 
@@ -38,7 +38,7 @@ class ImportOfficial:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(ImportOfficial, argv, "import-official")
-    with ERRORS.status(f"reading {options.checkpoint}"):
+    with working(f"reading {options.checkpoint}"):
         model = import_official_to(
             options.checkpoint,
             options.output,

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from axial_transformers.cli.console import ERRORS, engineering
+from axial_transformers.cli.console import engineering, working
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.settings import list_recipes, resolve_preset
 from axial_transformers.cli.sizing import rows as training_rows
@@ -123,7 +123,7 @@ def _dependencies(config: AxialTransformerConfig, size: int) -> dict[str, int] |
     """Leaks and holes of the model with random weights of scale 1 in float64; None where that would take long."""
     if _sites(config) > MOST_SITES or size > MOST_PARAMETERS:
         return None
-    with ERRORS.status("checking which sites depend on which"):
+    with working("checking which sites depend on which"):
         generator = torch.Generator().manual_seed(0)
         model = AxialTransformer(config).double()
         randomise(model, generator)

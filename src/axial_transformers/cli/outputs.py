@@ -1,12 +1,16 @@
 """Drawn examples on disk: the suffix of --output decides on the format."""
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.cli.console import engineering
 from axial_transformers.cli.runs import TrainedModel
+from axial_transformers.costs.available_memory import available_memory
 from axial_transformers.data import MOVIES, save_arrays, save_clips, save_grid, save_images
+from axial_transformers.decoding.drawing import most_together, numbers_each
 from axial_transformers.models import AxialTransformerConfig
 
 FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
@@ -23,6 +27,30 @@ def check_output(output: Path, config: AxialTransformerConfig, folder: bool) -> 
         raise ValueError(f"--output {output} is none of {names}{' and a folder' * folder}")
     if output.suffix in MOVIES and len(config.shape) != 3:
         raise ValueError(f"--output {output}: this model is not of clips (frames, height, width)")
+
+
+def require_room(count: int, output: Path, config: AxialTransformerConfig, scale: int, inputs: int = 1) -> None:
+    """Raises ValueError, before anything is drawn, where --count examples would not fit into memory.
+
+    Args:
+        inputs: so many times --count are drawn.
+    """
+    available = available_memory()
+    if available is None:
+        return
+    sites = prod(config.shape) * config.channels
+    value = 1 if config.num_values <= 256 else 8
+    shown = 0 if output.suffix in ("", ".npz", ".mkv") else 4 * scale**2  # copies of the picture, enlarged
+    each = inputs * sites * (3 * value + 4 + shown)
+    decoding = 4 * sum(numbers_each(config))
+    together = most_together(config)
+    need = each * count + decoding * min(count * inputs, together)
+    if need > available:
+        room = max((available - decoding * together) // each, available // (each + decoding * inputs))
+        raise ValueError(
+            f"--count {count} needs {engineering(need)}B of memory, but {engineering(available)}B are available: "
+            f"about {min(room, count - 1):,} would fit{f' with --scale {scale}' * bool(shown)}"
+        )
 
 
 def save(output: Path, values: NDArray[np.integer], trained: TrainedModel, scale: int, fps: int) -> None:

@@ -22,6 +22,13 @@ def parse(options: type[Options], argv: Sequence[str], verb: str, default: Optio
     )
 
 
+def require_within(name: str, value: int | None, least: int, most: int = 2**63 - 1) -> None:
+    """Raises ValueError where the option --name is out of its range; None is in every range."""
+    if value is not None and not least <= value <= most:
+        limits = f"at least {least}" if most == 2**63 - 1 and value < least else f"in {least}..{most}"
+        raise ValueError(f"--{name} must be {limits}, not {value}")
+
+
 def either(yes: bool, no: bool, name: str) -> bool | None:
     """The choice of a pair of flags --name and --no-name; None if neither is given.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from axial_transformers.cli import arguments, outputs
-from axial_transformers.cli.parsing import either, parse
+from axial_transformers.cli.parsing import either, parse, require_within
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.progress import bar
@@ -53,11 +53,14 @@ class Sample:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Sample, argv, "sample")
-    if options.count < 1:
-        raise ValueError(f"--count must be at least 1, not {options.count}")
+    for name in ("count", "scale", "fps"):
+        require_within(name, getattr(options, name), 1)
+    require_within("seed", options.seed, -(2**63))
+    require_within("label", options.label, 0)
     compiled = either(options.compile, options.no_compile, "compile")
     trained = open_model(options.model, options.weights, options.device)
     outputs.check_output(options.output, trained.model.config, folder=True)
+    outputs.require_room(options.count, options.output, trained.model.config, options.scale)
     values = sample(
         trained.model,
         options.count,

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from axial_transformers.cli import arguments
 from axial_transformers.cli.colours import HEAT, colour, sheet
-from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.runs import TrainedModel, open_model
+from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -66,8 +67,8 @@ def main(argv: Sequence[str]) -> None:
     options = parse(Score, argv, "score")
     if options.output is not None and options.output.suffix not in (".csv", ".json"):
         raise ValueError(f"--output {options.output} is neither NAME.csv nor NAME.json")
-    if options.top < 1:
-        raise ValueError(f"--top must be at least 1, not {options.top}")
+    require_within("top", options.top, 1)
+    require_within("batch-size", options.batch_size, 1)
     trained = open_model(options.model, options.weights, options.device, options.trust_source)
     examples = trained.examples(options.source, options.split)[0][:]
     others = trained.examples(options.against, "all")[0][:] if options.against else None
@@ -84,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
         _write(rows[: options.top], sys.stdout, as_json=False)
     if others is not None:
         odd = _scores(trained, others, options.batch_size)
-        print(f"AUROC of {len(others):,} images of {options.against} against these {len(examples):,}:")
+        print(f"AUROC of {len(others):,} images of {printable(options.against)} against these {len(examples):,}:")
         for name in scores:
             print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
 
@@ -99,7 +100,9 @@ def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer]) -> l
 
 def _scores(trained: TrainedModel, examples: Examples, batch_size: int) -> Scores:
     values = torch.from_numpy(examples.values)
-    bits = bits_of_each(trained.model, values, batch_size=batch_size, progress=bar("bits/dim")).numpy()
+    bits = bits_of_each(
+        trained.model, values, batch_size=min(batch_size, len(examples)), progress=bar("bits/dim")
+    ).numpy()
     return {"bits_per_dim": bits, "corrected": corrected(bits, examples.values)}
 
 

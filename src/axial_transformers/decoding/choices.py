@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
+DRAWN_TOGETHER = 1 << 20
+"""Values of noise that are drawn at a time: their float64 forms take little memory."""
+
 
 @runtime_checkable
 class Choose(Protocol):
@@ -118,10 +121,19 @@ def row_choice(choose: Choose, sites: Integer[Tensor, "l axes"]) -> RowChoice | 
     return None
 
 
-def gumbel(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Float[Tensor, "..."]:
-    """Standard Gumbel noise, float32, drawn on the CPU so that a seed gives the same noise on every device."""
-    uniform = torch.rand(shape, generator=generator, dtype=torch.float64).clamp_(min=torch.finfo(torch.float64).tiny)
-    return uniform.log_().neg_().log_().neg_().float()
+def gumbel(
+    shape: tuple[int, ...], generator: torch.Generator | None = None, device: torch.device | str = "cpu"
+) -> Float[Tensor, "..."]:
+    """Standard Gumbel noise, float32, drawn on the CPU so that a seed gives the same noise on every device.
+
+    The values are drawn in the order of the last axis first: those of an example, along the first axis, depend on the
+    generator and on the number of values before them only.
+    """
+    noise = torch.empty(shape, dtype=torch.float32, device=device)
+    for part in noise.view(-1).split(DRAWN_TOGETHER):
+        uniform = torch.rand(len(part), generator=generator, dtype=torch.float64)
+        part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
+    return noise
 
 
 def _at(tensor: Tensor, sites: tuple[int | Tensor, ...]) -> Tensor:

@@ -5,11 +5,14 @@ values of finished rows, and of finished sites of the current row, are cached, a
 every site (section 3.2, "semi-parallel sampling", without its recomputation).
 """
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from axial_transformers.decoding.backend import BackendFactory
+from axial_transformers.decoding.backend import Backend, BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Choose
 from axial_transformers.layers.blocks import without_dropout
@@ -41,25 +44,33 @@ def decode(
     embedded = model.embed_conditioning(batch, conditioning)
     rows = model.order.unflatten(0, (-1, shape[-1]))
     row_numbers = iter(progress(range(len(rows))))
-    parts = backend(model, choose, batch)
-
-    def slab(level: int, context: Tensor) -> Tensor:
-        """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] includes all outer axes."""
-        if level == len(parts.outer_decoders):
-            return parts.row(context, rows[next(row_numbers)])
-        outer = parts.outer_decoders[level]
-        state, upper, slabs = outer.start(batch), torch.zeros_like(context[:, 0]), []
-        for i in range(shape[level]):
-            values = slab(level + 1, context[:, i] + upper)
-            slabs.append(values)
-            upper = outer.step(model.embed_value(values) + context[:, i], i, state)
-        return torch.stack(slabs, dim=1)
-
+    walk = _Walk(model, backend(model, choose, batch), (rows[i] for i in row_numbers))
     with without_dropout(model):
         for c in model.slices:
-            y[..., c] = slab(0, parts.context(y, c, embedded).expand(batch, *shape, -1))
+            y[..., c] = walk.slab(0, walk.parts.context(y, c, embedded).expand(batch, *shape, -1))
     next(row_numbers, None)  # ends a progress bar
     return model.layout.to_data(y)
+
+
+class _Walk(NamedTuple):
+    """The recursion over axes. (A nested function that calls itself would keep the noise until garbage collection.)"""
+
+    model: AxialTransformer
+    parts: Backend
+    rows: Iterator[Integer[Tensor, "l axes"]]
+    """The sites of each row, in generation order."""
+
+    def slab(self, level: int, context: Tensor) -> Tensor:
+        """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] includes all outer axes."""
+        if level == len(self.parts.outer_decoders):
+            return self.parts.row(context, next(self.rows))
+        outer = self.parts.outer_decoders[level]
+        state, upper, slabs = outer.start(len(context)), torch.zeros_like(context[:, 0]), []
+        for i in range(context.shape[1]):
+            values = self.slab(level + 1, context[:, i] + upper)
+            slabs.append(values)
+            upper = outer.step(self.model.embed_value(values) + context[:, i], i, state)
+        return torch.stack(slabs, dim=1)
 
 
 @torch.no_grad()

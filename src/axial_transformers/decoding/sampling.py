@@ -1,14 +1,11 @@
-"""Samples and completions: choices of values for the one loop that decodes."""
-
-from functools import partial
+"""Samples and completions: what is drawn, and from which distribution."""
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import Choose, Draw, GumbelChoice, KnownFirst, gumbel
-from axial_transformers.decoding.decoding_loop import decode
+from axial_transformers.decoding.choices import Draw
+from axial_transformers.decoding.drawing import Drawing
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.models.layouts import LAYOUTS
@@ -64,10 +61,16 @@ def sample(  # noqa: PLR0913
     if known is None:
         if config.known_channels:
             raise ValueError(f"the model's first {config.known_channels} channels are given: pass them as known=")
-        known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
-    draw = Draw(temperature=temperature, top_k=top_k, top_p=top_p)
-    choose = GumbelChoice(noise=_noise(model, batch, noise, generator), draw=draw)
-    return _decoded(model, choose, known, Conditioning(label, cond), compile, progress)
+        known = torch.zeros((), dtype=torch.int64).expand(batch, *config.shape, config.channels)
+    drawing = Drawing(
+        model=model,
+        draw=Draw(temperature=temperature, top_k=top_k, top_p=top_p),
+        known=known,
+        conditioning=Conditioning(label, cond),
+        noise=noise,
+        generator=generator,
+    )
+    return drawing.values(compile, progress)
 
 
 @accepts_arrays("known", "mask", "noise", "label", "cond")
@@ -122,12 +125,19 @@ def complete(  # noqa: PLR0913
         )
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
-    known = known.repeat_interleave(count, dim=0)
-    conditioning = Conditioning(label, cond).repeated(count)
-    draw = Draw(temperature=temperature, top_k=top_k, top_p=top_p)
-    drawn = GumbelChoice(noise=_noise(model, len(known), noise, generator), draw=draw)
-    choose = KnownFirst(known.to(model.device).long(), known_sites, drawn)
-    return _decoded(model, choose, known, conditioning, compile, progress)
+    lengths = {len(tensor) for tensor in (label, cond) if tensor is not None}
+    if lengths - {len(known)}:
+        raise ValueError(f"label and cond must be of the {len(known)} examples of known, not of {sorted(lengths)}")
+    drawing = Drawing(
+        model=model,
+        draw=Draw(temperature=temperature, top_k=top_k, top_p=top_p),
+        known=known.repeat_interleave(count, dim=0),
+        mask=known_sites,
+        conditioning=Conditioning(label, cond).repeated(count),
+        noise=noise,
+        generator=generator,
+    )
+    return drawing.values(compile, progress)
 
 
 def known_mask(
@@ -176,30 +186,3 @@ def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[
         return not bool((in_order[1:] & ~in_order[:-1]).any())
 
     return [name for name in LAYOUTS if comes_first(name)]
-
-
-def _noise(
-    model: AxialTransformer, batch: int, noise: Tensor | None, generator: torch.Generator | None
-) -> Float[Tensor, "b *a c v"]:
-    """Checked or new noise [B, *A, C, V], on the model's device."""
-    config = model.config
-    shape = (batch, *config.shape, config.channels, config.num_values)
-    if noise is None:
-        noise = gumbel(shape, generator)
-    elif noise.shape != shape:
-        raise ValueError(f"noise must be {list(shape)}, not {list(noise.shape)}")
-    return noise.to(model.device)
-
-
-def _decoded(
-    model: AxialTransformer,
-    choose: Choose,
-    known: Tensor,
-    conditioning: Conditioning,
-    compile: bool | None,
-    progress: Progress,
-) -> Tensor:
-    """`decode` on the model's device: uint8 if V <= 256, else int64."""
-    device, backend = model.device, partial(choose_backend, compile=compile)
-    values = decode(model, choose, known.to(device), conditioning.to(device), backend, progress)
-    return values.to(torch.uint8) if model.config.num_values <= 256 else values

@@ -112,6 +112,9 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
+        device = torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise ValueError(f"device={name!r} is not on this machine: {str(error).splitlines()[0]}") from None
+    if device.type == "meta":
+        raise ValueError("device='meta' computes nothing: name cpu, cuda, ... or auto")
+    return device

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from axial_transformers.cli import INTERRUPTED
-from axial_transformers.cli.console import ERRORS
+from axial_transformers.cli.console import working
 from axial_transformers.cli.demo.figures import figures
 from axial_transformers.cli.demo.page import THIS_MODEL, Results, page
 from axial_transformers.cli.demo.simple_codes import independent_bits, xz_bits
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     if result.ending == "interrupted":
         print("stopped; the same command continues from there")
         return INTERRUPTED
-    with ERRORS.status("drawing samples and the page"):
+    with working("drawing samples and the page"):
         results = _results(preset, result)
         for name, picture in results.pictures.items():
             with written_whole(options.out / f"{name}.png") as aside:

@@ -1,0 +1,60 @@
+"""Standard output and error, made to take what the verbs print: closed, broken and ASCII ones too."""
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+
+def prepare() -> None:
+    """Replaces the process's own standard streams by ones that neither a reader that has gone nor a character can stop.
+
+    What cannot be encoded appears as \\xb1 does. What nobody reads is dropped, so that the work is finished all the
+    same. Other failures to write, such as a full disk, are errors of standard output, and ignored of standard error.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: the next file that is opened would take its number
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
+    for name, own in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+        stream = getattr(sys, name)
+        if stream is own and isinstance(stream, io.TextIOWrapper):
+            setattr(sys, name, _tolerant(stream, essential=name == "stdout"))
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def printable(text: object) -> str:
+    """Text without characters that end a line or steer a terminal: these appear as \\n and \\x1b do."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
+
+
+def _tolerant(stream: io.TextIOWrapper, essential: bool) -> TextIO:
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Tolerant(stream.fileno(), essential)),
+        encoding=stream.encoding,
+        errors="backslashreplace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+class _Tolerant(io.FileIO):
+    """A file descriptor that leads nowhere from its first error on: what is still buffered cannot fail at exit."""
+
+    def __init__(self, descriptor: int, essential: bool):
+        super().__init__(descriptor, "w", closefd=False)
+        self._essential = essential
+
+    def write(self, data, /):  # type: ignore[no-untyped-def]  # of any buffer
+        try:
+            return super().write(data)
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if self._essential and not isinstance(error, BrokenPipeError):
+                error.filename = "standard output"
+                raise
+            return len(data)

@@ -1,0 +1,123 @@
+"""Examples drawn in parts, so that noise and caches of a bounded number of them are held at a time."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from math import ceil, prod
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor
+
+from axial_transformers.costs.operations import cache_numbers
+from axial_transformers.decoding.backend import BackendFactory
+from axial_transformers.decoding.backend_choice import choose_backend
+from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel
+from axial_transformers.decoding.decoding_loop import decode
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.progress import Item, Progress
+
+MOST_NUMBERS = 1 << 27
+"""Numbers of noise, and of caches, that are held at a time: 537 MB each, the noise of 42 images of 64x64x3. The noise
+of one example may be more."""
+LEAST_TOGETHER = 16
+"""Examples whose caches may be more: fewer at a time would read the weights too often."""
+SHARE_OF_GPU = 4
+"""On a GPU noise and caches may take one part in so many of the free memory each: larger batches cost little there."""
+
+
+class Numbers(NamedTuple):
+    """Numbers, of four bytes each, that decoding holds of one example."""
+
+    noise: int
+    state: int
+    """Caches, and the context of all sites."""
+
+
+def numbers_each(config: AxialTransformerConfig) -> Numbers:
+    """Numbers that decoding holds of one example."""
+    sites = prod(config.shape) * config.channels
+    return Numbers(sites * config.num_values, cache_numbers(config) + sites * config.dim)
+
+
+def most_together(config: AxialTransformerConfig, most: int | None = None) -> int:
+    """Examples that are drawn at a time, where noise and caches may have `most` numbers each."""
+    most, each = most or MOST_NUMBERS, numbers_each(config)
+    return max(1, min(most // each.noise, max(LEAST_TOGETHER, most // each.state)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A batch of examples to be drawn, each from its own noise.
+
+    Raises:
+        ValueError: noise of another shape.
+    """
+
+    model: AxialTransformer
+    draw: Draw
+    known: Integer[Tensor, "b *a c"]
+    """[B, *A, C]; the values of known channels, and of the mask, are kept."""
+    mask: Bool[Tensor, "*a c"] | None = None
+    """[*A, C], true where the values are known; None: nowhere."""
+    conditioning: Conditioning
+    noise: Float[Tensor, "b *a c v"] | None
+    """[B, *A, C, V]; None: it is drawn, example by example, when it is needed."""
+    generator: torch.Generator | None
+
+    def __post_init__(self) -> None:
+        wanted = [len(self.known), *self._noise_shape]
+        if self.noise is not None and list(self.noise.shape) != wanted:
+            raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
+
+    def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
+        """The examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64."""
+        backend, parts = partial(choose_backend, compile=compile), self.parts()
+        for part in parts[1:]:  # a mistake is found before hours of work; the first part is checked when it is decoded
+            self.model.check(self.known[part])
+            self.model.embed_conditioning(len(self.known[part]), self._conditioning(part))
+        rows = len(self.model.order) // self.model.layout.shape[-1]
+        steps = iter(progress(range(rows * len(parts))))
+
+        def counted(items: Iterable[Item], /) -> Iterator[Item]:
+            for item, _ in zip(items, steps):
+                yield item
+
+        dtype = torch.uint8 if self.model.config.num_values <= 256 else torch.int64
+        values = torch.empty(self.known.shape, dtype=dtype, device=self.model.device)
+        for part in parts:
+            values[part] = self._values(part, backend, counted)
+        next(steps, None)  # ends a progress bar
+        return values
+
+    def parts(self) -> list[slice]:
+        """The batch in equal parts whose noise and caches are not too large; one part if the noise is given."""
+        batch, most = len(self.known), most_together(self.model.config, self._most_numbers())
+        if self.noise is not None or batch <= most:
+            return [slice(0, batch)]
+        size = ceil(batch / ceil(batch / most))
+        return [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
+
+    @property
+    def _noise_shape(self) -> tuple[int, ...]:
+        config = self.model.config
+        return (*config.shape, config.channels, config.num_values)
+
+    def _most_numbers(self) -> int:
+        device = self.model.device
+        if device.type != "cuda":
+            return MOST_NUMBERS
+        return max(MOST_NUMBERS, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
+
+    def _conditioning(self, part: slice) -> Conditioning:
+        return self.conditioning.of(part).to(self.model.device)
+
+    def _values(self, part: slice, backend: BackendFactory, progress: Progress) -> Tensor:
+        known, device = self.known[part].to(self.model.device), self.model.device
+        noise = self.noise
+        if noise is None:
+            noise = gumbel((len(known), *self._noise_shape), self.generator, device)
+        drawn = GumbelChoice(noise=noise.to(device), draw=self.draw)
+        choose = drawn if self.mask is None else KnownFirst(known.long(), self.mask, drawn)
+        return decode(self.model, choose, known, self._conditioning(part), backend, progress)
