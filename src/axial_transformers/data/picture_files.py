@@ -50,7 +50,11 @@ def opened(file: Path | Member, formats: tuple[str, ...] = _FORMATS) -> Iterator
     except Exception as error:  # decoders of damaged files raise errors of every kind
         raise _damaged(file, error) from error
     with image:
-        if problem := _problem(image):
+        try:
+            problem = _problem(image)  # reads on, up to the second image
+        except Exception as error:  # as above
+            raise _damaged(file, error) from error
+        if problem:
             raise PictureError(f"{file} {problem}")
         yield image
 
