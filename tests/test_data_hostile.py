@@ -77,6 +77,14 @@ def test_images_whose_meaning_is_unclear_are_named(tmp_path):
     assert "a.gif holds several images" in _line(tmp_path / "moving")
 
 
+@pytest.mark.parametrize("end", [b",;", b"!\xf9\x04", b"!\xf9\x01\x00"], ids=["image", "extension", "short"])
+def test_a_gif_that_is_damaged_behind_its_first_image_is_named(tmp_path, end):
+    """Whether it has a second image is found by reading on."""
+    Image.fromarray(_PIXELS).save(tmp_path / "a.gif")
+    (tmp_path / "a.gif").write_bytes((tmp_path / "a.gif").read_bytes()[:-1] + end)
+    assert "a.gif is not a whole image" in _line(tmp_path)
+
+
 def test_an_empty_folder_is_named(tmp_path):
     assert "holds no images" in _line(tmp_path)
     (tmp_path / "notes.txt").write_text("hello")

@@ -132,6 +132,13 @@ def test_the_modules_and_names_exist(page):
         assert resolve_name(f"axial_transformers.{inner}") is not None
 
 
+def test_the_versions_of_what_parses_are_those_tested_with():
+    tested = dict(re.findall(r"^(\w+)==(\S+)$", source("constraints.txt"), flags=re.MULTILINE))
+    stated = dict(re.findall(r"^\| (\w+) \| (\d[\d.]*)", source("SECURITY.md"), flags=re.MULTILINE))
+    assert {"pillow", "av", "safetensors", "numpy", "huggingface_hub", "constriction"} <= stated.keys()
+    assert stated == {name: tested[name] for name in stated}
+
+
 def test_every_room_is_in_the_readmes_tree_and_nothing_else_is():
     tree = next(block for block in blocks(ROOT / "README.md", "text") if block.startswith("src/axial_transformers/"))
     names = [(PACKAGE if line.startswith(" ") else ROOT) / line.split()[0] for line in tree.splitlines()]
