@@ -32,7 +32,7 @@ def _key() -> bytes:
     with only_one_process(path):
         if not path.is_file() or path.stat().st_size != _BYTES:
             with written_whole(path) as aside:
-                aside.touch(mode=0o600)
+                aside.chmod(0o600)
                 aside.write_bytes(secrets.token_bytes(_BYTES))
         return path.read_bytes()
 
