@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
+from axial_transformers import __version__
+
 VERBS = {
     "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
     "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
@@ -55,13 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(verb: str, argv: Sequence[str]) -> int:
-    if verb in ("-h", "--help"):
+    if verb == "help" and argv:
+        verb, argv = argv[0], ["--help"]
+    if verb in ("-h", "--help", "help"):
         print(_help())
         return 0
     if verb == "--version":
-        from importlib.metadata import version
-
-        print(version("axial-transformers"))
+        print(__version__)
         return 0
     if verb not in VERBS:
         return _fail("axial", f"no verb {verb!r}{did_you_mean(verb, VERBS)}")
@@ -82,7 +84,7 @@ def _help() -> str:
     for verb, (summary, example) in VERBS.items():
         lines += [f"  {verb:<16}{summary}", f"{'':18}{_dim(example)}"]
     return "\n".join(
-        [*lines, "", "axial VERB --help explains each verb. AXIAL_TRACEBACK=1 shows the traceback of an error."]
+        [*lines, "", "axial VERB --help explains each verb, as does axial help VERB. AXIAL_TRACEBACK=1 shows the traceback of an error."]
     )
 
 

@@ -10,6 +10,7 @@ from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Choose, Draw, GumbelChoice, KnownFirst, gumbel
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.conditioning import labels_of
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.progress import Progress
 
@@ -23,7 +24,7 @@ def sample(  # noqa: PLR0913
     top_p: float | None = None,
     generator: torch.Generator | None = None,
     noise: Float[Tensor, "b *a c v"] | None = None,
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     known: Integer[Tensor, "b *a c"] | None = None,
     compile: bool | None = None,
@@ -38,7 +39,7 @@ def sample(  # noqa: PLR0913
         generator: a CPU generator, for reproducible samples.
         noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: values are
             argmax(logits + temperature * noise).
-        label: [B] classes. cond: [B, *A, D].
+        label: [B] classes, or one int, the class of all samples. cond: [B, *A, D].
         known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
         compile: whether decoding runs compiled; None: where it is faster. The samples are the same.
         progress: wraps the loop over rows, for a progress bar.
@@ -50,7 +51,7 @@ def sample(  # noqa: PLR0913
         ValueError: sizes that disagree, or an option out of range.
     """
     config = model.config
-    sizes = {len(tensor) for tensor in (noise, label, cond, known) if tensor is not None}
+    sizes = {len(tensor) for tensor in (noise, label, cond, known) if not isinstance(tensor, int | None)}
     sizes |= set() if count is None else {count}
     if len(sizes) != 1:
         raise ValueError(
@@ -65,7 +66,7 @@ def sample(  # noqa: PLR0913
         known = torch.zeros(batch, *config.shape, config.channels, dtype=torch.int64)
     draw = Draw(temperature=temperature, top_k=top_k, top_p=top_p)
     choose = GumbelChoice(noise=_noise(model, batch, noise, generator), draw=draw)
-    return _decoded(model, choose, known, Conditioning(label, cond), compile, progress)
+    return _decoded(model, choose, known, Conditioning(labels_of(label, batch), cond), compile, progress)
 
 
 def complete(  # noqa: PLR0913
@@ -83,7 +84,7 @@ def complete(  # noqa: PLR0913
     top_p: float | None = None,
     generator: torch.Generator | None = None,
     noise: Float[Tensor, "n *a c v"] | None = None,
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     compile: bool | None = None,
     progress: Progress = iter,
@@ -119,8 +120,8 @@ def complete(  # noqa: PLR0913
         )
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
+    conditioning = Conditioning(labels_of(label, len(known)), cond).repeated(count)
     known = known.repeat_interleave(count, dim=0)
-    conditioning = Conditioning(label, cond).repeated(count)
     draw = Draw(temperature=temperature, top_k=top_k, top_p=top_p)
     drawn = GumbelChoice(noise=_noise(model, len(known), noise, generator), draw=draw)
     choose = KnownFirst(known.to(model.device).long(), known_sites, drawn)

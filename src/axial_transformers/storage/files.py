@@ -58,14 +58,17 @@ def written_whole(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_written_whole(path: str | Path) -> Iterator[Path]:
-    """As `written_whole`, for a folder that does not exist yet or is empty.
+def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Path]:
+    """As `written_whole`, for a folder that does not exist yet or is empty, or else is replaced with all that it holds.
+
+    A process that is killed between the two renames of a replacement leaves the former folder in one beside it, whose
+    name ends in .part.
 
     Raises:
         FileExistsError: `path` exists and is not empty.
     """
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and not replace and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already: give another path, or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -78,5 +81,13 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
                 file.chmod(aside.stat().st_mode & 0o666)
             _synchronise(file)
         _synchronise(aside)
-        aside.replace(path)
+        former = Path(place) / "former"  # removed with `place`
+        if replace and path.exists():
+            path.replace(former)
+        try:
+            aside.replace(path)
+        except OSError:
+            if former.exists():
+                former.replace(path)
+            raise
         _synchronise(path.parent)
