@@ -19,7 +19,17 @@ def test_what_is_known_stays(axial: Axial, trained, tmp_path):
 def test_the_picture_shows_known_completions_and_whole_side_by_side(axial: Axial, trained, tmp_path):
     axial("complete", trained, "--rows", 4, "--examples", 3, "--count", 2, "--scale", 2, "--output", tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as picture:
-        assert picture.size == (4 * 18 - 2, 3 * 18 - 2)
+        assert picture.size == (96, 3 * 17 - 1 + 18)  # titles are above, and the paper is as wide as they need
+
+
+def test_the_columns_have_titles_and_the_page_is_large_enough(axial: Axial, trained, tmp_path):
+    axial("complete", trained, "--rows", 4, "--examples", 1, "--output", tmp_path / "c.png")
+    with Image.open(tmp_path / "c.png") as picture:
+        band = np.asarray(picture.convert("L"))[:18]
+        assert picture.width >= 512
+    dark = (band < 128).any(axis=0)
+    sixths = [dark[i * len(dark) // 6 : (i + 1) * len(dark) // 6].any() for i in range(6)]
+    assert sixths == [True, False, True, True, False, True]  # known, completions in the middle of four, original
 
 
 def test_other_masks_need_approximate_and_are_captioned(axial: Axial, trained, tmp_path):

@@ -217,10 +217,7 @@ def test_one_label_counts_for_all_examples():
     drawn = [sample(model, 4, generator=seeded(), label=each) for each in (2, label)]
     assert torch.equal(*drawn)
     assert torch.equal(model(drawn[0], 2), model(drawn[0], label))
-    filled = [
-        complete(model, drawn[0], rows=1, generator=seeded(), label=each)
-        for each in (2, label)
-    ]
+    filled = [complete(model, drawn[0], rows=1, generator=seeded(), label=each) for each in (2, label)]
     assert torch.equal(*filled)
     with pytest.raises(ValueError, match=r"label must be \[4\] classes in 0..2"):
         sample(model, 4, label=5)

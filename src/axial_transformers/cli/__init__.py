@@ -84,7 +84,7 @@ def _help() -> str:
     for verb, (summary, example) in VERBS.items():
         lines += [f"  {verb:<16}{summary}", f"{'':18}{_dim(example)}"]
     return "\n".join(
-        [*lines, "", "axial VERB --help explains each verb, as does axial help VERB. AXIAL_TRACEBACK=1 shows the traceback of an error."]
+        [*lines, "", "axial VERB --help explains each verb. AXIAL_TRACEBACK=1 shows the traceback of an error."]
     )
 
 

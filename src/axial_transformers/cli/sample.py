@@ -41,8 +41,8 @@ class Sample:
     """Class of all samples, for class-conditional models. None: no label is given."""
     known: str | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
-    scale: int = 2
-    """Enlargement of a grid."""
+    scale: arguments.Scale = None
+    palette: arguments.Palette = "auto"
     fps: arguments.Fps = 8
     weights: arguments.Weights = "ema"
     device: arguments.Device = "auto"
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
         raise ValueError(f"--count must be at least 1, not {options.count}")
     compiled = either(options.compile, options.no_compile, "compile")
     trained = open_model(options.model, options.weights, options.device)
-    outputs.check_output(options.output, trained.model.config, folder=True)
+    outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
     values = sample(
         trained.model,
         options.count,
@@ -70,7 +70,8 @@ def main(argv: Sequence[str]) -> None:
         compile=compiled,
         progress=bar(f"drawing {options.count} samples"),
     )
-    outputs.save(options.output, values.cpu().numpy(), trained, options.scale, options.fps)
+    look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
+    outputs.save(options.output, values.cpu().numpy(), trained, look)
     print(options.output)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +14,18 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.cli import arguments
+from axial_transformers.cli.captions import with_scale
 from axial_transformers.cli.colours import HEAT, colour, sheet
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.data import Examples, Split
+from axial_transformers.data.contact_sheet import enlargement
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import auroc, corrected
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import folder_written_whole, written_whole
 
-HOTTEST = 8.0
-"""Bits of a site at the upper end of a heat map's colours."""
 Scores = dict[str, NDArray[np.floating]]
 """Of each example [N], by the score's name."""
 
@@ -113,19 +114,24 @@ def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None
 
 
 def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
-    """Writes one heat map per image: its bits, averaged over channels; frames side by side."""
+    """Writes one heat map per image: its bits, averaged over channels; frames side by side.
+
+    The colours go from 0 to the bits of a site whose values are all as likely (rounded up), for all images alike.
+    """
     if not 1 <= len(examples.shape) <= 3:
         raise ValueError(f"heat maps are for sequences, images and clips, not for {len(examples.shape)} axes")
+    hottest = math.ceil(math.log2(trained.model.config.num_values))
     with folder_written_whole(folder) as aside:
         for rank, (values, name) in enumerate(zip(examples.values, examples.names, strict=True), start=1):
             label = Path(name).stem
-            heat = _heat(trained, values)
-            sheet(heat[None], columns=1, scale=max(1, 256 // max(heat.shape))).save(aside / f"{rank:04d}-{label}.png")
+            heat = _heat(trained, values, hottest)
+            picture = sheet(heat[None], columns=1, scale=enlargement(heat.shape[1], heat.shape[0]))
+            with_scale(picture, HEAT, hottest, "bits").save(aside / f"{rank:04d}-{label}.png")
 
 
-def _heat(trained: TrainedModel, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _heat(trained: TrainedModel, values: NDArray[np.uint8], hottest: float) -> NDArray[np.uint8]:
     x = torch.from_numpy(values[None]).to(trained.model.device)
     bits = bits_map(trained.model, x)[0].mean(dim=-1).cpu().numpy()
     if bits.ndim == 3:
         bits = np.concatenate(list(bits), axis=1)
-    return colour(np.atleast_2d(bits) / HOTTEST, HEAT)
+    return colour(np.atleast_2d(bits) / hottest, HEAT)

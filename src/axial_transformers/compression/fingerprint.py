@@ -9,7 +9,6 @@ import torch
 from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.typed_json import to_json
 
-
 FORMER_DEFAULTS = {"encoder_layers": 0, "outer_layers": 4}
 """Values that count as defaults of fields whose default is derived from the others now."""
 

@@ -1,7 +1,7 @@
 """Data: integers uint8 [N, *A, C] with names, labels and a fingerprint, from sources of every kind."""
 
 from axial_transformers.data.config import DataConfig, Split
-from axial_transformers.data.contact_sheet import for_display, image_grid
+from axial_transformers.data.contact_sheet import Palette, for_display, image_grid, marks_for_display, window_of
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.imagenet_batches import imagenet_version
 from axial_transformers.data.loading import load
@@ -14,12 +14,14 @@ __all__ = [
     "MOVIES",
     "DataConfig",
     "Examples",
+    "Palette",
     "Split",
     "for_display",
     "image_grid",
     "imagenet_version",
     "join_uint16",
     "load",
+    "marks_for_display",
     "names_shards",
     "save_arrays",
     "save_clips",
@@ -27,4 +29,5 @@ __all__ = [
     "save_images",
     "save_movie",
     "split_uint16",
+    "window_of",
 ]
