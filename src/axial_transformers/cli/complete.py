@@ -167,10 +167,12 @@ def _tiles(
     """Of each example the known part, its completions and the whole: [N * (count + 2), H, W, 4]."""
     values = trained.model.config.num_values
     whole, drawn = (_opaque(for_display(each, values, trained.uint16, palette, window)) for each in (known, filled))
-    # a pixel of which some channels are known is shown as it is
+    given = whole
+    if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
+        given = _opaque(for_display(np.where(mask, known, 0).astype(np.uint8), values, trained.uint16, palette, window))
     hidden = marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2])
     drawn = drawn.reshape(len(whole), -1, *whole.shape[1:])
-    tiles = np.concatenate([unseen(whole, hidden)[:, None], drawn, whole[:, None]], axis=1)
+    tiles = np.concatenate([unseen(given, hidden)[:, None], drawn, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])
 
 

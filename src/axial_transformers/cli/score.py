@@ -19,7 +19,7 @@ from axial_transformers.cli.colours import HEAT, colour, sheet
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.data import Examples, Split
-from axial_transformers.data.contact_sheet import enlargement
+from axial_transformers.data.contact_sheet import as_row, enlargement
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import auroc, corrected
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
     order = np.argsort(-scores["bits_per_dim"], kind="stable")
     if options.heat_maps:
         _draw(trained, examples[order[: options.top]], options.heat_maps)
-    rows = _rows(examples.names, scores, order)
+    rows = _rows(examples.names, scores, order, examples.uint16)
     if options.output:
         with written_whole(options.output) as aside, aside.open("w", newline="") as file:
             _write(rows, file, as_json=options.output.suffix == ".json")
@@ -89,8 +89,10 @@ def main(argv: Sequence[str]) -> None:
             print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
 
 
-def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer]) -> list[dict[str, Any]]:
-    """One row per image, least likely first."""
+def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer], uint16: bool) -> list[dict[str, Any]]:
+    """One row per image, least likely first; of 16-bit images, whose dimensions are bytes, with the bits per value."""
+    if uint16:
+        scores = {**scores, "bits_per_value": 2 * scores["bits_per_dim"]}
     return [
         {"rank": rank, "name": names[i], **{name: round(float(each[i]), 6) for name, each in scores.items()}}
         for rank, i in enumerate(order, start=1)
@@ -134,4 +136,6 @@ def _heat(trained: TrainedModel, values: NDArray[np.uint8], hottest: float) -> N
     bits = bits_map(trained.model, x)[0].mean(dim=-1).cpu().numpy()
     if bits.ndim == 3:
         bits = np.concatenate(list(bits), axis=1)
-    return colour(np.atleast_2d(bits) / hottest, HEAT)
+    if bits.ndim == 1:
+        bits = as_row(bits)
+    return colour(bits / hottest, HEAT)

@@ -6,6 +6,7 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.data.imagenet_batches import imagenet_version
 from axial_transformers.data.loading import load
 from axial_transformers.data.movies import MOVIES, save_clips, save_movie
+from axial_transformers.data.own_datasets import examples_from
 from axial_transformers.data.saving import save_arrays, save_grid, save_images
 from axial_transformers.data.shards import names_shards
 from axial_transformers.data.uint16 import join_uint16, split_uint16
@@ -16,6 +17,7 @@ __all__ = [
     "Examples",
     "Palette",
     "Split",
+    "examples_from",
     "for_display",
     "image_grid",
     "imagenet_version",

@@ -2,7 +2,7 @@
 
 import colorsys
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,7 @@ def for_display(
     if values.ndim == 3 and not categories:
         return line_plots((values.astype(float) - low) / (high - low), f"{low:.0f}", f"{high:.0f}")
     if values.ndim == 3:
-        values = values[:, None].repeat(max(1, values.shape[1] // 16), axis=1)
+        values = np.stack([as_row(each) for each in values])
     if values.ndim == 5:
         count, frames, height, width, channels = values.shape
         values = values.swapaxes(1, 2).reshape(count, height, frames * width, channels)
@@ -81,6 +81,11 @@ def marks_for_display(marks: NDArray[np.bool_], width: int) -> NDArray[np.bool_]
     if marks.ndim == 3:
         return np.concatenate(list(marks), axis=1)
     return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
+
+
+def as_row(sites: NDArray[Any]) -> NDArray[Any]:
+    """Sites [L, ...] of a sequence as a row of cells [H, L, ...], high enough to see."""
+    return sites[None].repeat(max(1, len(sites) // 16), axis=0)
 
 
 def image_grid(
