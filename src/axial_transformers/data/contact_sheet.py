@@ -21,7 +21,7 @@ WIDTH, MOST_HEIGHT = 512, 4096
 """Grids are enlarged to this width at least, unless they would be higher than that."""
 _PERCENTILES = (0.5, 99.5)
 _CATEGORIES = (
-    "#d9d9d9", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
+    "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#222222", "#ee7733", "#44bb99", "#882255", "#7f5539",
 )  # fmt: skip
 
