@@ -85,6 +85,7 @@ def main(argv: Sequence[str]) -> None:
         "given_frames": given_frames,
         "skipped": len(examples.skipped),
         "version": _imagenet_version(examples),
+        "bits_per_value": 2 * result.bits_per_dim if examples.uint16 else None,
     }
     figures |= {name: value for name, value in special.items() if value}
     if options.json:
@@ -100,6 +101,8 @@ def _table(figures: dict[str, Any], frames: int) -> Table:
         "bits/dim": f"[bold]{figures['bits_per_dim']:.4f}[/bold] {error}",
         "images": f"{figures['images']:,}, every one counted{skipped}",
     }
+    if per_value := figures.get("bits_per_value"):
+        rows["bits/value"] = f"{per_value:.4f} per 16-bit value; bits/dim are per byte"
     if given := figures.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
     rows |= {name: escape(printable(figures[name])) for name in ("data", "fingerprint", "weights")}

@@ -41,8 +41,8 @@ class Sample:
     """Class of all samples, for class-conditional models. None: no label is given."""
     known: str | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
-    scale: int = 2
-    """Enlargement of a grid."""
+    scale: arguments.Scale = None
+    palette: arguments.Palette = "auto"
     fps: arguments.Fps = 8
     weights: arguments.Weights = "ema"
     device: arguments.Device = "auto"
@@ -59,8 +59,8 @@ def main(argv: Sequence[str]) -> None:
     require_within("label", options.label, 0)
     compiled = either(options.compile, options.no_compile, "compile")
     trained = open_model(options.model, options.weights, options.device)
-    outputs.check_output(options.output, trained.model.config, folder=True)
-    outputs.require_room(options.count, options.output, trained.model.config, options.scale)
+    outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
+    outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
     values = sample(
         trained.model,
         options.count,
@@ -73,7 +73,8 @@ def main(argv: Sequence[str]) -> None:
         compile=compiled,
         progress=bar(f"drawing {options.count} samples"),
     )
-    outputs.save(options.output, values.cpu().numpy(), trained, options.scale, options.fps)
+    look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
+    outputs.save(options.output, values.cpu().numpy(), trained, look)
     print(options.output)
 
 

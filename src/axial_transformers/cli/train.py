@@ -3,17 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
-from axial_transformers.data import Examples, load, save_grid
+from axial_transformers.data import Examples, image_grid, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.training import Origin, TrainResult, train
+from axial_transformers.storage.files import written_whole
+from axial_transformers.training import Origin, TrainResult, read_run, train
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -65,7 +68,7 @@ def run(preset: Preset) -> TrainResult:
         settings.training,
         settings.out,
         evaluate=_validate(validation, settings),
-        sample=_draw(validation, settings),
+        sample=_draw(validation, settings, examples.uint16),
         resume=settings.resume,
         about=Origin(
             recipe=preset.name,
@@ -97,7 +100,10 @@ def report(out: Path, result: TrainResult) -> None:
         print(f"stopped at step {result.step}; go on with: axial train {out}")
         return
     if result.best_bits_per_dim is not None:
-        print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
+        about = None if (record := read_run(out)) is None else record.about
+        per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
+        unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
+        print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: axial evaluate {out}; axial sample {out}")
 
@@ -119,13 +125,18 @@ def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransf
     return callback
 
 
-def _draw(validation: Examples, settings: Settings) -> Callable[[AxialTransformer, int], None]:
+def _draw(
+    validation: Examples, settings: Settings, uint16: bool
+) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]]:
     known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
 
-    def callback(model: AxialTransformer, step: int) -> None:
+    def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = settings.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
         path = settings.out / "samples" / f"step-{step:08d}.png"
-        save_grid(path, values.cpu().numpy(), scale=2, num_values=settings.model.num_values)
+        grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
+        with written_whole(path) as aside:
+            grid.save(aside, format="PNG")
+        return {"samples": np.asarray(grid)}
 
     return callback

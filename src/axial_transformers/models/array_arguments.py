@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """A decorator of functions whose arguments of these names become tensors; tensors are passed as they are.
 
-    So is None where it is the default.
+    So are None where it is the default, and a single int.
 
     Raises:
         ValueError: on a call, what is no array of numbers.
@@ -31,7 +31,7 @@ def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Call
             bound = called.bind(*args, **kwargs)
             for name in names:
                 value = bound.arguments.get(name, defaults[name])
-                if value is not defaults[name] and not isinstance(value, Tensor):
+                if value is not defaults[name] and not isinstance(value, (Tensor, int)):
                     bound.arguments[name] = as_tensor(name, value)
             return function(*bound.args, **bound.kwargs)
 

@@ -21,7 +21,7 @@ from axial_transformers.training.checkpoints import Checkpoints, State, newest_c
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, random_bits
 from axial_transformers.training.interrupts import Interrupts
-from axial_transformers.training.metrics import VALIDATION, Meter, MetricsLog, NonFiniteLoss
+from axial_transformers.training.metrics import VALIDATION, Figure, Meter, MetricsLog, NonFiniteLoss
 from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
 from axial_transformers.training.parallelism import (
     Loss,
@@ -35,7 +35,7 @@ from axial_transformers.training.parallelism import (
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
 
-Callback = Callable[[AxialTransformer, int], Mapping[str, float] | None]
+Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log."""
 Ending = Literal["finished", "time limit", "interrupted"]
 
@@ -178,14 +178,14 @@ class Run:
             self.cut_short = True
             return
         assert figures is not None
-        bits_per_dim = self.processes.broadcast(figures["bits_per_dim"] if self.processes.first else 0.0)
+        bits_per_dim = self.processes.broadcast(float(figures["bits_per_dim"]) if self.processes.first else 0.0)
         counters.evaluated_step = counters.step
         if counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
             counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
             self._export()
         self.checkpoints.save(self.state)
 
-    def call(self, callback: Callback, prefix: str = "") -> Mapping[str, float] | None:
+    def call(self, callback: Callback, prefix: str = "") -> Mapping[str, Figure] | None:
         """Calls back with the averaged weights, in the first process alone, and logs the figures that it returns.
 
         Returns:
