@@ -81,6 +81,8 @@ def main(argv: Sequence[str]) -> None:
 def _known(trained: TrainedModel, options: Sample) -> torch.Tensor | None:
     if options.known is None:
         return None
+    if not trained.model.config.known_channels:
+        raise ValueError(f"--known {options.known}: {options.model} has no known channels, it draws all of them")
     examples, described = trained.examples(options.known, "all")
     if len(examples) < options.count:
         raise ValueError(f"{described} has {len(examples)} examples, fewer than --count {options.count}")

@@ -1,15 +1,21 @@
 """axial train: a recipe, or a model of one's own data."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli import INTERRUPTED
+from axial_transformers.cli import INTERRUPTED, USAGE_ERROR
+from axial_transformers.cli.console import say
+from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
+from axial_transformers.cli.understood import lines, understanding
 from axial_transformers.data import Examples, image_grid, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import evaluate
@@ -42,7 +48,8 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         print(list_recipes())
         return 0
-    preset = resolve_preset(argv, "train")
+    with one_voice():
+        preset = resolve_preset(argv, "train")
     result = run(preset)
     if rank() == 0:  # of the processes that torchrun started, one speaks
         report(preset.settings.out, result)
@@ -50,18 +57,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(preset: Preset) -> TrainResult:
-    """Trains the preset's model; sample grids and checkpoints go into its folder."""
+    """Trains the preset's model; sample grids and checkpoints go into its folder.
+
+    Raises:
+        ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
+    """
+    with one_voice():
+        preset, examples, validation, origin = _prepare(preset)
     settings = preset.settings
-    if not preset.source:
-        raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
-    if not (preset.is_own or settings.trust_source):
-        raise untrusted(settings.out, preset.source)
-    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
-    check_shape(examples, preset)
-    validation = load(preset.source, settings.data, "validation", bar("reading"))[: settings.validate_on]
     torch.manual_seed(settings.training.seed)
-    somewhere_else = preset.source == "digits" or "://" in preset.source
-    source = preset.source if somewhere_else else str(Path(preset.source).resolve())
     return train(
         AxialTransformer(settings.model),
         examples,
@@ -70,16 +74,87 @@ def run(preset: Preset) -> TrainResult:
         evaluate=_validate(validation, settings),
         sample=_draw(validation, settings, examples.uint16),
         resume=settings.resume,
-        about=Origin(
-            recipe=preset.name,
-            source=source,
-            data=settings.data,
-            uint16=examples.uint16,
-            class_names=examples.class_names,
-            skipped=examples.skipped,
-        ),
+        about=origin,
         progress=Bar("training"),
     )
+
+
+def _prepare(preset: Preset) -> tuple[Preset, Examples, Examples, Origin]:
+    """All that is known before the first step, said on stderr: settings that fit, the data, and the run's origin."""
+    settings = preset.settings
+    if not preset.source:
+        raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
+    if not (preset.is_own or settings.trust_source):
+        raise untrusted(settings.out, preset.source)
+    examples = preset.examples or _load_to_train(preset)
+    check_shape(examples, preset)
+    _check_same_data(examples, preset)
+    validation = load(preset.source, settings.data, "validation", bar("reading"))
+    preset, changed = fitted_to_this_machine(preset)
+    settings = preset.settings
+    before = preset.resumed.about if preset.resumed else None
+    found = before.understood if before else None
+    if found is None:
+        found = understanding(preset, examples, len(validation), _size_of_test(preset))
+    if rank() == 0 and before is None:
+        for line in [*([changed] if changed else []), *lines(found, preset, examples)]:
+            say(line)
+    somewhere_else = preset.source == "digits" or "://" in preset.source
+    origin = Origin(
+        recipe=preset.name,
+        source=preset.source if somewhere_else else str(Path(preset.source).resolve()),
+        data=settings.data,
+        uint16=examples.uint16,
+        class_names=examples.class_names,
+        skipped=examples.skipped,
+        validate_on=settings.validate_on,
+        samples=settings.samples,
+        understood=found,
+    )
+    return preset, examples, validation[: settings.validate_on], origin
+
+
+def _load_to_train(preset: Preset) -> Examples:
+    try:
+        return load(preset.source, preset.settings.data, "train", bar("reading"))
+    except FileNotFoundError as error:
+        if preset.resumed is None:
+            raise
+        again = shlex.join(["axial", "train", str(preset.settings.out)])
+        raise FileNotFoundError(f"the data of this run, {preset.source}, is gone: {again} NEW_PLACE") from error
+
+
+def _size_of_test(preset: Preset) -> int | None:
+    try:
+        return len(load(preset.source, preset.settings.data, "test", bar("reading")))
+    except ValueError:
+        return None
+
+
+def _check_same_data(examples: Examples, preset: Preset) -> None:
+    """Raises ValueError where the run that is resumed has been trained on other examples."""
+    record = preset.resumed
+    if record is not None and examples.fingerprint != record.data.fingerprint:
+        raise ValueError(
+            f"{preset.source} holds other training examples than {preset.settings.out} was begun with: a run goes on "
+            "with its own data only, wherever it lies; for other data begin another run with --out"
+        )
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Within this block, of several processes on a machine only the first one prints, mistakes included.
+
+    It is for what all processes do alike, so that nothing is lost.
+    """
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+        yield
+        return
+    try:
+        with Path(os.devnull).open("w") as nothing, redirect_stderr(nothing), redirect_stdout(nothing):
+            yield
+    except (ValueError, OSError):
+        raise SystemExit(USAGE_ERROR) from None
 
 
 def check_shape(examples: Examples, preset: Preset) -> None:
@@ -110,6 +185,7 @@ def report(out: Path, result: TrainResult) -> None:
 
 def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransformer, int], Mapping[str, float]]:
     values = torch.from_numpy(validation.values)
+    part = settings.training.batch_size // settings.training.accumulate  # more than it trains at once may not fit
     label = None
     if (
         settings.model.num_classes is not None
@@ -119,7 +195,7 @@ def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransf
         label = torch.from_numpy(validation.labels)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, float]:
-        figures = evaluate(model, values, label)
+        figures = evaluate(model, values, label, batch_size=part)
         return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
     return callback
