@@ -80,7 +80,7 @@ class Complete:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Complete, argv, "complete")
-    for name in ("examples", "count", "scale", "fps"):
+    for name in ("examples", "count", "fps"):
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")

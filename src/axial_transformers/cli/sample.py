@@ -53,7 +53,7 @@ class Sample:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Sample, argv, "sample")
-    for name in ("count", "scale", "fps"):
+    for name in ("count", "fps"):
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
     require_within("label", options.label, 0)
