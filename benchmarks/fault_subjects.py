@@ -233,6 +233,7 @@ def _in_process(
         None if ends.get(descriptor) == "closed" else open(descriptor, "w", buffering=1 if descriptor == 2 else -1)  # noqa: PTH123, SIM115
         for descriptor in (1, 2)
     )
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]  # the process's own
     try:
         before()
         status = cli.main(argv)
