@@ -56,7 +56,7 @@ def gather(
     chosen, others = selection.chosen, selection.others
     stack, names, counts = GrowingArray(), list[str](), list[int]()
     first: tuple[Path, tuple[int, ...]] | None = None
-    unfit, faults = list[str](), list[str]()
+    unfit, faults, fault = list[str](), list[str](), None
     for number, file in enumerate(progress([*chosen, *others])):
         before = len(names)
         try:
@@ -68,12 +68,15 @@ def gather(
                     stack.add(examples)
                     names += [file.relative_to(selection.root).as_posix() + place for place in places]
         except ValueError as error:
+            fault = fault or error
             (unfit if isinstance(error, FitError) else faults).append(str(error))
             stack.cut(before)
             del names[before:]
             first = None if first and first[0] == file else first
         if number < len(chosen):
             counts.append(len(names) - before)
+    if fault and selection.in_all == 1:
+        raise fault
     _leave_out(unfit, faults, len(names), skip_bad, selection.in_all)
     classes = selection.classes
     return Examples(
