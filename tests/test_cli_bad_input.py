@@ -37,21 +37,21 @@ def refused(axial: Axial, tmp_path: Path, *argv: object) -> str:
     return err
 
 
-def train_refused(axial: Axial, tmp_path: Path, source: Path) -> str:
+def train_refused(axial: Axial, tmp_path: Path, source: Path, *options: object) -> str:
     """Training reads the train and the validation part: here these are everything."""
-    everything = ["--data.test-fraction", "0", "--training.steps", "1"]
+    everything = ["--data.test-fraction", "0", "--training.steps", "1", *options]
     return refused(axial, tmp_path, "train", source, "--out", tmp_path / "run", *everything)
 
 
 def test_a_truncated_png(axial: Axial, tmp_path, photos):
     whole = (photos / "3.png").read_bytes()
     (photos / "3.png").write_bytes(whole[: len(whole) // 2])
-    assert "3.png" in train_refused(axial, tmp_path, photos)
+    assert "3.png" in train_refused(axial, tmp_path, photos, "--data.skip-bad", 0)
 
 
 def test_a_text_file_named_png(axial: Axial, tmp_path, photos):
     (photos / "notes.png").write_text("not a picture")
-    assert "notes.png" in train_refused(axial, tmp_path, photos)
+    assert "notes.png" in train_refused(axial, tmp_path, photos, "--data.skip-bad", 0)
 
 
 def test_an_image_of_another_size(axial: Axial, tmp_path, photos):

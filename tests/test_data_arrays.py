@@ -166,3 +166,51 @@ def test_fashion_mnist_is_read_as_it_is_published():
         np.testing.assert_array_equal(examples.values, published["images"][..., None])
         np.testing.assert_array_equal(examples.labels, published["labels"])
     assert (examples.values.shape, examples.num_classes) == ((64, 28, 28, 1), 10)
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "expected"),
+    [
+        ("NCHW", (5, 3, 8, 8), (8, 8, 3)),
+        ("NTHW", (5, 3, 8, 8), (3, 8, 8, 1)),
+        ("NHWC", (5, 8, 8, 6), (8, 8, 6)),
+        ("NTHW", (5, 8, 8, 6), (8, 8, 6, 1)),
+        ("NTCHW", (5, 2, 3, 8, 8), (2, 8, 8, 3)),
+        ("NCTHW", (5, 3, 2, 8, 8), (2, 8, 8, 3)),
+        ("NDHW", (5, 4, 6, 7), (4, 6, 7, 1)),
+        ("NL", (5, 7), (7, 1)),
+        ("NLC", (5, 7, 2), (7, 2)),
+    ],
+)
+def test_axes_are_read_as_told(tmp_path, axes, shape, expected):
+    np.save(tmp_path / "a.npy", _random(*shape))
+    values = data.load(tmp_path / "a.npy", DataConfig(axes=axes), "all").values
+    assert values.shape == (5, *expected)
+    moved = np.moveaxis(np.load(tmp_path / "a.npy"), axes.index("C"), -1) if "C" in axes else values[..., 0]
+    np.testing.assert_array_equal(values, moved.reshape(values.shape))
+
+
+@pytest.mark.parametrize(
+    ("shape", "readings"),
+    [
+        ((5, 3, 8, 8), ("images of 3 channels .axes=NCHW", "clips of 3 frames .axes=NTHW")),
+        ((5, 8, 8, 6), ("images of 6 channels .axes=NHWC", "clips of 8 frames, 6 wide .axes=NTHW")),
+        ((5, 2, 3, 8, 8), ("2 frames and 3 channels .axes=NTCHW", "8 channels .axes=NTHWC")),
+    ],
+)
+def test_shapes_of_two_readings_are_asked_about(tmp_path, shape, readings):
+    np.save(tmp_path / "a.npy", _random(*shape))
+    with pytest.raises(ValueError, match=" or ".join(f".*{reading}.*" for reading in readings)):
+        data.load(tmp_path / "a.npy")
+    data.load(tmp_path / "a.npy", DataConfig(axes="first"))  # as runs from before the question do
+
+
+def test_axes_that_are_none_are_named(tmp_path):
+    for axes in ("", "N", "NC", "HWC", "NHH", "NXY"):
+        with pytest.raises(ValueError, match="such as NHWC"):
+            DataConfig(axes=axes)
+    with pytest.raises(ValueError, match="leave out channels_last"):
+        DataConfig(axes="NHWC", channels_last=True)
+    np.save(tmp_path / "a.npy", _random(5, 8, 8))
+    with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of axes=NCHW"):
+        data.load(tmp_path / "a.npy", DataConfig(axes="NCHW"))

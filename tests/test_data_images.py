@@ -355,3 +355,122 @@ def test_what_is_saved_is_loaded_again(tmp_path):
     assert Image.open(tmp_path / "grid.png").size == (22, 8)
     with pytest.raises(FileExistsError):
         data.save_images(tmp_path / "rgb", rgb)
+
+
+def _damage(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[:60])
+    return path
+
+
+def _split_folder(folder: Path, count: int = 12) -> Path:
+    for part in ("train", "validation", "test"):
+        for i in range(count):
+            _save(folder / part / f"{i}.png", _pixels(i))
+    return folder
+
+
+def test_damage_in_any_split_is_named_all_at_once_before_training(tmp_path):
+    _split_folder(tmp_path)
+    for name in ("train/3.png", "validation/1.png", "test/0.png"):
+        _damage(tmp_path / name)
+    with pytest.raises(ValueError, match=r"^3 files are unfit: .*3\.png is not .*0\.png is .*1\.png is .*skip-bad 3"):
+        data.load(tmp_path, DataConfig(skip_bad=2))
+    with pytest.warns(UserWarning, match="skipped: .* is not a whole image") as said:
+        examples = data.load(tmp_path, DataConfig(skip_bad=3))
+    assert (len(examples), len(examples.skipped), len(said)) == (11, 3, 3)
+    _damage(tmp_path / "test/5.png")
+    with pytest.warns(UserWarning, match=r"test/.*\.png is not a whole image"):
+        test = data.load(tmp_path, split="test")
+    assert (len(test), len(test.skipped)) == (10, 2)
+    assert "test/5.png" not in test.names
+
+
+def test_a_split_of_which_nothing_is_left_is_damaged_not_empty(tmp_path):
+    _split_folder(tmp_path, 3)
+    for i in range(3):
+        _damage(tmp_path / "test" / f"{i}.png")
+    with pytest.raises(ValueError, match="3 files are unfit") as caught:
+        data.load(tmp_path, split="test")
+    assert not isinstance(caught.value, data.EmptySplitError)
+
+
+def test_many_unfit_files_are_named_within_bounds(tmp_path):
+    _save(tmp_path / "whole.png", _pixels())
+    for i in range(30):
+        (tmp_path / f"{i}.png").write_text("")
+    with pytest.raises(ValueError, match=r"30 files are unfit: .*; and 10 more ") as caught:
+        data.load(tmp_path, split="all")
+    assert str(caught.value).count("is not a whole image") == 20
+    with pytest.warns(UserWarning, match="skipped: 10 more, 30 of 31 files") as said:
+        assert data.load(tmp_path, DataConfig(skip_bad=30), "all").names == ["whole.png"]
+    assert len(said) == 21
+
+
+def test_few_files_of_another_kind_are_left_out_and_the_others_are_as_before(tmp_path):
+    for i in range(11):
+        _save(tmp_path / f"{i:02d}.png", _pixels(i))
+    sound = data.load(tmp_path, split="all")
+    _save(tmp_path / "00 deep.png", _pixels(channels=1).astype(np.uint16))
+    _save(tmp_path / "05 clear.png", np.concatenate([_pixels(), _pixels(1)[..., :1]], axis=-1))
+    frames = [Image.fromarray(_pixels(i)) for i in range(2)]
+    frames[0].save(tmp_path / "07 moving.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "08 pages.tif", save_all=True, append_images=frames[1:])
+    with pytest.warns(UserWarning, match="skipped: ") as said:
+        examples = data.load(tmp_path, split="all")
+    assert examples.fingerprint == sound.fingerprint
+    lines = " ".join(examples.skipped)
+    reasons = ("deep.png: 8-bit and", "clear.png is transparent", "moving.gif holds several", "pages.tif holds several")
+    assert all(reason in lines for reason in reasons)
+    assert [str(warning.message) for warning in said] == [f"skipped: {line}" for line in examples.skipped]
+
+
+def test_an_image_that_fits_no_size_is_an_error_in_any_split(tmp_path):
+    _split_folder(tmp_path, 3)
+    _save(tmp_path / "test" / "1.png", _pixels(height=5))
+    with pytest.raises(ValueError, match=r"test/1\.png is 6x5 pixels where .*give a size"):
+        data.load(tmp_path, DataConfig(skip_bad=9))
+
+
+def test_links_to_folders_are_followed_but_in_no_loop(tmp_path):
+    for name in ("cats", "dogs"):
+        for i in range(3):
+            _save(tmp_path / "elsewhere" / name / f"{i}.png", _pixels(i))
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "cat").symlink_to(tmp_path / "elsewhere" / "cats")
+    (source / "dog").symlink_to("../elsewhere/dogs")
+    examples = data.load(source, split="all")
+    assert (examples.class_names, len(examples)) == (("cat", "dog"), 6)
+    (tmp_path / "elsewhere" / "dogs" / "up").symlink_to(source)
+    (source / "dog2").symlink_to(tmp_path / "elsewhere" / "dogs")
+    (source / "cat" / "gone.png").symlink_to("nothing.png")
+    with pytest.warns(UserWarning, match="skipped: ") as said:
+        assert data.load(source, split="all").names == examples.names
+    lines = sorted(str(warning.message) for warning in said)
+    assert "cat/gone.png is a link to nothing" in lines[0]
+    assert "dog/up is a link to" in lines[1]
+    assert "dog2 is a link to" in lines[2]
+
+
+@pytest.mark.filterwarnings("default:the (validation|test) part")
+def test_small_splits_are_warned_of_by_pictures_not_tiles(tmp_path):
+    for part, count in (("train", 2), ("validation", 7), ("test", 8)):
+        for i in range(count):
+            _save(tmp_path / part / f"{i}.png", _pixels(i))
+    config = DataConfig(size=2, fit="tiles")
+    with pytest.warns(UserWarning, match="the validation part of .* has only 7 files: .*raise validation_fraction"):
+        assert len(data.load(tmp_path, config, "validation")) == 63
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.load(tmp_path, config, "test")
+        data.load(tmp_path, config)
+
+
+def test_one_picture_is_a_source_of_no_split(tmp_path):
+    path = _save(tmp_path / "test.png", _pixels())
+    assert data.load(path, split="all").names == ["test.png"]
+    assert len(data.load(path, DataConfig(size=2, fit="tiles"), "all")) == 9
+    with pytest.raises(ValueError, match="is one picture, which has no train part"):
+        data.load(path)
+    with pytest.raises(ValueError, match=r"test\.png is not a whole image .*remove it$"):
+        data.load(_damage(path), split="all")

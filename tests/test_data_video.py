@@ -228,3 +228,19 @@ def test_no_movie_is_left_half_written(tmp_path, suffix, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         data.save_movie(tmp_path / f"a{suffix}", moving())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_video_is_left_out_whole_and_the_others_keep_their_classes(tmp_path):
+    for i in range(4):
+        write(tmp_path / "ab"[i % 2] / f"{i}.mkv", moving(40, 16, 16, seed=i))
+    torn = tmp_path / "b" / "1.mkv"
+    torn.write_bytes(torn.read_bytes()[:-6000])  # its first clips are whole
+    config = DataConfig(frames=2)
+    with pytest.warns(UserWarning, match=r"skipped: .*b/1\.mkv is cut off"):
+        examples = data.load(tmp_path, config, "all")
+    assert {name.split("#")[0] for name in examples.names} == {"a/0.mkv", "a/2.mkv", "b/3.mkv"}
+    assert np.array_equal(examples.values.reshape(3, 40, 16, 16, 3)[2], moving(40, 16, 16, seed=3))
+    assert examples.labels is not None
+    assert examples.labels.tolist() == [0] * 40 + [1] * 20
+    with pytest.raises(ValueError, match=r"b/1\.mkv is cut off.*--data\.skip-bad 1 would leave out 1 of 4 files"):
+        data.load(tmp_path, DataConfig(frames=2, skip_bad=0))

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     streams.prepare()
     verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _shows_each_once()
     try:
         status = _run(verb, rest)
         sys.stdout.flush()
@@ -131,5 +131,14 @@ def _says_out_of_memory(text: str) -> bool:
     return any(words in text for words in ("allocate memory", "out of memory", "Storage size calculation overflowed"))
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {streams.printable(message)}", file=sys.stderr)
+def _shows_each_once() -> Callable[..., None]:
+    """A `warnings.showwarning` of one command. Python's own memory of what was said is lost by `catch_warnings`."""
+    said = set[str]()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        line = f"warning: {streams.printable(message)}"
+        if line not in said:
+            said.add(line)
+            print(line, file=sys.stderr)
+
+    return show

@@ -11,7 +11,7 @@ Model = Annotated[str, Positional, arg(help="Folder of a run or of an exported m
 Source = Annotated[
     str | None,
     Positional,
-    arg(help="Folder, array, video or TFRecord file, shards, or digits. None: the data that the run was trained on."),
+    arg(help="Folder, picture, array, video or TFRecord file, shards, or digits. None: the run's own data."),
 ]
 Weights = Annotated[
     runs.Weights, arg(help="The moving average of the weights, or the raw ones of a run's newest checkpoint.")

@@ -14,7 +14,16 @@ from axial_transformers.cli.captions import above, below, beside
 from axial_transformers.cli.colours import sheet, unseen
 from axial_transformers.cli.parsing import either, parse, require_within
 from axial_transformers.cli.runs import TrainedModel, open_model
-from axial_transformers.data import MOVIES, Palette, Split, for_display, marks_for_display, save_movie, window_of
+from axial_transformers.data import (
+    MOVIES,
+    Palette,
+    Split,
+    for_display,
+    marks_for_display,
+    picture_files,
+    save_movie,
+    window_of,
+)
 from axial_transformers.data.contact_sheet import WIDTH, Window, enlargement, gap_of
 from axial_transformers.data.npy import read_array
 from axial_transformers.decoding.sampling import complete, known_mask
@@ -35,7 +44,7 @@ class Complete:
     For example:
       axial complete runs/digits --rows 4
       axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
-      axial complete runs/digits --mask mask.npy --approximate
+      axial complete runs/digits --mask mask.png --approximate
       axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
     Completions are exact draws from p(missing | known) where the known sites come first in the model's generation
@@ -53,7 +62,8 @@ class Complete:
     frames: int | None = None
     """The first frames are known."""
     mask: Path | None = None
-    """An .npy file of booleans, one per site (or one per site and channel), true where known."""
+    """A picture, white where known; or an .npy file of booleans, one per site (or one per site and channel), true where
+    known."""
     approximate: bool = False
     """Allow any mask: known sites keep their values, but values drawn before them do not depend on them."""
     examples: int = 8
@@ -111,8 +121,11 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _read_mask(path: Path) -> torch.Tensor:
+    if path.suffix.lower() in picture_files.SUFFIXES and path.is_file():
+        with picture_files.opened(path) as picture:
+            return torch.from_numpy(np.asarray(picture_files.upright(path, picture).convert("L")) >= 128)
     if path.suffix != ".npy" or not path.is_file():
-        raise ValueError(f"--mask {path} is no .npy file")
+        raise ValueError(f"--mask {path} is neither an .npy file nor a picture")
     mask = read_array(path, "arr_0")
     if mask.dtype != np.bool_:
         raise ValueError(f"--mask {path} holds {mask.dtype}, not booleans")

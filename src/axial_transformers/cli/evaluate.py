@@ -40,7 +40,7 @@ class Evaluate:
     labels: bool = False
     """Condition a class-conditional model on the labels."""
     skip_bad: int | None = None
-    """Leave out at most so many damaged records of shards. None: as many as when the model was trained."""
+    """Leave out at most so many damaged records of shards, or files of a folder. None: as when the model trained."""
     given_frames: int = 0
     """Of clips, count only the bits of the frames after the first so many. A model whose first frames are known never
     counts these."""

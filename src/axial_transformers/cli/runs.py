@@ -1,10 +1,11 @@
 """A trained model, with the source of its data, for the verbs that use one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from axial_transformers.data import DataConfig, Examples, Split, load
+from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
+from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import bar
 from axial_transformers.training import raw_weights, read_run
@@ -42,11 +43,14 @@ class TrainedModel:
             raise untrusted(self.folder, self.source)
         where, reading = source or self.source or "", bar("reading")
         if split is None and source is None:
+            split = "test"
             try:
-                return load(where, self.data, "test", reading), f"{where}, test"
-            except ValueError:
+                examples = load(where, self.data, split, reading)
+            except EmptySplitError:
                 split = "validation"
-        examples = load(where, self.data, split or "all", reading)
+                examples = load(where, self.data, split, reading)
+        else:
+            examples = load(where, self._data_of(source), split or "all", reading)
         config = self.model.config
         if (*examples.shape, examples.channels) != (*config.shape, config.channels):
             raise ValueError(
@@ -54,6 +58,12 @@ class TrainedModel:
                 f"the model is of {[*config.shape, config.channels]}"
             )
         return examples, f"{where}, {split or 'all'}"
+
+    def _data_of(self, source: str | None) -> DataConfig:
+        """Options of reading a source: gray pictures that are given to a model of RGB are read as RGB."""
+        pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
+        in_colour = self.model.config.channels == 3 and self.data.mode == "auto"
+        return replace(self.data, mode="rgb") if pictures and in_colour else self.data
 
 
 def untrusted(folder: str | Path, source: str) -> ValueError:

@@ -9,11 +9,13 @@ from axial_transformers.data.movies import MOVIES, save_clips, save_movie
 from axial_transformers.data.own_datasets import examples_from
 from axial_transformers.data.saving import save_arrays, save_grid, save_images
 from axial_transformers.data.shards import names_shards
+from axial_transformers.data.splits import EmptySplitError
 from axial_transformers.data.uint16 import join_uint16, split_uint16
 
 __all__ = [
     "MOVIES",
     "DataConfig",
+    "EmptySplitError",
     "Examples",
     "Palette",
     "Split",

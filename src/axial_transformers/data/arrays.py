@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from axial_transformers.data.axes import channel_axis
 from axial_transformers.data.clip_cutting import clips
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, GrowingArray
@@ -66,9 +67,9 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
     Raises:
         ValueError: as `load_arrays`; a clip that would have to be cut or resized.
     """
-    with_channels = _has_channels(where, (1, *array.shape), options)
+    channels = channel_axis(where, (1, *array.shape), options.axes, options.channels_last)
     _check_type(where, array.dtype)
-    values, encoding = _as_bytes(where, array[None], with_channels, options)
+    values, encoding = _as_bytes(where, array[None], channels, options)
     if _asks_for_clips(where, values.shape, options):
         raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
     _check_image(where, values, options, encoding.uint16)
@@ -84,9 +85,9 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
     else:
         name = _name(path, names, options)
         shape, dtype = array_header(path, name)
-        with_channels = _has_channels(path, shape, options)
+        channels = channel_axis(path, shape, options.axes, options.channels_last)
         _check_type(path, dtype)
-        values, encoding = _as_bytes(path, read_array(path, name), with_channels, options)
+        values, encoding = _as_bytes(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
     if _asks_for_clips(path, values.shape, options):
         count = len(values)
@@ -131,17 +132,6 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
     raise ValueError(f"{path} has {wanted}; it holds {', '.join(names) or 'nothing'}: choose one with key=")
 
 
-def _has_channels(path: Path | str, shape: tuple[int, ...], options: DataConfig) -> bool:
-    axes = len(shape)
-    given = options.channels_last
-    channels = given if given is not None else axes >= 5 or (axes == 4 and 1 <= shape[-1] <= 4)
-    if not 2 + channels <= axes <= 5 + channels or 0 in shape:
-        raise ValueError(
-            f"{path} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] without zeros is needed"
-        )
-    return channels
-
-
 def _check_type(path: Path | str, dtype: np.dtype[Any]) -> None:
     if dtype.kind == "f":
         raise ValueError(
@@ -153,10 +143,10 @@ def _check_type(path: Path | str, dtype: np.dtype[Any]) -> None:
 
 
 def _as_bytes(
-    path: Path | str, values: NDArray[Any], with_channels: bool, options: DataConfig
+    path: Path | str, values: NDArray[Any], channels: int | None, options: DataConfig
 ) -> tuple[NDArray[np.uint8], Encoding]:
-    if not with_channels:
-        values = values[..., None]
+    """Values with their channels, which are now the axis of that number, last."""
+    values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         if options.num_values not in (None, 256):
             raise ValueError(f"{path} holds uint16 values, split into bytes of 256 values, not {options.num_values}")

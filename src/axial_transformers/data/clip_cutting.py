@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.config import DataConfig
+from axial_transformers.data.gathering import FitError
 from axial_transformers.data.images import fitted
 
 
@@ -30,7 +31,7 @@ def clips(
             continue
         pixels, tiles = fitted(video, frame, options, Image.Resampling.BOX)
         if clip and clip[0].shape != pixels.shape:
-            raise ValueError(f"{video} changes its frames' size at frame {length}: give a size and fit=crop or stretch")
+            raise FitError(f"{video} changes its frames' size at frame {length}: give a size and fit=crop or stretch")
         clip.append(pixels)
         count += 1
         if count == options.frames:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from axial_transformers.data.axes import check_axes
+
 Split = Literal["train", "validation", "test", "all"]
 
 
@@ -51,11 +53,18 @@ class DataConfig:
     """The last axis of an array is channels. None: yes for 5 axes or more, [N,T,H,W,C]; for 4 axes if it is at most
     4 long, [N,H,W,C], otherwise [N,T,H,W]; no for [N,H,W] and [N,L]."""
 
+    axes: str | None = None
+    """The axes of an array, one letter each: N (examples), C (channels, anywhere), T (frames), D, H, W (depth, height,
+    width), L (length), such as NCHW, NTHWC or NL. None: as channels_last says; where the shape has two readings, such
+    as [N,3,64,64] and [N,64,64,6], an error asks for this."""
+
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
-    skip_bad: int = 0
-    """Largest number of damaged records of shards that are left out, each with a warning; one more is an error."""
+    skip_bad: int | None = None
+    """Largest number of records of shards, or of files of a folder in all splits, that are left out since they are
+    damaged or of another kind than the others, each with a warning; one more is an error. None: no records and no
+    TFRecord files; of other files 5, or a fifth if that is more, but less than half."""
 
     download_limit: float = 200.0
     """Gigabytes (10^9 bytes) that the files of one source in the web may have together."""
@@ -64,13 +73,14 @@ class DataConfig:
     """Minutes that downloading the files of one source in the web may take."""
 
     def __post_init__(self) -> None:
+        check_axes(self.axes, self.channels_last)
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
         if self.frames is not None and self.frames < 1:
             raise ValueError(f"frames must be at least 1, not {self.frames}")
         if self.stride < 1:
             raise ValueError(f"stride must be at least 1, not {self.stride}")
-        if self.skip_bad < 0:
+        if self.skip_bad is not None and self.skip_bad < 0:
             raise ValueError(f"skip_bad must be at least 0, not {self.skip_bad}")
         for name in ("download_limit", "download_timeout"):
             if not 0 < getattr(self, name) <= 1e9:

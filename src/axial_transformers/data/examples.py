@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +38,7 @@ class Examples:
     """True if the channels are the bytes of 16-bit ones: high byte and low byte of the first, of the second, ..."""
 
     skipped: tuple[str, ...] = ()
-    """A line about each damaged record of the source that was left out."""
+    """A line about each record or file of the source that was left out, whatever its split."""
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.uint8 or self.values.ndim < 3:
@@ -112,6 +113,12 @@ class GrowingArray:
         assert self.shape in (None, part.shape[1:])
         self.shape = part.shape[1:]
         self._bytes.extend(np.ascontiguousarray(part).data.cast("B"))
+
+    def cut(self, count: int) -> None:
+        """Keeps the first `count` of what was added."""
+        if count == 0:
+            self.shape = None
+        del self._bytes[count * math.prod(self.shape or (0,)) :]
 
     def values(self) -> NDArray[np.uint8]:
         """Everything added so far, [N, ...]."""

@@ -1,5 +1,6 @@
-"""Examples collected from many files."""
+"""Examples collected from many files, of which few may be unfit."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.examples import Examples, GrowingArray
-from axial_transformers.progress import Progress
+from axial_transformers.progress import Progress, rank
+
+MOST_NAMED = 20
+"""Files that one message names, or that are named in warnings, at most."""
+
+
+class FitError(ValueError):
+    """An example has another size than the others: the options of fitting mend it, leaving it out does not."""
 
 
 class Classes(NamedTuple):
@@ -19,44 +27,101 @@ class Classes(NamedTuple):
     """The class of each file, a position among the names."""
 
 
+class Selection(NamedTuple):
+    """Files of a folder: those of one split, and the others that are read only to find what is wrong with them."""
+
+    root: Path
+    chosen: Sequence[Path]
+    classes: Classes | None = None
+    others: Sequence[Path] = ()
+    in_all: int = 1
+    """Number of files in all splits."""
+
+
 def gather(
-    root: Path,
-    files: Sequence[Path],
+    selection: Selection,
     read: Callable[[Path], Iterable[tuple[NDArray[np.uint8], list[str]]]],
-    classes: Classes | None,
+    skip_bad: int | None,
     uint16: bool,
     progress: Progress,
 ) -> Examples:
-    """The examples that `read` makes of files: of each file parts [n, *A, C], with n suffixes of names.
+    """The examples that `read` makes of the chosen files: of each file parts [n, *A, C], with n suffixes of names.
 
-    Names begin with the file's path below `root`; an example has the class of its file.
+    Names begin with the file's path below the root; an example has the class of its file. Files that `read` refuses
+    are left out and named: `skip_bad` of them at most, by default `usually_left_out`.
 
     Raises:
-        ValueError: examples of different shapes.
+        ValueError: more files are refused, or examples are of different shapes; up to 20 files are named at once.
     """
+    chosen, others = selection.chosen, selection.others
     stack, names, counts = GrowingArray(), list[str](), list[int]()
-    for file in progress(files):
+    first: tuple[Path, tuple[int, ...]] | None = None
+    unfit, faults, fault = list[str](), list[str](), None
+    for number, file in enumerate(progress([*chosen, *others])):
         before = len(names)
-        for examples, places in read(file):
-            if stack.shape not in (None, examples.shape[1:]):
-                raise _different(file, examples.shape[1:], files[0], stack.shape)
-            stack.add(examples)
-            names += [file.relative_to(root).as_posix() + place for place in places]
-        counts.append(len(names) - before)
+        try:
+            for examples, places in read(file):
+                first = first or (file, examples.shape[1:])
+                if first[1] != examples.shape[1:]:
+                    raise _different(file, examples.shape[1:], *first)
+                if number < len(chosen):
+                    stack.add(examples)
+                    names += [file.relative_to(selection.root).as_posix() + place for place in places]
+        except ValueError as error:
+            fault = fault or error
+            (unfit if isinstance(error, FitError) else faults).append(str(error))
+            stack.cut(before)
+            del names[before:]
+            first = None if first and first[0] == file else first
+        if number < len(chosen):
+            counts.append(len(names) - before)
+    if fault and selection.in_all == 1:
+        raise fault
+    _leave_out(unfit, faults, len(names), skip_bad, selection.in_all)
+    classes = selection.classes
     return Examples(
         values=stack.values(),
         names=names,
         labels=None if classes is None else np.repeat(np.array(classes.of_files, np.int64), counts),
         class_names=None if classes is None else classes.names,
         uint16=uint16,
+        skipped=tuple(faults),
     )
 
 
-def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tuple[int, ...]) -> ValueError:
+def usually_left_out(count: int) -> int:
+    """Number of files out of `count` that may be left out unless told: 5 or a fifth, but less than half."""
+    return min(max(5, count // 5), (count - 1) // 2)
+
+
+def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad: int | None, in_all: int) -> None:
+    """Warns of each fault, or raises ValueError where there are too many, or no example is left."""
+    too_many = len(faults) > (usually_left_out(in_all) if skip_bad is None else skip_bad)
+    if unfit:
+        raise ValueError(listed([*unfit, *(faults if too_many else ())]))
+    if too_many or not left:
+        advice = f" (--data.skip-bad {len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
+        raise ValueError(listed(faults) + advice)
+    if rank() == 0:  # of the processes that torchrun started, one speaks
+        for fault in faults[:MOST_NAMED]:
+            warnings.warn(f"skipped: {fault}", stacklevel=2)
+        if len(faults) > MOST_NAMED:
+            warnings.warn(f"skipped: {len(faults) - MOST_NAMED} more, {len(faults)} of {in_all} files", stacklevel=2)
+
+
+def listed(faults: Sequence[str]) -> str:
+    """One line about the first 20 faults, with their number if there are several."""
+    if len(faults) == 1:
+        return faults[0]
+    more = f"; and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
+    return f"{len(faults)} files are unfit: " + "; ".join(faults[:MOST_NAMED]) + more
+
+
+def _different(file: Path, shape: tuple[int, ...], first: Path, first_shape: tuple[int, ...]) -> FitError:
     (*_, height, width, _), (*_, first_height, first_width, _) = shape, first_shape
     if (height, width) == (first_height, first_width):
-        return ValueError(f"{file} holds {list(shape)} values where {first} holds {list(first_shape)}: set frames")
-    return ValueError(
+        return FitError(f"{file} holds {list(shape)} values where {first} holds {list(first_shape)}: set frames")
+    return FitError(
         f"{file} is {width}x{height} pixels where {first} is {first_width}x{first_height}: remove it,"
         " or give a size and fit=crop, fit=stretch or fit=tiles"
     )

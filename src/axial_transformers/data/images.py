@@ -10,48 +10,63 @@ from PIL import Image, ImageOps
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.gathering import Classes, gather
-from axial_transformers.data.picture_files import Member, is_gray16, opened, upright
+from axial_transformers.data.gathering import FitError, Selection, gather
+from axial_transformers.data.picture_files import Member, PictureError, is_gray16, opened, upright
 from axial_transformers.data.uint16 import split_uint16
 from axial_transformers.progress import Progress
 
 PixelKind = Literal["gray", "gray16", "rgb"]
 
 
-def load_images(
-    root: Path,
-    files: Sequence[Path],
-    classes: Classes | None,
-    options: DataConfig,
-    kind: PixelKind,
-    progress: Progress,
-) -> Examples:
-    """Decodes and fits images; names are paths below `root`, followed by #row,column for tiles.
+def load_images(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
+    """Decodes and fits images; names are paths below the root, followed by #row,column for tiles.
 
     16-bit gray images become two channels (`split_uint16`). EXIF orientation is applied, opaque alpha dropped.
 
     Raises:
-        ValueError: a file that is damaged, of another size, transparent, animated, floating-point or 16-bit in colour.
+        ValueError: an image of another size; or too many files (`gather`) that are damaged, transparent, animated,
+            floating-point, 16-bit in colour, or of 16 bits among those of 8.
     """
-    return gather(
-        root, files, lambda file: [fitted(file, decoded(file, kind), options)], classes, kind == "gray16", progress
-    )
+
+    def read(file: Path) -> list[tuple[NDArray[np.uint8], list[str]]]:
+        return [fitted(file, decoded(file, kind), options)]
+
+    return gather(selection, read, options.skip_bad, kind == "gray16", progress)
 
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
-    """The kind as which all images of a folder are read: 16-bit if the first one is; rgb if any is, unless told.
+    """The kind as which all images of a folder are read: 16-bit if most are; rgb if any is, unless told.
+
+    Files that are no images do not count. Of very many files a thousand decide whether the images have 16 bits.
 
     Raises:
-        ValueError: a file that is no image, or mode=rgb for 16-bit images.
+        ValueError: no file is an image, or mode=rgb for 16-bit images.
     """
-    first = _kind(files[0])
-    if first == "gray16":
+    kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
+    some = files[:: max(1, len(files) // 1000)]
+    for file in some:
+        try:
+            kinds.append(_kind(file))
+        except PictureError as error:
+            fault = fault or error
+        else:
+            deep += [file] if kinds[-1] == "gray16" else []
+    if not kinds and fault and len(some) == len(files):
+        raise fault
+    if deep and (2 * len(deep) > len(kinds) or (2 * len(deep) == len(kinds) and kinds[0] == "gray16")):
         if options.mode == "rgb":
-            raise ValueError(f"{files[0]} is a 16-bit gray image: use mode=gray or mode=auto")
-        return first
+            raise ValueError(f"{deep[0]} is a 16-bit gray image: use mode=gray or mode=auto")
+        return "gray16"
     if options.mode != "auto":
         return options.mode
-    return "rgb" if first == "rgb" or any(_kind(file) == "rgb" for file in files[1:]) else "gray"
+    return "rgb" if "rgb" in kinds or (len(some) < len(files) and any(map(_is_rgb, files))) else "gray"
+
+
+def _is_rgb(file: Path | Member) -> bool:
+    try:
+        return _kind(file) == "rgb"
+    except PictureError:
+        return False
 
 
 def _kind(file: Path | Member) -> PixelKind:
@@ -68,10 +83,10 @@ def decoded(file: Path | Member, kind: PixelKind) -> Image.Image:
     with opened(file) as header:
         deep = kind == "gray16"
         if is_gray16(header) != deep:
-            raise ValueError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
+            raise PictureError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
         image = upright(file, header)
     if image.has_transparency_data and (deep or image.convert("RGBA").getchannel("A").getextrema() != (255, 255)):
-        raise ValueError(f"{file} is transparent in places: flatten it onto a background first")
+        raise PictureError(f"{file} is transparent in places: flatten it onto a background first")
     mode = "I" if deep else "L" if kind == "gray" else "RGB"
     return image if image.mode == mode else image.convert(mode)
 
@@ -89,7 +104,7 @@ def fitted(
     """
     size = options.size
     if size is not None and options.fit == "exact" and image.size != (size, size):
-        raise ValueError(
+        raise FitError(
             f"{file} is {image.width}x{image.height} pixels, not {size}x{size}: remove it, or use"
             " fit=crop, fit=stretch or fit=tiles"
         )
@@ -103,7 +118,7 @@ def fitted(
     if size is None or options.fit != "tiles":
         return pixels[None], [""]
     if min(pixels.shape[:2]) < size:
-        raise ValueError(
+        raise PictureError(
             f"{file} is {image.width}x{image.height} pixels, smaller than one {size}x{size} tile: remove it"
         )
     return _tiles(pixels, size)

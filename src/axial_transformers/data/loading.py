@@ -1,6 +1,7 @@
 """Loading: from the name of a source to the examples of a split."""
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,10 +13,21 @@ from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.embedded_digits import load_digits
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.gathering import Classes
+from axial_transformers.data.gathering import Classes, Selection
 from axial_transformers.data.natural_order import natural_key
-from axial_transformers.data.splits import Part, consecutive_part, hashed_part, part_of_file, part_of_folder
+from axial_transformers.data.splits import (
+    EmptySplitError,
+    Part,
+    consecutive_part,
+    hashed_part,
+    part_of_file,
+    part_of_folder,
+)
+from axial_transformers.data.walking import files_below, is_hidden
 from axial_transformers.progress import Progress, rank
+
+FEW = 8
+"""Examples, or files that they are cut from, of which a part has fewer with a warning."""
 
 Parts = dict[Part, list[Path]]
 """Files by the split that they state; "train" where they state none."""
@@ -40,19 +52,30 @@ def load(
             images. Splits and classes as for images, by each video's path, so that all clips of a video are in one
             split. TFRecord files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
+        One picture: an example, or its tiles, of no split but "all".
         Shards: tar files as webdataset writes them, read on demand (see `shards.shard_files` for their names), or a
             folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that split; where none
             states validation, the last `validation_fraction` of the records of the train shards validates.
 
-    Files and folders whose names begin with a dot are left out; a warning counts those that look like examples.
+    Files and folders whose names begin with a dot are left out; a warning counts those that look like examples. Files
+    of images and videos that are damaged, or of another kind than the others, are left out if they are few
+    (`config.skip_bad`), each with a warning, and otherwise named in one error; "train" looks at those of all splits.
+    Links to folders are followed. A validation or test part of fewer than 8 pictures, videos or arrays is warned of.
 
     `progress` wraps the loops over files: reading, downloading, indexing.
 
     Raises:
         FileNotFoundError: no such source.
-        ValueError: nothing in that split, or an example that cannot be read; the message names the file.
+        EmptySplitError: nothing in that split; a ValueError.
+        ValueError: an example that cannot be read; the message names the file.
     """
-    config = config or DataConfig()
+    examples = _load(source, config or DataConfig(), split, progress)
+    if split in ("validation", "test"):
+        _say_small(source, examples, split)
+    return examples
+
+
+def _load(source: str | Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     if split not in get_args(Split):
         raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
     if source == "digits":
@@ -68,17 +91,22 @@ def load(
 
 
 def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
-    """A file of arrays or videos."""
+    """A file of arrays or videos, or a picture."""
     suffix = path.suffix.lower()
     if suffix in npy.SUFFIXES:
         examples = load_arrays([path], config)
     elif suffix in bair_videos.SUFFIXES or (suffix in video.SUFFIXES and config.frames):
         examples = _load_video(path, config, progress)
+    elif suffix in picture_files.SUFFIXES and split == "all":
+        kind = images.kind_of_images([path], config)
+        return images.load_images(Selection(path.parent, [path]), config, kind, progress)
+    elif suffix in picture_files.SUFFIXES:
+        raise ValueError(f"{path} is one picture, which has no {split} part: give a folder of pictures, or split all")
     elif suffix in video.SUFFIXES:
         raise _without_frames(path)
     else:
         raise ValueError(
-            f"{path} is neither a folder nor an .npz, .npy, .tar, video or TFRecord file: give one, or digits"
+            f"{path} is neither a folder nor an .npz, .npy, .tar, picture, video or TFRecord file: give one, or digits"
         )
     if part_of_file(path.stem) == split != "train":
         return examples
@@ -86,15 +114,13 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
 
 
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
-    return video.load_videos(path.parent, [path], None, config, video.kind_of_videos([path], config), progress)
+    return video.load_videos(Selection(path.parent, [path]), config, video.kind_of_videos([path], config), progress)
 
 
 def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     """A folder of videos, images, arrays or shards."""
-    everything = sorted(
-        (file for file in folder.rglob("*") if file.is_file()), key=lambda file: file.relative_to(folder).as_posix()
-    )
-    files = [file for file in everything if not _is_hidden(file.relative_to(folder))]
+    everything = files_below(folder)
+    files = [file for file in everything if not is_hidden(file.relative_to(folder))]
     if len(files) < len(everything):
         _say_hidden(folder, everything, config)
     videos = _videos(files, config)
@@ -102,12 +128,12 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
         return _share(folder, _load_video(folder, config, progress), config, split, {"train": videos})
     if videos:
         kind = video.kind_of_videos(videos, config)
-        load_videos = partial(video.load_videos, folder, options=config, kind=kind, progress=progress)
+        load_videos = partial(video.load_videos, options=config, kind=kind, progress=progress)
         return _load_each(folder, videos, config, split, load_videos)
     pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]
     if pictures and config.frames is None:
         kind = images.kind_of_images(pictures, config)
-        load_images = partial(images.load_images, folder, options=config, kind=kind, progress=progress)
+        load_images = partial(images.load_images, options=config, kind=kind, progress=progress)
         return _load_each(folder, pictures, config, split, load_images)
     arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
     if arrays:
@@ -132,15 +158,11 @@ def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
     return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
 def _say_hidden(folder: Path, files: Sequence[Path], config: DataConfig) -> None:
     """Warns of hidden files that would be examples under other names."""
     of_videos = (*video.SUFFIXES, *picture_files.SUFFIXES) if config.frames else picture_files.SUFFIXES
     suffixes = (*of_videos, *bair_videos.SUFFIXES, *npy.SUFFIXES, shards.SUFFIX)
-    hidden = [file for file in files if _is_hidden(file.relative_to(folder)) and file.suffix.lower() in suffixes]
+    hidden = [file for file in files if is_hidden(file.relative_to(folder)) and file.suffix.lower() in suffixes]
     if hidden and rank() == 0:  # of the processes that torchrun started, one speaks
         count = f"{len(hidden)} hidden {'file' if len(hidden) == 1 else 'files'}"
         first = hidden[0].relative_to(folder)
@@ -152,7 +174,7 @@ def _load_each(
     files: Sequence[Path],
     config: DataConfig,
     split: Split,
-    load_files: Callable[[Sequence[Path], Classes | None], Examples],
+    load_files: Callable[[Selection], Examples],
 ) -> Examples:
     """Images or videos, each of which belongs to one split and one class."""
     places = {file: file.relative_to(folder) for file in files}
@@ -174,7 +196,9 @@ def _load_each(
         chosen = [file for file in train if hashed_part(places[file].as_posix(), config.seed, *fractions) == split]
     if not chosen:
         raise _empty(folder, split, parts)
-    return load_files(chosen, _classes(places, chosen))
+    wanted = set(chosen)
+    others = [file for file in files if file not in wanted] if split == "train" else []
+    return load_files(Selection(folder, chosen, _classes(places, chosen), others, len(files)))
 
 
 def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> Classes | None:
@@ -251,10 +275,30 @@ def _without_frames(path: Path) -> ValueError:
     return ValueError(f"{path} holds videos: set how many frames a clip has, for example frames=16")
 
 
-def _empty(source: Path | str, split: Split, parts: Parts) -> ValueError:
+def _say_small(source: Path | str, examples: Examples, split: Split) -> None:
+    """Warns of a part that comes from few pictures, videos or arrays, however many tiles or clips they are cut into."""
+    origins = set[str]()
+    for name in examples.names:
+        origins.add(_origin(name, Path(source).name))
+        if len(origins) == FEW:
+            return
+    if rank() == 0:  # of the processes that torchrun started, one speaks
+        count = f"{len(origins)} {'example' if len(origins) == len(examples) else 'file'}{'s'[: len(origins) != 1]}"
+        way_out = f"its bits/dim mean little; raise {split}_fraction, or add data"
+        warnings.warn(f"the {split} part of {source} has only {count}: {way_out}", stacklevel=3)
+
+
+def _origin(name: str, source: str) -> str:
+    """The picture or video that an example of that name is cut from; itself where the source is one video, or records
+    are videos."""
+    origin = re.sub(r"(#\d{4,})?(#\d+,\d+)?$", "", name)
+    return name if origin == source or any(f"{suffix}#" in name for suffix in bair_videos.SUFFIXES) else origin
+
+
+def _empty(source: Path | str, split: Split, parts: Parts) -> EmptySplitError:
     ways_out = {
         "train": "take another split",
         "validation": "raise validation_fraction, or change the seed",
         "test": "set test_fraction, or give the test part as a source of its own with split all",
     }
-    return ValueError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
+    return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")

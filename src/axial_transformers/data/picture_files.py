@@ -81,7 +81,8 @@ def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
         if image.mode == "F" or (image.mode.startswith("I") and not is_gray16(image)):
             return f"has pixels of type {image.mode}, not of 8 or 16 bits: quantise them first"
         if getattr(image, "is_animated", False) and image.format != "MPO":  # reads on, up to the second image
-            return "holds several images: save each as a file of its own, or set frames where videos are read"
+            videos = ", or set frames, and it is read as a video" if image.format == "GIF" else ""
+            return f"holds several images: save each as a file of its own, or all as one array .npz{videos}"
     except Exception as error:  # as in opened
         raise _damaged(file, error) from error
     return None

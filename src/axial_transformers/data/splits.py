@@ -8,6 +8,11 @@ from axial_transformers.data.config import Split
 
 Part = Literal["train", "validation", "test"]
 
+
+class EmptySplitError(ValueError):
+    """A source has no examples of a split: it states none, and none of its share fall into it."""
+
+
 _PARTS: dict[str, Part] = {
     "train": "train",
     "training": "train",

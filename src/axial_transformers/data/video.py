@@ -13,7 +13,7 @@ from axial_transformers.data import bair_videos, picture_files
 from axial_transformers.data.clip_cutting import clips
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.gathering import Classes, gather
+from axial_transformers.data.gathering import Selection, gather
 from axial_transformers.data.images import PixelKind, decoded, kind_of_images
 from axial_transformers.data.natural_order import natural_key
 from axial_transformers.progress import Progress
@@ -36,39 +36,37 @@ _LIMITS = {"max_pixels": str(_MOST_PIXELS)}
 _GIF_ENDS = b"\x3b"
 
 
-def load_videos(
-    root: Path,
-    videos: Sequence[Path],
-    classes: Classes | None,
-    options: DataConfig,
-    kind: PixelKind,
-    progress: Progress,
-) -> Examples:
+def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
     """Clips [N, T, H, W, C] of videos, each of them a file or a folder of frames.
 
-    Names are paths below `root`, followed by #record within a TFRecord file, #clip, and #row,column for tiles.
+    Names are paths below the root, followed by #record within a TFRecord file, #clip, and #row,column for tiles.
     Colour of more than 8 bits is rounded; a rotation that the file asks for is applied.
 
     Raises:
-        ValueError: a file that is damaged, cut off, without a video, too short for a clip or of another size.
+        ValueError: frames of another size; or too many files (`gather`) that are damaged, cut off, without a video or
+            too short for a clip.
     """
+    of_records = any(map(_holds_records, [*selection.chosen, *selection.others]))
+    skip_bad = 0 if options.skip_bad is None and of_records else options.skip_bad
 
     def read(video: Path) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
-        if video.suffix.lower() not in bair_videos.SUFFIXES:
+        if not _holds_records(video):
             yield from clips(video, _frames(video, kind), options)
             return
         for number, frames in enumerate(bair_videos.read_videos(video)):
             for examples, places in clips(video, (_in_kind(frame, kind) for frame in frames), options):
                 yield examples, [f"#{number:04d}{place}" for place in places]
 
-    return gather(root, videos, read, classes, kind == "gray16", progress)
+    return gather(selection, read, skip_bad, kind == "gray16", progress)
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
     """The kind as which all videos are read: rgb if any is, unless told; folders of 16-bit frames alone as gray16.
 
+    Files that are no videos do not count.
+
     Raises:
-        ValueError: a file that is no video.
+        ValueError: all of many frames are damaged.
     """
     folders = [frame for video in videos if video.is_dir() for frame in frames_in(video)]
     files = [video for video in videos if not video.is_dir()]
@@ -102,10 +100,17 @@ def _in_kind(frame: Image.Image, kind: PixelKind) -> Image.Image:
 
 
 def _is_gray(video: Path) -> bool:
-    if video.suffix.lower() in bair_videos.SUFFIXES:
+    if _holds_records(video):
         return False
-    first = next(_decoded(video), None)
+    try:
+        first = next(_decoded(video), None)
+    except ValueError:
+        return True
     return first is not None and first.mode == "L"
+
+
+def _holds_records(video: Path) -> bool:
+    return video.suffix.lower() in bair_videos.SUFFIXES
 
 
 def _decoded(video: Path) -> Iterator[Image.Image]:

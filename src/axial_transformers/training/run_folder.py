@@ -21,6 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from axial_transformers.data import DataConfig
+from axial_transformers.data.axes import FIRST_READING
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
@@ -102,7 +103,11 @@ def read_run(folder: str | Path) -> RunRecord | None:
     if not (folder / RUN_RECORD).is_file():
         return None
     path = require_inside(folder / RUN_RECORD, folder)
-    return from_json(RunRecord, read_object(path, "the record of a training run", mebibytes=16), path)
+    values = read_object(path, "the record of a training run", mebibytes=16)
+    about = values.get("about")
+    if isinstance(about, dict) and isinstance(about.get("data"), dict):
+        about["data"].setdefault("axes", FIRST_READING)  # a run from before the question keeps its reading
+    return from_json(RunRecord, values, path)
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

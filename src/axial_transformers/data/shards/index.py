@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.data.axes import FIRST_READING
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.shards.record_decoding import (
     LARGEST_RECORD,
@@ -96,10 +97,10 @@ def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter)
         missing = [path for path in folders if found.get(path) is None]
         for path, chunks in _checked(missing, options, progress):
             _remove(folders[path])
-            _write(path, folders[path], chunks, options.skip_bad)
+            _write(path, folders[path], chunks, options.skip_bad or 0)
         found |= {path: _open(path, folders[path]) for path in missing}
     indices = [each for path in paths if (each := found[path])]
-    _refuse([line for each in indices for line in each.bad], options.skip_bad)
+    _refuse([line for each in indices for line in each.bad], options.skip_bad or 0)
     return indices
 
 
@@ -134,7 +135,8 @@ def _folder(path: Path, options: DataConfig) -> Path:
     """The folder for the index of a shard, another one if the file or the options of reading it change."""
     state = path.stat()
     as_picture = [options.size, options.fit, options.mode]
-    as_array = [options.num_values, options.channels_last, options.frames, options.stride]
+    as_array: list[object] = [options.num_values, options.channels_last, options.frames, options.stride]
+    as_array += [options.axes] if options.axes not in (None, FIRST_READING) else []
     identity = [_VERSION, str(path.resolve()), state.st_size, state.st_mtime_ns, as_picture, as_array]
     return _cache() / hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
