@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageOps
 
 from axial_transformers.compression import ArchiveError, OtherVersionError, compress, compress_files, decompress_files
-from axial_transformers.compression.files import descriptions
+from axial_transformers.compression.files import descriptions, source_folders
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
@@ -272,7 +272,7 @@ def test_one_place_for_two_files_is_refused(tmp_path, pictures):
         {"pictures": [["a.png", "HDR", 3, 5]]},
         {"pictures": [["another kind", "a.png"]]},
         {"pictures": [["a.png", "L", 3, 5]], "links": []},
-        {"videos": []},
+        {"sounds": []},
     ],
     ids=str,
 )
@@ -310,3 +310,47 @@ def test_hostile_descriptions_are_refused_within_bounds(at_most_a_gigabyte_more,
             descriptions.unpack(zlib.compress(text, level), 1000)
     with pytest.raises(ArchiveError):
         descriptions.unpack(zlib.compress(bytes(1 << 25)), 1000)
+
+
+def test_files_that_are_no_pictures_are_kept_whole_within_bounds(tmp_path, monkeypatch):
+    notes = {"Thumbs.db": b"\xd0\xcf" * 9, "in/notes.txt": b"", "torn.png": deep_png(2, 3)[:-30], "a.xmp": b"<x/>"}
+    source = source_of(tmp_path / "source", notes)
+    Image.fromarray(noise(3, 5)).save(source / "a.png")
+    written = compress_files(build(1), source, tmp_path / "a.axl")
+    assert sorted(written.others) == sorted(notes)
+    assert (len(written.images), written.examples, written.file_bytes) == (1, 1, sum(map(len, notes.values())))
+    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "back")
+    assert {name: (tmp_path / "back" / name).read_bytes() for name in notes} == notes
+    with (source / "large.iso").open("wb") as file:
+        file.truncate((1 << 26) + 1)
+    with pytest.raises(ValueError, match=r"large\.iso is no picture that can be read, and is larger than 64 MiB"):
+        compress_files(build(1), source, tmp_path / "b.axl")
+    (source / "large.iso").unlink()
+    monkeypatch.setattr(source_folders, "_MOST_OTHERS", 30)
+    with pytest.raises(ValueError, match="in all: leave some out"):
+        compress_files(build(1), source, tmp_path / "b.axl")
+    assert not (tmp_path / "b.axl").exists()
+
+
+def test_one_picture_comes_back_as_a_file_or_in_a_folder(tmp_path):
+    source = source_of(tmp_path / "source", {"other.txt": b"not asked for"}) / "a.jpg"
+    Image.fromarray(noise(7, 9)).save(source)
+    written = compress_files(build(1), source, tmp_path / "a.axl", other_sizes="tile")
+    assert (len(written.images), written.examples, written.left_out) == (6, 1, [])
+    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "back")
+    assert files_of(tmp_path / "back") == {"a.jpg.png"}
+    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.bmp")
+    assert look(tmp_path / "b.bmp") == look(source)
+    with pytest.raises(ValueError, match=r"\.jpg files do not keep this picture of mode L: give a target like x\.png"):
+        decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.jpg")
+    with pytest.raises(FileExistsError):
+        decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.bmp")
+
+
+def test_one_picture_that_is_kept_whole_keeps_its_suffix(tmp_path):
+    source = source_of(tmp_path / "source", {"deep.png": deep_png(2, 3)}) / "deep.png"
+    compress_files(build(1), source, tmp_path / "a.axl")
+    with pytest.raises(ValueError, match=r"'deep\.png' as it is: give a target with the same suffix, not \.tif"):
+        decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.tif")
+    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.PNG")
+    assert (tmp_path / "b.PNG").read_bytes() == source.read_bytes()

@@ -30,7 +30,7 @@ Rates = dict[str, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Compress:
-    """Compress a folder of pictures, or an array of images, into one file, which only the same model can decompress.
+    """Compress pictures, videos or an array of images into one file, which only the same model can decompress.
 
     For example:
       axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
@@ -40,7 +40,9 @@ class Compress:
     model: Positional[str]
     """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
     source: Positional[Path]
-    """Folder of pictures, or .npz or .npy file with one array of images. Pixels, names and modes are kept."""
+    """A picture, a folder of pictures, or an .npz or .npy file with one array of images; for models of clips, a video
+    or a folder of videos. Pixels, names and modes are kept; videos come back as lossless .mkv files of the frames that
+    they show, without sound. Other files of a folder, of at most 64 MiB each, are stored as they are."""
     archive: Positional[Path]
     """The file to write, NAME.axl."""
     force: Annotated[bool, FlagCreatePairsOff] = False
@@ -73,17 +75,41 @@ def main(argv: Sequence[str]) -> None:
         model, options.source, options.archive, other_sizes=options.other_sizes, verify=options.verify,
         replace=options.force, chunk_images=options.chunk_images, progress=bar("chunks"),
     )  # fmt: skip
-    if written.left_out:
-        say(f"warning: not in the archive, {enumeration(written.left_out)}")
-    if written.whole:
-        say(f"stored as the files that they are, not by the model, {enumeration(written.whole)}")
+    kind = _kind(options.source, model)
+    _say_how(written, kind)
     count, rates = len(written.images), _rates(model, written, options.compare)
     if options.json:
         figures = {"archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates}
         print(json.dumps(figures))
     else:
-        print(f"{options.archive}: {count:,} images, {written.size:,} bytes")
+        tiled = kind == "videos" or written.examples < count
+        images = f"{count:,} tiles of {written.examples:,} {kind}" if tiled else f"{count:,} images"
+        print(f"{options.archive}: {images}, {written.size:,} bytes")
         Console().print(_table(rates))
+        if tiled and options.compare:
+            size = "x".join(map(str, model.config.shape))
+            print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
+
+
+def _kind(source: Path, model: AxialTransformer) -> Literal["pictures", "videos", "examples"]:
+    """The word for what the archive is of."""
+    if source.suffix.lower() in (".npz", ".npy") and not source.is_dir():
+        return "examples"
+    return "videos" if len(model.config.shape) == 3 else "pictures"
+
+
+def _say_how(written: Written, kind: str) -> None:
+    """Prints what comes back as other files, what the model does not code, and what is not in the archive."""
+    if kind == "videos":
+        say(f"videos, {written.examples:,}: they come back as lossless .mkv files of the same frames, without sound")
+    if written.left_out:
+        say(f"warning: not in the archive, {enumeration(written.left_out)}")
+    others = set(written.others)
+    pictures = [name for name in written.whole if name not in others]
+    if pictures:
+        say(f"stored as the files that they are, not by the model, {enumeration(pictures)}")
+    if others:
+        say(f"no {kind} that the model can read, stored as the files that they are, {enumeration(written.others)}")
 
 
 def _rates(model: AxialTransformer, written: Written, compare: bool) -> Rates:
@@ -92,7 +118,7 @@ def _rates(model: AxialTransformer, written: Written, compare: bool) -> Rates:
     if not images.size:
         return {"archive": None, "model": None}
     rates: Rates = {
-        "archive": comparison.bits_per_dim(written.size, images),
+        "archive": comparison.bits_per_dim(written.size - written.file_bytes, images),
         "model": bits_of_each(model, written.images).mean().item(),
     }
     for name, encode in comparison.codecs().items() if compare else ():

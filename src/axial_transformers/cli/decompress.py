@@ -19,6 +19,7 @@ class Decompress:
     For example:
       axial decompress runs/fashion_mnist test.axl test.npz
       axial decompress runs/photos photos.axl restored/
+      axial decompress runs/photos one.axl one.png
     """
 
     model: Positional[str]
@@ -26,7 +27,8 @@ class Decompress:
     archive: Positional[Path]
     """The .axl file."""
     output: Positional[Path]
-    """A new folder for pictures, or a new .npz or .npy file for an array."""
+    """A new folder for pictures or videos, or of one alone a new file such as x.png or x.mkv; for an array, a new .npz
+    or .npy file."""
     salvage: bool = False
     """Where chunks are damaged or missing, write what the others hold and name what is lost, instead of failing."""
     micro_batch: int = 256

@@ -1,5 +1,7 @@
 """Clips written as movies."""
 
+import io
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -12,6 +14,9 @@ from axial_transformers.storage.files import written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
 """Suffixes of movies."""
+
+_LOSSLESS = {3: ("ffv1", "gray"), 4: ("ffv1", "bgr0")}
+"""Codec and pixels by the number of axes of frames [T, H, W] and [T, H, W, 3]."""
 
 
 def save_clips(
@@ -62,7 +67,7 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
             first, *others = map(Image.fromarray, frames)
             first.save(aside, format="GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
         elif path.suffix == ".mkv":
-            _encode(aside, frames, fps, "ffv1", "gray" if frames.ndim == 3 else "bgr0", {})
+            _encode(aside, frames, fps, *_LOSSLESS[frames.ndim], {})
         else:
             height, width = frames.shape[1:3]
             padding = [(0, 0), (0, height % 2), (0, width % 2)] + [(0, 0)] * (frames.ndim - 3)
@@ -70,8 +75,23 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
             _encode(aside, even, fps, "libx264", "yuv420p", {"crf": "12"})
 
 
-def _encode(path: Path, frames: NDArray[np.uint8], fps: int, codec: str, pixels: str, options: dict[str, str]) -> None:
-    with av.open(path, "w") as container:
+def lossless_movie(frames: NDArray[np.uint8], rate: Fraction) -> bytes:
+    """The bytes of an .mkv file of frames [T, H, W] or [T, H, W, 3], at any rate."""
+    file = io.BytesIO()
+    _encode(file, frames, rate, *_LOSSLESS[frames.ndim], {}, "matroska")
+    return file.getvalue()
+
+
+def _encode(
+    file: Path | io.BytesIO,
+    frames: NDArray[np.uint8],
+    fps: int | Fraction,
+    codec: str,
+    pixels: str,
+    options: dict[str, str],
+    container_format: str | None = None,
+) -> None:
+    with av.open(file, "w", container_format) as container:
         stream = container.add_stream(codec, rate=fps, options=options)
         assert isinstance(stream, av.VideoStream)
         stream.height, stream.width = frames.shape[1:3]

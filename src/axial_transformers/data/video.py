@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -51,7 +52,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
     def read(video: Path) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
         if not _holds_records(video):
-            yield from clips(video, _frames(video, kind), options)
+            yield from clips(video, frames_of(video, kind), options)
             return
         for number, frames in enumerate(bair_videos.read_videos(video)):
             for examples, places in clips(video, (_in_kind(frame, kind) for frame in frames), options):
@@ -89,7 +90,26 @@ def is_frame(file: Path) -> bool:
     return suffix in picture_files.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
 
 
-def _frames(video: Path, kind: PixelKind) -> Iterator[Image.Image]:
+def frame_rate(video: Path) -> Fraction | None:
+    """Frames per second of a video file on average, None if it does not say.
+
+    Raises:
+        ValueError: not a video.
+    """
+    try:
+        with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
+            rate = container.streams.video[0].average_rate
+            return None if rate is None else Fraction(rate)
+    except Exception as error:  # as in _decoded
+        raise ValueError(f"{video} is not a video ({type(error).__name__}): replace or remove it") from error
+
+
+def frames_of(video: Path, kind: PixelKind) -> Iterator[Image.Image]:
+    """Frames of a video, a file or a folder of frames, in mode I (16-bit), L or RGB.
+
+    Raises:
+        ValueError: it is damaged, cut off or too large; some frames may have come before.
+    """
     if video.is_dir():
         return (decoded(frame, kind) for frame in frames_in(video))
     return (_in_kind(frame, kind) for frame in _decoded(video))

@@ -41,7 +41,8 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     axes = examples.shape[1:-1]
     if axes != config.shape and other_sizes == "refuse":
         raise other_size_error(path, axes, config.shape)
-    return Contents(tiles.cut(examples, config.shape), description, left_out=[n for n in names if n != fitting[0]])
+    left_out = [name for name in names if name != fitting[0]]
+    return Contents(tiles.cut(examples, config.shape), description, left_out=left_out, examples=len(examples))
 
 
 def write(

@@ -25,6 +25,10 @@ class Contents:
     """Names of the parts of the source that are not stored."""
     whole: list[str] = field(default_factory=list)
     """Names of the files of the source that are stored byte for byte, not by the model."""
+    others: list[str] = field(default_factory=list)
+    """Those of them that cannot be read as what the model is of, such as notes.txt."""
+    examples: int = 0
+    """Number of pictures, examples of an array or videos of which the images are the tiles."""
 
 
 def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:

@@ -8,7 +8,7 @@ import numpy as np
 
 from axial_transformers.compression.errors import DamagedError, OtherVersionError
 
-_KINDS = ({"pictures"}, {"array", "dtype", "shape"})
+_KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"})
 
 _ALWAYS = 1 << 24
 """Number of bytes that a description may always unpack to."""

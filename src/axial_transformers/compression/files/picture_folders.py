@@ -1,8 +1,7 @@
-"""Folders of pictures: to images of the model's size, and back to files of the same names, modes and pixels."""
+"""Folders of pictures, or one: to images of the model's size, and back to files of the same names, modes and pixels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.compression import container
 from axial_transformers.compression.errors import DamagedError, OtherVersionError
-from axial_transformers.compression.files import tiles
+from axial_transformers.compression.files import source_folders, tiles
 from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
 from axial_transformers.compression.files.restored_names import check_name, restored_names
+from axial_transformers.compression.files.source_folders import OtherFiles, shared_out
 from axial_transformers.compression.files.whole_pictures import (
     MODES,
     as_png,
@@ -26,11 +25,10 @@ from axial_transformers.compression.files.whole_pictures import (
     keeps,
 )
 from axial_transformers.data import join_uint16, split_uint16
-from axial_transformers.data.picture_files import MOST_PIXELS, Member, PictureError
+from axial_transformers.data.picture_files import MOST_PIXELS, Member, PictureError, opened
 from axial_transformers.models import AxialTransformerConfig
 
 _MODELLED = {1: "L", 2: "I;16", 3: "RGB"}
-_WHOLE = "whole file (of a newer release)"  # release 0.1.0 shows this where it cannot read a description
 
 _LITTLE = 64
 """Number of bytes by which a PNG file may be larger than the picture's own: all releases read an archive of it."""
@@ -52,7 +50,15 @@ class _Entry(NamedTuple):
 
     def json(self) -> list[Any]:
         """The entry as `_entries` reads it."""
-        return [_WHOLE, self.name] if self.mode is None else [self.name, self.mode, *self.size]
+        return [source_folders.WHOLE, self.name] if self.mode is None else [self.name, self.mode, *self.size]
+
+
+class Planned(NamedTuple):
+    """A file that is to be restored."""
+
+    entry: _Entry
+    name: str
+    """Its name, which is not always the one that it had."""
 
 
 @dataclass
@@ -66,89 +72,102 @@ class _Stored:
 
     def whole(self) -> None:
         """Stores the file itself."""
-        self.entry, self.tiles, self.file = _Entry(self.entry.name, None, (0, 0)), None, _content(self.path)
+        self.entry, self.tiles = _Entry(self.entry.name, None, (0, 0)), None
+        self.file = source_folders.content(self.path)
 
 
-def read(folder: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Reads every picture below a folder; those of other modes than the model's become files.
+def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
+    """Reads one picture, or every file below a folder; pictures of other modes than the model's become files.
 
     Every picture is restored and compared, before anything is compressed. It is stored as the first of these that keeps
     it: tiles of the model, for pictures of its mode; a PNG file, for others, if it is no larger than their own file;
-    that file.
+    that file. Files that are no pictures, or damaged ones, are stored as they are.
 
     Raises:
-        ValueError: a file that is not a picture, or of another size (unless tiled).
+        ValueError: no pictures, one of another size (unless tiled), or another file that is too large.
     """
-    if len(config.shape) != 2:
-        raise ValueError(f"{folder} holds pictures, but the model is of shape {config.shape}")
-    paths, left_out = _files(folder)
-    if not paths:
-        raise ValueError(f"{folder} holds no pictures")
-    stored = [_stored(path, path.relative_to(folder).as_posix(), config, other_sizes) for path in paths]
-    for some, name in zip(stored, _names([some.entry for some in stored])):
+    source, others = source_folders.source(path), OtherFiles()
+    stored = [_stored(file, source.name(file), config, other_sizes, others) for file in source.files]
+    if len(others.names) == len(stored):
+        if path.is_dir():
+            raise ValueError(f"{path} holds no pictures")
+        raise ValueError(f"{path} is no picture that can be read, no folder of pictures, and no .npz or .npy file")
+    for some, (_, name) in zip(stored, _named([some.entry for some in stored])):
         if name not in (some.entry.name, f"{some.entry.name}.png"):
             some.whole()
     pictures = [some.entry.json() for some in stored]
-    _names(_entries(pictures))
+    planned(pictures, config)
     empty = np.zeros((0, *config.shape, config.channels), np.uint8)
     return Contents(
         np.concatenate([empty, *(some.tiles for some in stored if some.tiles is not None)]),
         {"pictures": pictures},
         [some.file for some in stored if some.file is not None],
-        left_out=left_out,
+        left_out=source.left_out,
         whole=[some.entry.name for some in stored if some.entry.mode is None],
+        others=others.names,
+        examples=sum(some.tiles is not None for some in stored),
     )
 
 
-def write(
-    target: Path, pictures: Any, config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None],
-    files: Sequence[bytes | None],
-) -> list[str]:  # fmt: skip
-    """Writes the pictures into an empty folder, and returns the names of those of which a part is missing (None).
+def planned(pictures: Any, config: AxialTransformerConfig, only_as: str | None = None) -> list[Planned]:
+    """The description's entries and the names under which they are restored.
+
+    Args:
+        only_as: the name under which the only picture is restored.
 
     Raises:
-        DamagedError: the description does not fit the images and files, or names files outside of the folder.
+        DamagedError: the description is damaged, or names files outside of the folder.
         OtherVersionError: the description has entries that this release does not know.
+        ValueError: a file of the name `only_as` does not keep the picture.
     """
-    lost, images_left, files_left = [], iter(images), iter(files)
-    entries = _entries(pictures)
-    for entry, name in zip(entries, _names(entries)):
-        modelled = entry.mode is not None and entry.mode == _MODELLED.get(config.channels)
-        source: Iterator[Any] = images_left if modelled else files_left
-        count = prod(tiles.grid(entry.size, config.shape)) if modelled else 1
-        parts = list(islice(source, count))
-        if len(parts) < count:
-            raise DamagedError(f"the archive describes more pictures than it holds: {entry.name!r:.100}")
-        if any(part is None for part in parts):
-            lost.append(entry.name)
-        elif entry.mode is None:
-            _write(target / name, parts[0])
-        elif modelled:
-            _write(target / name, encoded(_picture(tiles.join(np.stack(parts), entry.size)[0]), name))
+    entries = _entries(pictures, len(config.shape))
+    if only_as is None:
+        return _named(entries)
+    (entry,) = entries
+    suffix = Path(only_as).suffix
+    if entry.mode is None and suffix.lower() != Path(entry.name).suffix.lower():
+        raise ValueError(
+            f"the archive holds the file {entry.name!r:.100} as it is: give a target with the same suffix, not {suffix}"
+        )
+    if entry.mode is not None and not keeps(only_as, entry.mode, entry.size):
+        raise ValueError(f"{suffix} files do not keep this picture of mode {entry.mode}: give a target like x.png")
+    return [Planned(entry, only_as)]
+
+
+def restored(
+    plan: Sequence[Planned], config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None],
+    files: Sequence[bytes | None],
+) -> Iterator[bytes | None]:  # fmt: skip
+    """The content of each planned file; None where a part is missing (None).
+
+    Raises:
+        DamagedError: the description does not fit the images and files.
+    """
+    mode = _MODELLED.get(config.channels)
+    wanted = (
+        (entry.name, True, prod(tiles.grid(entry.size, config.shape))) if entry.mode and entry.mode == mode
+        else (entry.name, False, 1)
+        for entry, _ in plan
+    )  # fmt: skip
+    for parts, (entry, name) in zip(shared_out(wanted, images, files), plan):
+        if parts is None or entry.mode is None:
+            yield None if parts is None else parts[0]
+        elif entry.mode == mode:
+            yield encoded(_picture(tiles.join(np.stack(parts), entry.size)[0]), name)
         else:
-            _write(target / name, encoded(_from_file(parts[0], entry), name))
-    if [*images_left, *files_left]:
-        raise DamagedError("the archive holds more pictures than it describes")
-    return lost
+            yield encoded(_from_file(parts[0], entry), name)
 
 
-def _files(folder: Path) -> tuple[list[Path], list[str]]:
-    """The files below a folder in their order, and the names of everything else there that is no folder."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    chosen = [path for path in paths if path.is_file() and not path.name.startswith(".")]
-    return chosen, [path.relative_to(folder).as_posix() for path in sorted({*paths} - {*chosen})]
-
-
-def _content(path: Path) -> bytes:
-    if path.stat().st_size > container.MOST_BYTES:
-        raise ValueError(f"{path} is larger than {container.MOST_BYTES:,} bytes: leave it out")
-    return path.read_bytes()
-
-
-def _stored(path: Path, name: str, config: AxialTransformerConfig, other_sizes: OtherSizes) -> _Stored:
-    """The first way of storing a picture that keeps it."""
-    content = _content(path)
-    picture, look = decoded(Member(content, str(path)))
+def _stored(
+    path: Path, name: str, config: AxialTransformerConfig, other_sizes: OtherSizes, others: OtherFiles
+) -> _Stored:
+    """The first way of storing a file that keeps it."""
+    try:
+        with opened(path, of_any_kind=True):  # before its bytes are in memory
+            content = source_folders.content(path)
+        picture, look = decoded(Member(content, str(path)))
+    except PictureError:
+        return _Stored(path, _Entry(name, None, (0, 0)), file=others.keep(path, name, "is no picture that can be read"))
     stored = _Stored(path, _Entry(name, None, (0, 0)), file=content)
     if picture is None:
         return stored
@@ -165,13 +184,14 @@ def _stored(path: Path, name: str, config: AxialTransformerConfig, other_sizes: 
     return stored if png is None or len(png) - _LITTLE > len(content) else _Stored(path, entry, file=png)
 
 
-def _names(entries: Sequence[_Entry]) -> list[str]:
-    return restored_names([entry.name for entry in entries], [entry.restored_as_it_is for entry in entries])
+def _named(entries: Sequence[_Entry]) -> list[Planned]:
+    names = restored_names([entry.name for entry in entries], [entry.restored_as_it_is for entry in entries])
+    return [Planned(entry, name) for entry, name in zip(entries, names)]
 
 
-def _entries(pictures: Any) -> list[_Entry]:
-    """The description [[name, mode, height, width] or [_WHOLE, name], ..], after it is checked."""
-    if not isinstance(pictures, list):
+def _entries(pictures: Any, axes: int) -> list[_Entry]:
+    """The description [[name, mode, height, width] or [source_folders.WHOLE, name], ..], after it is checked."""
+    if not isinstance(pictures, list) or axes != 2:
         raise DamagedError("the archive's description of its pictures is damaged")
     entries = [_entry(picture) for picture in pictures]
     for name, _, (height, width) in entries:
@@ -183,7 +203,7 @@ def _entries(pictures: Any) -> list[_Entry]:
 
 def _entry(picture: Any) -> _Entry:
     types = [type(part) for part in picture] if isinstance(picture, list) else []
-    if types == [str, str] and picture[0] == _WHOLE:
+    if types == [str, str] and picture[0] == source_folders.WHOLE:
         return _Entry(picture[1], None, (0, 0))
     if types == [str, str, int, int] and picture[1] in MODES:
         if min(picture[2:]) < 1:
@@ -217,12 +237,3 @@ def _from_file(file: bytes, entry: _Entry) -> Image.Image:
     if found != (entry.mode, *entry.size):
         raise DamagedError(f"{entry.name!r:.100} is of mode and size {found}, not {(entry.mode, *entry.size)}")
     return picture
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(content)
-    except FileExistsError as error:  # file systems that take two names for one
-        raise DamagedError(f"the archive names {path.name!r:.100} twice") from error

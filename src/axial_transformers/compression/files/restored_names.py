@@ -31,13 +31,13 @@ def check_name(name: str) -> None:
         raise DamagedError(f"Windows has no files called {name!r:.100}: decompress the archive on another system")
 
 
-def restored_names(names: Sequence[str], keeps: Sequence[bool]) -> list[str]:
-    """Names, all different, under which pictures are written.
+def restored_names(names: Sequence[str], keeps: Sequence[bool], suffix: str = ".png") -> list[str]:
+    """Names, all different, under which pictures or videos are written.
 
     Args:
         names: the names that the archive gives them.
-        keeps: whether each is written under its own name. If not, .png is appended, and a number before it where that
-            is the name of another one; a name that becomes too long is cut.
+        keeps: whether each is written under its own name. If not, the suffix is appended, and a number before it where
+            that is the name of another one; a name that becomes too long is cut.
 
     Raises:
         DamagedError: a name that occurs twice, or is that of a folder of other files, too.
@@ -49,13 +49,13 @@ def restored_names(names: Sequence[str], keeps: Sequence[bool]) -> list[str]:
     for name in names:
         if name in folders:
             raise DamagedError(f"the archive names {name!r:.100} as a file and as a folder")
-    return [name if keep else _free(name, taken, folders) for name, keep in zip(names, keeps, strict=True)]
+    return [name if keep else _free(name, suffix, taken, folders) for name, keep in zip(names, keeps, strict=True)]
 
 
-def _free(name: str, taken: set[str], folders: Container[str]) -> str:
-    """A name with .png appended that is not taken yet; it is taken then."""
+def _free(name: str, kind: str, taken: set[str], folders: Container[str]) -> str:
+    """A name with the suffix of its kind appended that is not taken yet; it is taken then."""
     for i in count(1):
-        suffix = ".png" if i == 1 else f".{i}.png"
+        suffix = kind if i == 1 else f".{i}{kind}"
         folder, slash, last = name.rpartition("/")
         while len(os.fsencode(last + suffix)) > _LONGEST:
             last = last[:-1]

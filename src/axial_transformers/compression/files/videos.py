@@ -1,0 +1,216 @@
+"""Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.compression.errors import DamagedError, OtherVersionError
+from axial_transformers.compression.files import source_folders, tiles
+from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
+from axial_transformers.compression.files.restored_names import check_name, restored_names
+from axial_transformers.compression.files.source_folders import OtherFiles, shared_out
+from axial_transformers.data import DataConfig
+from axial_transformers.data.movies import lossless_movie
+from axial_transformers.data.video import SUFFIXES, frame_rate, frames_of, kind_of_videos
+from axial_transformers.models import AxialTransformerConfig
+
+_SUFFIX = ".mkv"
+_MOST_VALUES = 1 << 30
+"""Number of values of all clips that are in memory at a time."""
+_LARGEST = 1 << 31
+_HIGHEST_RATE = 1000
+_USUAL_RATE = Fraction(25)
+
+
+class Entry(NamedTuple):
+    """The description of one file."""
+
+    name: str
+    size: tuple[int, int, int] | None
+    """Frames, height and width; None if the archive holds the file itself."""
+    rate: Fraction
+    """Frames a second."""
+
+    @property
+    def restored_as_it_is(self) -> bool:
+        """True if the file is written under its own name."""
+        return self.size is None or PurePosixPath(self.name).suffix.lower() == _SUFFIX
+
+    def json(self) -> list[Any]:
+        """The entry as `planned` reads it."""
+        if self.size is None:
+            return [source_folders.WHOLE, self.name]
+        return [self.name, *self.size, self.rate.numerator, self.rate.denominator]
+
+
+class _Decoded(NamedTuple):
+    frames: NDArray[np.uint8]
+    """[T, H, W] or [T, H, W, 3]."""
+    rate: Fraction
+
+
+class _TooLargeError(ValueError):
+    """The videos do not fit into memory together."""
+
+
+def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
+    """Cuts one video, or every one below a folder, into clips of the model's shape; repeats the last frame to fill one.
+
+    Each is written as an .mkv file and read again, before anything is compressed. What does not come back so, is not in
+    the model's colours, or is no video, is stored as the file that it is.
+
+    Raises:
+        ValueError: no videos of the model's colours, one of another size (unless tiled), too many, or another file
+            that is too large.
+    """
+    source, others, room = source_folders.source(path), OtherFiles(), _MOST_VALUES
+    entries, clips, files = list[Entry](), [np.zeros((0, *config.shape, config.channels), np.uint8)], list[bytes]()
+    taken = {source.name(file) for file in source.files}
+    for file in source.files:
+        name = source.name(file)
+        video = _decoded(file, config.channels, room)
+        if video is None or (not name.lower().endswith(_SUFFIX) and name + _SUFFIX in taken):
+            reason = f"is no video that comes back in {config.channels} channels of 8 bits"
+            files.append(others.keep(file, name, reason))
+            entries.append(Entry(name, None, _USUAL_RATE))
+            continue
+        count, height, width = video.frames.shape[:3]
+        if (height, width) != config.shape[1:] and other_sizes == "refuse":
+            raise other_size_error(file, (height, width), config.shape[1:])
+        entries.append(Entry(name, (count, height, width), video.rate))
+        room -= prod(tiles.grid((count, height, width), config.shape)) * prod(config.shape) * config.channels
+        if room < 0:
+            raise _too_large(file)
+        clips.append(tiles.cut(video.frames.reshape(1, count, height, width, -1), config.shape))
+    if len(others.names) == len(entries):
+        raise ValueError(
+            f"{path} holds no videos ({', '.join(SUFFIXES)}) that come back in {config.channels} channels of 8 bits:"
+            " save other clips as an array in an .npz file"
+        )
+    description = [entry.json() for entry in entries]
+    planned(description, config)
+    return Contents(
+        np.concatenate(clips), {"videos": description}, files, left_out=source.left_out, whole=others.names,
+        others=others.names, examples=len(clips) - 1,
+    )  # fmt: skip
+
+
+def planned(videos: Any, config: AxialTransformerConfig, only_as: str | None = None) -> list[tuple[Entry, str]]:
+    """The description's entries and the names under which they are restored.
+
+    Args:
+        only_as: the name under which the only video is restored.
+
+    Raises:
+        DamagedError: the description is damaged, or names files outside of the folder.
+        OtherVersionError: the description has entries that this release does not know.
+        ValueError: `only_as` has another suffix than the video.
+    """
+    if not isinstance(videos, list) or len(config.shape) != 3:
+        raise DamagedError("the archive's description of its videos is damaged")
+    entries = [_entry(video) for video in videos]
+    keeps = [entry.restored_as_it_is for entry in entries]
+    names = restored_names([entry.name for entry in entries], keeps, _SUFFIX)
+    if only_as is not None:
+        found, wanted = PurePosixPath(only_as).suffix.lower(), PurePosixPath(names[0]).suffix.lower()
+        if found != wanted:
+            raise ValueError(f"the archive holds a video that comes back as {wanted}: give such a target, not {found}")
+        names = [only_as]
+    return list(zip(entries, names))
+
+
+def restored(
+    plan: Sequence[tuple[Entry, str]], config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None],
+    files: Sequence[bytes | None],
+) -> Iterator[bytes | None]:  # fmt: skip
+    """The content of each planned file; None where a part is missing (None).
+
+    Raises:
+        DamagedError: the description does not fit the images and files.
+    """
+    wanted = (
+        (entry.name, True, prod(tiles.grid(entry.size, config.shape))) if entry.size else (entry.name, False, 1)
+        for entry, _ in plan
+    )
+    for parts, (entry, _) in zip(shared_out(wanted, images, files), plan):
+        if parts is None or entry.size is None:
+            yield None if parts is None else parts[0]
+        else:
+            (frames,) = tiles.join(np.stack(parts), entry.size)
+            yield _movie(entry, frames if config.channels == 3 else frames[..., 0])
+
+
+def _movie(entry: Entry, frames: NDArray[np.uint8]) -> bytes:
+    try:
+        return lossless_movie(frames, entry.rate)
+    except Exception as error:  # encoders raise errors of every kind
+        reason = f"no encoder takes frames of {entry.size} ({type(error).__name__})"
+        raise DamagedError(f"the archive's description of {entry.name!r:.100} is damaged: {reason}") from error
+
+
+def _decoded(path: Path, channels: int, room: int) -> _Decoded | None:
+    """A video's frames; None for a file that is none, or that does not come back in that number of channels.
+
+    Raises:
+        _TooLargeError: it has more than `room` values.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        return None
+    try:
+        if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != channels:
+            return None
+        video = _Decoded(_frames(path, channels, room), frame_rate(path) or _USUAL_RATE)
+        return video if _comes_back(video, channels) else None
+    except _TooLargeError:
+        raise
+    except Exception:  # encoders and decoders raise errors of every kind
+        return None
+
+
+def _frames(path: Path, channels: int, room: int) -> NDArray[np.uint8]:
+    frames, left = list[NDArray[np.uint8]](), room
+    for frame in frames_of(path, "gray" if channels == 1 else "rgb"):
+        frames.append(np.asarray(frame))
+        left -= frames[-1].size
+        if left < 0:
+            raise _too_large(path)
+    return np.stack(frames)
+
+
+def _comes_back(video: _Decoded, channels: int) -> bool:
+    """Tests whether the frames, written as `restored` does and read again, are the same."""
+    if not Fraction(1, _HIGHEST_RATE) <= video.rate <= _HIGHEST_RATE or video.rate.denominator >= _LARGEST:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        movie = Path(folder, f"video{_SUFFIX}")
+        movie.write_bytes(lossless_movie(video.frames, video.rate))
+        return np.array_equal(_frames(movie, channels, video.frames.size), video.frames)
+
+
+def _too_large(path: Path) -> ValueError:
+    return _TooLargeError(f"the frames up to {path} are more than {_MOST_VALUES:,} values: compress fewer at a time")
+
+
+def _entry(video: Any) -> Entry:
+    types = [type(part) for part in video] if isinstance(video, list) else []
+    if types == [str, str] and video[0] == source_folders.WHOLE:
+        entry = Entry(video[1], None, _USUAL_RATE)
+    elif types == [str, *[int] * 5]:
+        name, *size, numerator, denominator = video
+        sound = all(1 <= number < _LARGEST for number in video[1:])
+        if not sound or not Fraction(1, _HIGHEST_RATE) <= Fraction(numerator, denominator) <= _HIGHEST_RATE:
+            raise DamagedError(f"the archive's description of {name!r:.100} is damaged")
+        entry = Entry(name, tuple(size), Fraction(numerator, denominator))
+    else:
+        raise OtherVersionError(
+            f"the archive describes a video as {video!r:.100}, which this release does not know: a newer release of"
+            " axial-transformers is needed"
+        )
+    check_name(entry.name)
+    return entry

@@ -1,0 +1,120 @@
+"""Videos: the frames come back from an archive, bit for bit, at the same rate, in lossless .mkv files."""
+
+import json
+import zlib
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers.compression import (
+    ArchiveError,
+    DamagedError,
+    OtherVersionError,
+    compress,
+    compress_files,
+    decompress_files,
+)
+from axial_transformers.compression.files import videos
+from axial_transformers.data.movies import lossless_movie, save_movie
+from axial_transformers.data.video import frame_rate, frames_of
+from axial_transformers.models import AxialTransformer
+from small_models import random_model, small_config
+
+
+@pytest.fixture(scope="module")
+def model() -> AxialTransformer:
+    return random_model(small_config((2, 3, 4), num_values=256)).float()
+
+
+def moving(count: int, height: int = 3, width: int = 4, colours: tuple[int, ...] = ()) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, height, width, *colours)).astype(np.uint8)
+
+
+def shown(path: Path, kind: str = "gray") -> list[list[int]]:
+    return [np.asarray(frame).tolist() for frame in frames_of(path, kind)]
+
+
+def test_videos_come_back_with_frames_rate_and_names(tmp_path, model):
+    source, back = tmp_path / "source", tmp_path / "back"
+    (source / "in").mkdir(parents=True)
+    (source / "a.mkv").write_bytes(lossless_movie(moving(5), Fraction(30000, 1001)))
+    (source / "in" / "b.MKV").write_bytes(lossless_movie(moving(1), Fraction(5)))
+    (source / "c.webm").write_bytes(lossless_movie(moving(3), Fraction(1, 2)))
+    (source / "colour.mkv").write_bytes(lossless_movie(moving(2, colours=(3,)), Fraction(8)))
+    (source / "torn.mkv").write_bytes(lossless_movie(moving(9), Fraction(8))[:-250])
+    (source / "notes.txt").write_text("notes")
+    kept = ["colour.mkv", "notes.txt", "torn.mkv"]
+    written = compress_files(model, source, tmp_path / "a.axl")
+    assert (len(written.images), written.examples) == (3 + 1 + 2, 3)
+    assert (written.others, written.whole, written.left_out) == (kept, kept, [])
+    assert decompress_files(model, tmp_path / "a.axl", back) == []
+    names = {path.relative_to(back).as_posix() for path in back.rglob("*") if path.is_file()}
+    assert names == {"a.mkv", "in/b.MKV", "c.webm.mkv", *kept}
+    for name in ("a.mkv", "in/b.MKV", "c.webm"):
+        restored = back / (name if (back / name).exists() else f"{name}.mkv")
+        assert shown(restored) == shown(source / name)
+        assert float(frame_rate(restored)) == pytest.approx(float(frame_rate(source / name)), rel=1e-3)
+    assert all((back / name).read_bytes() == (source / name).read_bytes() for name in kept)
+
+
+def test_colour_videos_of_other_sizes_are_tiled_or_refused(tmp_path):
+    model = random_model(small_config((2, 3, 4), 3, num_values=256)).float()
+    save_movie(tmp_path / "a.mp4", moving(3, 8, 6, (3,)))
+    with pytest.raises(ValueError, match=r"a\.mp4 is of size 8x6, the model of 3x4"):
+        compress_files(model, tmp_path / "a.mp4", tmp_path / "a.axl")
+    written = compress_files(model, tmp_path / "a.mp4", tmp_path / "a.axl", other_sizes="tile")
+    assert (len(written.images), written.examples) == (2 * 3 * 2, 1)
+    with pytest.raises(ValueError, match=r"comes back as \.mkv: give such a target, not \.mp4"):
+        decompress_files(model, tmp_path / "a.axl", tmp_path / "b.mp4")
+    decompress_files(model, tmp_path / "a.axl", tmp_path / "b.mkv")
+    assert shown(tmp_path / "b.mkv", "rgb") == shown(tmp_path / "a.mp4", "rgb")
+
+
+def test_a_video_whose_name_would_be_taken_is_kept_whole(tmp_path, model):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "a.webm").write_bytes(lossless_movie(moving(2), Fraction(8)))
+    (source / "a.webm.mkv").write_bytes(lossless_movie(moving(2), Fraction(8)))
+    assert compress_files(model, source, tmp_path / "a.axl").whole == ["a.webm"]
+
+
+def test_what_holds_no_videos_of_the_model_or_too_much_is_refused(tmp_path, model, monkeypatch):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "frame.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"holds no videos .* in 1 channels of 8 bits: save other clips as an array"):
+        compress_files(model, tmp_path / "source", tmp_path / "a.axl")
+    (tmp_path / "a.mkv").write_bytes(lossless_movie(moving(3), Fraction(8)))
+    for most in (30, 40):  # of the frames, and of the clips that they fill
+        monkeypatch.setattr(videos, "_MOST_VALUES", most)
+        with pytest.raises(ValueError, match=r"a\.mkv are more than .. values: compress fewer at a time"):
+            compress_files(model, tmp_path / "a.mkv", tmp_path / "a.axl")
+    assert not (tmp_path / "a.axl").exists()
+
+
+@pytest.mark.parametrize(
+    ("video", "error"),
+    [
+        (["../a.mkv", 2, 3, 4, 8, 1], DamagedError),
+        (["a.mkv", 0, 3, 4, 8, 1], DamagedError),
+        (["a.mkv", 2, 3, 5, 8, 1], DamagedError),
+        (["a.mkv", 1 << 30, 1 << 30, 1 << 30, 8, 1], DamagedError),
+        (["a.mkv", 1 << 99, 3, 4, 8, 1], DamagedError),
+        (["a.mkv", 2, 3, 4, 8, 0], DamagedError),
+        (["a.mkv", 2, 3, 4, 1, 1 << 30], DamagedError),
+        (["a.mkv", 2, 3, 4, 8, True], OtherVersionError),
+        (["a.mkv", 2, 3, 4], OtherVersionError),
+    ],
+    ids=str,
+)
+def test_descriptions_that_do_not_fit_are_refused(tmp_path, model, video, error):
+    images = torch.zeros(1, 2, 3, 4, 1, dtype=torch.uint8)
+    metadata = zlib.compress(json.dumps({"videos": [video]}).encode())
+    (tmp_path / "a.axl").write_bytes(compress(model, images, metadata=metadata, verify=False))
+    for target in ("back", "back.mkv"):
+        with pytest.raises(ArchiveError) as raised:
+            decompress_files(model, tmp_path / "a.axl", tmp_path / target)
+        assert raised.type is error
+    assert [path.name for path in tmp_path.iterdir()] == ["a.axl"]
