@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from axial_transformers.cli.console import engineering, working
-from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.parsing import parse, parse_known
 from axial_transformers.cli.settings import list_recipes, resolve_preset
 from axial_transformers.cli.sizing import rows as training_rows
 from axial_transformers.cli.sizing import size
@@ -91,7 +90,7 @@ def _hardware(argv: Sequence[str]) -> tuple[Hardware, list[str]]:
     if {"-h", "--help"} & set(words):
         return Hardware(), words
     place = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
-    hardware, others = tyro.cli(Hardware, args=words[place:], return_unknown_args=True, prog="axial inspect")
+    hardware, others = parse_known(Hardware, words[place:], "inspect")
     return hardware, [*words[:place], *others]
 
 

@@ -8,6 +8,7 @@ import torch
 
 from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.parsing import either, parse, require_within
+from axial_transformers.cli.reading import label_of
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.progress import bar
@@ -37,8 +38,8 @@ class Sample:
     """Draw each value from the k most likely ones only."""
     top_p: float | None = None
     """Draw each value from the fewest most likely ones that together reach this probability."""
-    label: int | None = None
-    """Class of all samples, for class-conditional models. None: no label is given."""
+    label: str | None = None
+    """Class of all samples, for class-conditional models: its name or its number. None: no label is given."""
     known: str | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
     scale: int = 2
@@ -56,10 +57,10 @@ def main(argv: Sequence[str]) -> None:
     for name in ("count", "scale", "fps"):
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
-    require_within("label", options.label, 0)
     compiled = either(options.compile, options.no_compile, "compile")
     trained = open_model(options.model, options.weights, options.device)
     outputs.check_output(options.output, trained.model.config, folder=True)
+    label = label_of(trained, options.label)
     outputs.require_room(options.count, options.output, trained.model.config, options.scale)
     values = sample(
         trained.model,
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
         top_k=options.top_k,
         top_p=options.top_p,
         generator=torch.Generator().manual_seed(options.seed),
-        label=None if options.label is None else torch.full((options.count,), options.label),
+        label=None if label is None else label.expand(options.count),
         known=_known(trained, options),
         compile=compiled,
         progress=bar(f"drawing {options.count} samples"),

@@ -8,6 +8,7 @@ import torch
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
+from axial_transformers.cli.wording import command
 from axial_transformers.data import Examples, load, save_grid
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import evaluate
@@ -87,19 +88,19 @@ def check_shape(examples: Examples, preset: Preset) -> None:
         here, there = ("x".join(map(str, shape)) for shape in (data_shape, model_shape))
         raise ValueError(
             f"{preset.source} holds {here}, but {preset.name} models {there}: resize with --data.size and --data.fit, "
-            f"or let the model follow the data: axial train {preset.source}"
+            f"or let the model follow the data: {command('train', preset.source)}"
         )
 
 
 def report(out: Path, result: TrainResult) -> None:
     """Prints the model's folder and its bits/dim on the validation examples, or how to resume."""
     if result.ending == "interrupted":
-        print(f"stopped at step {result.step}; go on with: axial train {out}")
+        print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
     if result.best_bits_per_dim is not None:
         print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
-    print(f"next: axial evaluate {out}; axial sample {out}")
+    print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
 def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransformer, int], Mapping[str, float]]:
@@ -113,7 +114,7 @@ def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransf
         label = torch.from_numpy(validation.labels)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, float]:
-        figures = evaluate(model, values, label)
+        figures = evaluate(model, values, label, progress=bar("validation"))
         return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
     return callback

@@ -107,6 +107,8 @@ def decompress_files(
         if os.path.lexists(target) and not (is_folder and target.is_dir() and not any(target.iterdir())):
             raise FileExistsError(f"{target} exists already: give another target, or remove it first")
         images, files = _chunks(reader, salvage, progress)
+    if (images or files) and all(content is None for content in (*images, *files)):
+        raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored")
     if is_folder:
         with folder_written_whole(target) as folder:
             return picture_folders.write(folder, description["pictures"], model.config, images, files)
