@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from axial_transformers.cli.decompress import Decompress
 from axial_transformers.cli.sample import Sample
 from axial_transformers.cli.settings import Settings
 from axial_transformers.cli.wording import in_options, option_names
@@ -79,7 +80,8 @@ def test_names_of_arguments_are_written_as_options_of_the_verb():
     assert in_options("choose one with key=", train) == "choose one with --data.key"
     assert in_options("tensorboard=True needs an extra", train) == "--training.tensorboard needs an extra"
     assert in_options("top_p and compile=False", sample) == "--top-p and --no-compile"
-    for text in ("fit=crop", "my/fit=crop/x.png", "/a/top_p/b", "top_p.png", "what rows must be said"):
+    assert in_options("use fit=crop", option_names(Decompress)) == "use fit=crop"
+    for text in ("my/fit=crop/x.png", "/a/top_p/b", "top_p.png", "what rows must be said"):
         assert in_options(text, sample) == text
 
 

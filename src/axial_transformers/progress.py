@@ -13,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 30.0
+SECONDS_TO_FIRST_LINE = 5.0
 
 _CONSOLES: list[Console] = []
 """Of each bar on display, from the outermost one: bars of one terminal share it, or they would overwrite each other."""
@@ -77,7 +78,9 @@ class _OneLine(columns.TextColumn):
 
 
 class Bar(Display):
-    """A bar on a terminal; elsewhere a plain line every half minute. Of several processes only the first one shows it.
+    """A bar on a terminal; elsewhere a plain line after 5 seconds, then every half minute.
+
+    Of several processes only the first one shows it.
 
     On a narrow terminal the numbers of steps and the columns at the right end are whole, the other text is cut off. A
     bar within the `with` block of another one is shown below it.
@@ -102,7 +105,7 @@ class Bar(Display):
         )
         self._task = self._bar.add_task(description, start=False, total=None, figures="")
         self._total: int | None = None
-        self._last_line = time.monotonic()
+        self._next_line = time.monotonic() + min(SECONDS_TO_FIRST_LINE, SECONDS_BETWEEN_LINES)
 
     def start(self, total: int | None, completed: int = 0) -> None:
         self._total = total
@@ -112,8 +115,8 @@ class Bar(Display):
     def update(self, completed: int, figures: str = "") -> None:
         if not self._bar.disable:
             self._bar.update(self._task, completed=completed, figures=figures)
-        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
-            self._last_line = time.monotonic()
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
             of_total = "" if self._total is None else f"/{self._total}"
             self.say(f"{self._description} {completed}{of_total}  {figures}".rstrip())
 

@@ -137,4 +137,4 @@ def _says_out_of_memory(text: str) -> bool:
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {streams.printable(message)}", file=sys.stderr)
+    print(f"warning: {streams.printable(_in_options(str(message)))}", file=sys.stderr)

@@ -1,14 +1,14 @@
 """axial sample: new examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.parsing import either, parse, require_within
-from axial_transformers.cli.reading import label_of
+from axial_transformers.cli.reading import Reading, label_of
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.progress import bar
@@ -42,6 +42,7 @@ class Sample:
     """Class of all samples, for class-conditional models: its name or its number. None: no label is given."""
     known: str | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
+    data: Reading = field(default_factory=Reading)
     scale: int = 2
     """Enlargement of a grid."""
     fps: arguments.Fps = 8
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")
-    trained = open_model(options.model, options.weights, options.device)
+    trained = options.data.of(open_model(options.model, options.weights, options.device))
     outputs.check_output(options.output, trained.model.config, folder=True)
     label = label_of(trained, options.label)
     outputs.require_room(options.count, options.output, trained.model.config, options.scale)

@@ -60,7 +60,7 @@ class Score:
     top: int = 20
     """Number of the least likely images that are printed and drawn."""
     limit: int | None = None
-    """Score so many examples only, evenly spaced over the data."""
+    """Score so many examples only of each source, evenly spaced over it."""
     data: Reading = field(default_factory=Reading)
     against: str | None = None
     """Another source, all of it, whose images the scores should tell from those of the first."""
