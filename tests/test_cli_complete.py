@@ -6,6 +6,7 @@ from PIL import Image
 
 from axial_transformers.data import load
 from conftest import Axial
+from small_models import random_model, small_config
 
 
 def test_what_is_known_stays(axial: Axial, trained, tmp_path):
@@ -19,7 +20,27 @@ def test_what_is_known_stays(axial: Axial, trained, tmp_path):
 def test_the_picture_shows_known_completions_and_whole_side_by_side(axial: Axial, trained, tmp_path):
     axial("complete", trained, "--rows", 4, "--examples", 3, "--count", 2, "--scale", 2, "--output", tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as picture:
-        assert picture.size == (4 * 18 - 2, 3 * 18 - 2)
+        assert picture.size == (96, 3 * 17 - 1 + 18)  # titles are above, and the paper is as wide as they need
+
+
+def test_the_columns_have_titles_and_the_page_is_large_enough(axial: Axial, trained, tmp_path):
+    axial("complete", trained, "--rows", 4, "--examples", 1, "--output", tmp_path / "c.png")
+    with Image.open(tmp_path / "c.png") as picture:
+        band = np.asarray(picture.convert("L"))[:18]
+        assert picture.width >= 512
+    dark = (band < 128).any(axis=0)
+    sixths = [dark[i * len(dark) // 6 : (i + 1) * len(dark) // 6].any() for i in range(6)]
+    assert sixths == [True, False, True, True, False, True]  # known, completions in the middle of four, original
+
+
+def test_of_channels_only_the_known_ones_are_shown(axial: Axial, tmp_path):
+    random_model(small_config((3, 4), 3, num_values=256)).float().save_pretrained(tmp_path / "model")
+    np.save(tmp_path / "data.npy", np.full((1, 3, 4, 3), 200, np.uint8))
+    argv = ["--channels", 1, "--count", 1, "--scale", 20, "--output", tmp_path / "c.png"]
+    assert axial("complete", tmp_path / "model", tmp_path / "data.npy", *argv).status == 0
+    with Image.open(tmp_path / "c.png") as picture:
+        assert picture.getpixel((10, 30)) == (200, 0, 0)
+        assert picture.getpixel((picture.width - 10, 30)) == (200, 200, 200)
 
 
 def test_other_masks_need_approximate_and_are_captioned(axial: Axial, trained, tmp_path):

@@ -67,6 +67,6 @@ def test_a_first_start_on_a_full_disk_can_be_begun_again(axial: Axial, tmp_path)
     with files_of_at_most(100):
         status, _, err = axial(*begin)
     assert status == 2
-    assert err == f"axial train: {tmp_path / 'run/train.json'}: File too large\n"
+    assert err.splitlines()[-1] == f"axial train: {tmp_path / 'run/train.json'}: File too large"
     assert not list(tmp_path.rglob("*.part*"))
     assert axial(*begin).status == 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from axial_transformers.cli import inspect
+from axial_transformers.cli import inspect, machine
 from axial_transformers.cli.console import engineering
 from axial_transformers.models import AxialTransformerConfig
 from conftest import Axial
@@ -24,9 +24,9 @@ def test_overrides_apply(axial: Axial):
 
 
 def test_a_small_models_dependencies_are_exact(axial: Axial, trained):
-    facts = json.loads(axial("inspect", trained, "--json").out)
+    facts = json.loads(axial("inspect", trained, "--dependencies", "--json").out)
     assert facts["dependencies"] == {"leaks": 0, "holes": 0, "pairs": 64**2}
-    assert "no leak and no hole in 4,096 pairs" in axial("inspect", trained).out
+    assert "no leak and no hole in 4,096 pairs" in axial("inspect", trained, "--dependencies").out
 
 
 def test_a_row_wise_model_has_holes():
@@ -56,7 +56,7 @@ def test_training_is_sized_for_the_devices_named(axial: Axial):
     assert found["seconds_of_200k_steps"] == pytest.approx(200_000 * found["seconds_per_step"])
     kept, again = found["memory_bytes"].values()
     assert again["total"] < kept["total"]
-    assert kept["total"] == sum(v for k, v in kept.items() if k not in ("total", "largest_device_batch"))
+    assert kept["total"] == sum(v for k, v in kept.items() if k not in ("total", "needed", "largest_device_batch"))
     words = axial("inspect", "imagenet64", *options).out
     assert "training on 8 devices, 64 examples a step in bfloat16" in words
     assert "does not fit into 24 GB" in words
@@ -77,6 +77,23 @@ def test_overrides_of_training_change_its_size(axial: Axial):
 def test_a_runs_own_settings_are_sized(axial: Axial, trained):
     found = json.loads(axial("inspect", trained, "--devices", "2", "--json").out)["training"]
     assert (found["steps"], found["device_batch"]) == (4, 32)
+
+
+def test_without_devices_it_is_this_machine_and_a_run_tells_its_data(axial: Axial, trained, monkeypatch):
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 7_000_000_000)
+    monkeypatch.setattr(machine, "matmul_rate", lambda device, dtype: 2e12)
+    facts = json.loads(axial("inspect", trained, "--json").out)
+    hardware, sized = facts["training"]["hardware"], facts["training"]
+    assert (hardware["devices"], hardware["memory"], hardware["rate"]) == (1, pytest.approx(7.0), 2.0)
+    rate = hardware["utilisation"] * 2e12
+    assert sized["seconds_per_step"] == pytest.approx(sized["operations_per_step"] / rate)
+    assert facts["dependencies"] is None
+    assert facts["data"]["understood"]["test"] == 297
+    words = " ".join(axial("inspect", trained).out.split())
+    for said in ("training on this machine", "4 steps, as set", "classes 10: 0, 1, 2", "1,350 train, 150 validation"):
+        assert said in words
+    assert "H100" not in words
+    assert "200,000 steps" not in words
 
 
 def test_devices_that_do_not_share_a_batch_are_one_line(axial: Axial):

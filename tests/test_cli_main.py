@@ -23,6 +23,12 @@ def test_help_shows_every_verb_with_an_example(axial: Axial):
     assert axial().out == out
 
 
+def test_help_is_a_word_too(axial: Axial):
+    assert axial("help") == axial("--help")
+    assert axial("help", "score") == axial("score", "--help")
+    assert axial("help", "scores").err.startswith("axial: no verb 'scores': perhaps you meant score")
+
+
 def test_help_waits_for_no_library():
     script = (
         "import sys; from axial_transformers.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"

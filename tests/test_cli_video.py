@@ -106,9 +106,9 @@ def test_movies_play_side_by_side(axial: Axial, models, source, tmp_path):
     argv = ["complete", models["columns"], source, "--frames", 1, "--count", 2, "--scale", 2]
     for suffix in ("mp4", "gif"):
         assert axial(*argv, "--output", tmp_path / f"c.{suffix}").status == 0
-    assert frames_of(tmp_path / "c.mp4").shape == (3, 18, 46, 3)
+    assert frames_of(tmp_path / "c.mp4").shape == (3, 36, 96, 3)
     with Image.open(tmp_path / "c.gif") as picture:
-        assert (picture.n_frames, picture.size) == (3, (46, 18))
+        assert (picture.n_frames, picture.size) == (3, (96, 35))
 
 
 def test_strips_have_one_clip_a_row(axial: Axial, models, source, tmp_path):
@@ -118,7 +118,7 @@ def test_strips_have_one_clip_a_row(axial: Axial, models, source, tmp_path):
     argv = ["complete", models["columns"], source, "--frames", 1, "--count", 2, "--scale", 2]
     axial(*argv, "--output", tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as picture:
-        assert picture.size == (3 * 5 * 2, 2 * 4 * (4 * 2 + 2) - 2)
+        assert picture.size == (3 * 5 * 2 + 78, 2 * 4 * (4 * 2 + 1) - 1)  # titles are on the left
 
 
 def test_what_makes_no_sense_is_one_line(axial: Axial, models, source, trained, tmp_path):

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from PIL import Image
 
 from axial_transformers import data
+from axial_transformers.data import examples_from
 from axial_transformers.data.splits import consecutive_part, hashed_part, part_of_file, part_of_folder
 
 _VALUES = npst.arrays(np.uint8, npst.array_shapes(min_dims=3, max_dims=5, max_side=4))
@@ -191,3 +194,47 @@ def test_counts_suggest_the_version_of_imagenet(count, word):
 def test_the_newer_imagenet_warns():
     with pytest.warns(UserWarning, match="newer box resize"):
         assert "newer" in data.imagenet_version(50_000)
+
+
+class Squares(torch.utils.data.Dataset):
+    classes = ("dark", "bright")
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return torch.full((2, 3, 1), i, dtype=torch.int64), i % 2
+
+
+def test_any_data_set_with_a_length_becomes_examples():
+    examples = examples_from(Squares(), num_values=6)
+    assert examples.values.shape == (6, 2, 3, 1)
+    assert examples.values[:, 0, 0, 0].tolist() == examples.values[:, 1, 2, 0].tolist() == [*range(6)]
+    assert examples.labels.tolist() == [0, 1] * 3
+    assert (examples.class_names, examples.num_values) == (("dark", "bright"), 6)
+    values = np.random.default_rng(0).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    plain = examples_from(values)
+    np.testing.assert_array_equal(plain.values, values)
+    assert plain.labels is None
+    pictures = examples_from([Image.new("L", (3, 2)), Image.new("L", (3, 2), 9)])
+    assert pictures.values.shape == (2, 2, 3, 1)
+    assert plain.fingerprint == examples_from(torch.from_numpy(values)).fingerprint != pictures.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("dataset", "error", "says"),
+    [
+        ((x for x in ()), TypeError, "dataset must have a length"),
+        ([], ValueError, "no items"),
+        (np.zeros((2, 3, 3, 1), np.float32), TypeError, r"dataset\[0\] holds float32 values, not integers 0..255"),
+        (np.full((2, 3, 1), 256), ValueError, r"dataset\[0\] has values 256..256, not 0..255"),
+        (np.full((2, 3, 1), -1), ValueError, "values -1..-1"),
+        ([np.zeros((3, 1), int), np.zeros((4, 1), int)], ValueError, r"dataset\[1\] has shape \[4, 1\], not \[3, 1\]"),
+        ([np.zeros(3, int)], ValueError, r"\[\*A, C\], channels last"),
+        ([(np.zeros((3, 1), int), 0), np.zeros((3, 1), int)], ValueError, r"dataset\[1\] has the label None"),
+        ([(np.zeros((3, 1), int), "cat")], ValueError, r"dataset\[0\] has the label 'cat'"),
+    ],
+)
+def test_a_data_set_that_cannot_be_trained_on_is_refused(dataset, error, says):
+    with pytest.raises(error, match=says):
+        examples_from(dataset)

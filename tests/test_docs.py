@@ -18,7 +18,12 @@ from axial_transformers import cli
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "axial_transformers"
-ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {"__init__", "__pycache__", "py.typed"}
+ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {
+    "__init__",
+    "__main__",
+    "__pycache__",
+    "py.typed",
+}
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pretrained/*/*.md")])
 COMMAND = r"(?:axial|make) .+|python benchmarks/.+"
 

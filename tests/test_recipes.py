@@ -1,6 +1,7 @@
 """Every recipe is a whole configuration that states what it reaches."""
 
 import inspect
+import math
 
 import pytest
 
@@ -8,6 +9,7 @@ from axial_transformers import recipes
 from axial_transformers.costs.operations import parameters
 from axial_transformers.data import load
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED
+from axial_transformers.training.optimiser import learning_rate
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -42,7 +44,7 @@ def test_the_papers_models_are_as_the_paper_says(name, size):
 def test_the_released_training_is_as_released(name, rate, dropout):
     recipe = NAMED[f"{name}_released"]()
     training = recipe.training
-    assert (training.learning_rate, training.warmup_steps, training.clip_norm) == (rate, 5_000, 1.0)
+    assert (training.learning_rate, training.longest_warmup, training.clip_norm) == (rate, 5_000, 1.0)
     assert (training.ema_decay, training.batch_size, training.betas) == (0.99995, 64, (0.9, 0.999))
     assert (recipe.model.mlp_ratio, recipe.model.dropout) == (1.0, dropout)
 
@@ -53,6 +55,31 @@ def test_digits_models_the_embedded_digits():
     assert (recipe.model.shape, recipe.model.channels) == (examples.shape, examples.channels)
     assert (recipe.model.num_values, recipe.model.num_classes) == (examples.num_values, examples.num_classes)
     assert 0 < recipe.training.label_dropout < 1  # so that the model is unconditional as well
+
+
+@pytest.mark.parametrize(
+    ("name", "warmup", "schedule"),
+    [
+        ("digits", 100, "cosine"),
+        ("fashion_mnist", 300, "cosine"),
+        ("clips32", 100, "cosine"),
+        ("clips32_frames", 100, "cosine"),
+        ("photos32", 500, "cosine"),
+        ("imagenet32", 5_000, "constant"),
+    ],
+)
+def test_a_whole_runs_learning_rates_are_those_that_were_measured(name, warmup, schedule):
+    config = NAMED[name]().training
+    peak, steps = config.learning_rate, config.steps
+
+    def measured(step: int) -> float:
+        if step < warmup:
+            return peak * (step + 1) / warmup
+        fall = math.pi * min(1.0, (step - warmup) / (steps - warmup))
+        return peak if schedule == "constant" else peak * 0.5 * (1 + math.cos(fall))
+
+    for step in (*range(0, 2 * warmup, 7), warmup - 1, warmup, *range(2 * warmup, steps, steps // 50), steps - 1):
+        assert learning_rate(step, config) == measured(step)
 
 
 @pytest.mark.parametrize("name", ["bair", "clips32", "clips32_frames"])

@@ -309,3 +309,15 @@ def test_what_cannot_be_sampled_is_refused(options, words):
     with pytest.raises(ValueError, match=words) as error:
         sample(small_model((2, 3), num_classes=3), **options)
     assert "\n" not in str(error.value)
+
+
+def test_one_label_counts_for_all_examples():
+    model = small_model((2, 3), num_classes=3)
+    label = torch.full((4,), 2)
+    drawn = [sample(model, 4, generator=seeded(), label=each) for each in (2, label)]
+    assert torch.equal(*drawn)
+    assert torch.equal(model(drawn[0], 2), model(drawn[0], label))
+    filled = [complete(model, drawn[0], rows=1, generator=seeded(), label=each) for each in (2, label)]
+    assert torch.equal(*filled)
+    with pytest.raises(ValueError, match=r"label must be \[4\] classes in 0..2"):
+        sample(model, 4, label=5)

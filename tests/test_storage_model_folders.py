@@ -76,6 +76,40 @@ def test_a_folder_that_holds_something_is_left_untouched(folder):
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
+def test_a_model_folder_is_replaced_if_asked(folder):
+    model = random_model(small_config((5,))).float()
+    model.save_pretrained(folder, overwrite=True)
+    assert AxialTransformer.from_pretrained(folder).config.shape == (5,)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+    model.save_pretrained(folder.parent / "new", overwrite=True)
+    assert AxialTransformer.from_pretrained(folder.parent / "new").config.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("train.json", "also holds train.json"), (CONFIG, "holds no config.json of a model")]
+)
+def test_what_is_more_than_a_model_folder_is_not_replaced(folder, name, says):
+    (folder / name).write_text("{}")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FileExistsError, match=says):
+        random_model(small_config((5,))).save_pretrained(folder, overwrite=True)
+    (folder.parent / "link").symlink_to(folder)
+    with pytest.raises(FileExistsError, match="link is not replaced"):
+        random_model(small_config((5,))).save_pretrained(folder.parent / "link", overwrite=True)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_replacement_that_fails_leaves_the_former_model(folder, monkeypatch):
+    def fail(*args: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("axial_transformers.storage.model_folders.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        random_model(small_config((5,))).save_pretrained(folder, overwrite=True)
+    assert AxialTransformer.from_pretrained(folder).config.shape == (2, 3)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
 def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def fail(*args: object) -> None:
         raise OSError("disk full")

@@ -23,6 +23,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
 from axial_transformers.training.checkpoint_record import Record
 from axial_transformers.training.checkpoints import Checkpoints
+from axial_transformers.training.optimiser import learning_rate
 
 CONFIG = TrainConfig(
     steps=40,
@@ -406,6 +407,23 @@ def test_bfloat16_and_parts_change_little(tmp_path):
 def test_the_time_limit_ends_a_run_evaluated_and_saved(tmp_path):
     result = run(tmp_path / "run", dataclasses.replace(CONFIG, time_limit=1e-6))
     assert (result.ending, result.step, result.best_step) == ("time limit", 1, 1)
+
+
+def test_a_time_limit_moves_the_schedule_on_and_a_resume_reads_it_from_the_checkpoint(tmp_path):
+    config = dataclasses.replace(CONFIG, steps=10**6, warmup_steps=None, time_limit=0.01, save_every=10**6)
+    assert learning_rate(10, config, clock=0.3) == pytest.approx(learning_rate(500_000, config), rel=0.01)
+    assert learning_rate(10, config, clock=None) == learning_rate(10, config)  # of a run that was begun without
+    assert run(tmp_path / "run", config).ending == "time limit"
+    rates = [line["learning_rate"] for line in lines(tmp_path / "run") if "learning_rate" in line]
+    highest = rates.index(max(rates))
+    assert rates[highest:] == sorted(rates[highest:], reverse=True)
+    assert rates[-1] < 0.9 * config.learning_rate
+    counters = Record.read(max((tmp_path / "run/checkpoints").iterdir())).counters
+    assert counters.clock == counters.seconds > 0.6
+    longer = dataclasses.replace(config, time_limit=0.02)
+    run(tmp_path / "run", longer, resume=True)
+    resumed = next(line for line in lines(tmp_path / "run") if line["step"] == counters.step + 1)
+    assert resumed["learning_rate"] == learning_rate(counters.step, longer, counters.clock)
 
 
 def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_path):

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from axial_transformers.models import AxialTransformer, AxialTransformerConfig
     from axial_transformers.ops.axial_attention import axial_attention
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "AxialAttention": "layers.attention",
     "AxialTransformer": "models",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 
+from axial_transformers import __version__
 from axial_transformers.cli import streams
 
 VERBS = {
@@ -67,13 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(verb: str, argv: Sequence[str]) -> int:
-    if verb in ("-h", "--help"):
+    if verb == "help" and argv:
+        verb, argv = argv[0], ["--help"]
+    if verb in ("-h", "--help", "help"):
         print(_help())
         return 0
     if verb == "--version":
-        from importlib.metadata import version
-
-        print(version("axial-transformers"))
+        print(__version__)
         return 0
     if verb not in VERBS:
         return _fail("axial", f"no verb {verb!r}{did_you_mean(verb, VERBS)}")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from axial_transformers import data
 from axial_transformers.cli import runs
 
 Model = Annotated[str, Positional, arg(help="Folder of a run or of an exported model, or a hub id.")]
@@ -30,5 +31,11 @@ NoCompile = Annotated[
     bool,
     FlagCreatePairsOff,
     arg(help="Do not compile it, however much there is. With neither flag: only where it saves time."),
+]
+Scale = Annotated[
+    int | None, arg(help="Enlargement of a picture. None: a whole factor that makes it 512 pixels wide at least.")
+]
+Palette = Annotated[
+    data.Palette, arg(help="Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values.")
 ]
 Fps = Annotated[int, arg(help="Frames per second of a movie.")]

@@ -1,6 +1,5 @@
 """axial complete: the missing parts of partly known examples."""
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,23 +7,27 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from axial_transformers.cli import arguments, outputs
+from axial_transformers.cli.captions import above, below, beside
 from axial_transformers.cli.colours import sheet, unseen
 from axial_transformers.cli.parsing import either, parse, require_within
 from axial_transformers.cli.reading import Reading, chosen, label_of
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.cli.wording import command
-from axial_transformers.data import MOVIES, Split, for_display, save_movie
+from axial_transformers.data import MOVIES, Palette, Split, for_display, marks_for_display, save_movie, window_of
+from axial_transformers.data.contact_sheet import WIDTH, Window, enlargement, gap_of
 from axial_transformers.data.npy import read_array
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import written_whole
 
 APPROXIMATE = "approximate: values drawn before a known site do not depend on it"
-LETTER = (7, 14)
-"""Width and height of a letter in a caption, in pixels."""
+LONG = 6
+"""Width of tiles, divided by their height, above which there is one a row."""
+WIDEST_TITLE = 80
+"""Pixels of a column at least, for the titles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +71,8 @@ class Complete:
     """NAME.png: the known part, its completions and the original side by side; of clips, one strip of frames per row.
     NAME.npz: the completions. Of clips also NAME.mp4 and NAME.gif: the same side by side, playing; NAME.mkv: the
     completions, lossless, one after the other."""
-    scale: int = 4
-    """Enlargement of the picture."""
+    scale: arguments.Scale = None
+    palette: arguments.Palette = "auto"
     fps: arguments.Fps = 8
     seed: int = 0
     """Equal seeds draw equal completions."""
@@ -84,17 +87,17 @@ class Complete:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Complete, argv, "complete")
-    for name in ("examples", "count", "scale", "fps"):
+    for name in ("examples", "count", "fps"):
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")
     trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
-    outputs.check_output(options.output, trained.model.config, folder=False)
+    outputs.check_output(options.output, trained.model.config, options.scale, folder=False)
     label = label_of(trained, options.label)
     mask = _known_sites(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]
     known = (examples[: options.examples] if options.only is None else chosen(examples, options.only)).values
-    outputs.require_room(options.count, options.output, trained.model.config, options.scale, inputs=len(known))
+    outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1, inputs=len(known))
     filled = complete(
         trained.model,
         torch.from_numpy(known),
@@ -156,41 +159,56 @@ def _save(
     trained: TrainedModel,
     options: Complete,
 ) -> None:
-    columns = options.count + 2
+    look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
     if options.output.suffix in (".npz", ".mkv"):
-        outputs.save(options.output, filled, trained, options.scale, options.fps)
-    elif options.output.suffix in MOVIES:
-        frames = [_tiles(known[:, t], mask[t], filled[:, t], trained) for t in range(len(mask))]
-        save_movie(
-            options.output, np.stack([np.asarray(_page(tiles, columns, options)) for tiles in frames]), options.fps
+        outputs.save(options.output, filled, trained, look)
+        return
+    window = window_of(known, trained.model.config.num_values, trained.uint16)
+    if options.output.suffix in MOVIES:
+        frames = (
+            _page(_tiles(known[:, t], mask[t], filled[:, t], trained, window, options.palette), options, strips=False)
+            for t in range(len(mask))
         )
+        save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), options.fps)
     else:
-        page = _page(_tiles(known, mask, filled, trained), 1 if known.ndim == 5 else columns, options)
+        tiles = _tiles(known, mask, filled, trained, window, options.palette)
         with written_whole(options.output) as aside:
-            page.save(aside, format="PNG")
+            strips = known.ndim == 5 or tiles.shape[2] > LONG * tiles.shape[1]
+            _page(tiles, options, strips).save(aside, format="PNG")
 
 
-def _page(tiles: NDArray[np.uint8], columns: int, options: Complete) -> Image.Image:
-    """The tiles as one picture, with a caption where completions are approximate."""
-    grid = sheet(tiles, columns=columns, scale=options.scale, gap=options.scale)
-    lines = textwrap.wrap(APPROXIMATE, max(10, grid.width // LETTER[0])) if options.approximate else []
-    page = Image.new("RGB", (grid.width, grid.height + LETTER[1] * len(lines)), "white")
-    page.paste(grid, mask=grid)
-    ImageDraw.Draw(page).multiline_text((2, grid.height), "\n".join(lines), fill="black", spacing=2)
-    return page
+def _page(tiles: NDArray[np.uint8], options: Complete, strips: bool) -> Image.Image:
+    """The tiles [N * (count + 2), H, W, 4] as one titled picture, an example or a strip a row."""
+    columns = 1 if strips else options.count + 2
+    height, width = tiles.shape[1:3]
+    least = max(WIDTH, WIDEST_TITLE * columns)
+    scale = options.scale or enlargement(columns * width, len(tiles) // columns * height, least)
+    grid = sheet(tiles, columns=columns, scale=scale, gap=gap_of(scale))
+    if strips:
+        titles = ["known", *["completion"] * options.count, "original"]
+        page = beside(grid, titles * (len(tiles) // len(titles)))
+    else:
+        page = above(grid, [("known", 0.5 / columns), ("completions", 0.5), ("original", 1 - 0.5 / columns)])
+    return below(page, APPROXIMATE) if options.approximate else page
 
 
 def _tiles(
-    known: NDArray[np.uint8], mask: NDArray[np.bool_], filled: NDArray[np.integer], trained: TrainedModel
+    known: NDArray[np.uint8],
+    mask: NDArray[np.bool_],
+    filled: NDArray[np.integer],
+    trained: TrainedModel,
+    window: Window,
+    palette: Palette,
 ) -> NDArray[np.uint8]:
     """Of each example the known part, its completions and the whole: [N * (count + 2), H, W, 4]."""
     values = trained.model.config.num_values
-    hidden = for_display(mask[None].astype(np.uint8), num_values=2)[0] < 255
-    if hidden.ndim == 3:
-        hidden = hidden.all(axis=-1)  # a pixel of which some channels are known is shown as it is
-    whole = _opaque(for_display(known, values, trained.uint16))
-    drawn = _opaque(for_display(filled, values, trained.uint16)).reshape(len(whole), -1, *whole.shape[1:])
-    tiles = np.concatenate([unseen(whole, hidden)[:, None], drawn, whole[:, None]], axis=1)
+    whole, drawn = (_opaque(for_display(each, values, trained.uint16, palette, window)) for each in (known, filled))
+    given = whole
+    if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
+        given = _opaque(for_display(np.where(mask, known, 0).astype(np.uint8), values, trained.uint16, palette, window))
+    hidden = marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2])
+    drawn = drawn.reshape(len(whole), -1, *whole.shape[1:])
+    tiles = np.concatenate([unseen(given, hidden)[:, None], drawn, whole[:, None]], axis=1)
     return tiles.reshape(-1, *whole.shape[1:])
 
 

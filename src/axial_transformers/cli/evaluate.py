@@ -89,6 +89,7 @@ def main(argv: Sequence[str]) -> None:
         "skipped": len(examples.skipped),
         "version": _imagenet_version(whole),
         "of_images": len(whole) if len(examples) < len(whole) else None,
+        "bits_per_value": 2 * result.bits_per_dim if examples.uint16 else None,
     }
     figures |= {name: value for name, value in special.items() if value}
     if options.json:
@@ -105,6 +106,8 @@ def _table(figures: dict[str, Any], frames: int) -> Table:
         "bits/dim": f"[bold]{figures['bits_per_dim']:.4f}[/bold] {error}",
         "images": f"{figures['images']:,}{counted}{skipped}",
     }
+    if per_value := figures.get("bits_per_value"):
+        rows["bits/value"] = f"{per_value:.4f} per 16-bit value; bits/dim are per byte"
     if given := figures.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
     rows |= {name: escape(printable(figures[name])) for name in ("data", "fingerprint", "weights")}

@@ -10,9 +10,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from axial_transformers.cli import understood
 from axial_transformers.cli.console import engineering, working
+from axial_transformers.cli.machine import this_machine
 from axial_transformers.cli.parsing import parse, parse_known
-from axial_transformers.cli.settings import list_recipes, resolve_preset
+from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
 from axial_transformers.cli.sizing import rows as training_rows
 from axial_transformers.cli.sizing import size
 from axial_transformers.costs.operations import cache_numbers, decode_operations, forward_operations, parameters
@@ -22,7 +24,7 @@ from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.typed_json import from_json
-from axial_transformers.training import TrainConfig, read_run
+from axial_transformers.training import Origin, TrainConfig, read_run
 
 MOST_SITES = 300
 """Largest number of sites of a model whose dependencies are checked: the time grows with its square."""
@@ -38,11 +40,15 @@ usage: axial inspect RECIPE [OPTIONS] [OVERRIDES]    a recipe's model, and what 
   axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
   axial inspect runs/digits --json
 
-  --devices 1          number of devices to train on
-  --memory 80          memory of each device, in GB
-  --rate 989           rate of each device's matrix products, in TFLOP/s; 989 is the stated rate of an H100 in bfloat16
-  --utilisation 0.4    share of that rate that training reaches
+  --devices N          number of devices to train on
+  --memory GB          memory of each device
+  --rate TFLOP/S       rate of each device's matrix products
+  --utilisation SHARE  share of that rate that training reaches
+  --dependencies       check with random weights which site depends on which; seconds, for small models only
   --json               print one JSON object; bytes, operations, seconds
+
+Without --devices, --memory and --rate it is this machine: its free memory, and the measured rate of its matrix
+products. With any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
 
 Recipes, and what they reach:
 """
@@ -54,14 +60,22 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         print(list_recipes())
         return 0
-    hardware, words = _hardware(argv)
-    config, training = _configs(words)
-    facts = {**inspect(config), "training": size(config, training, hardware)}
+    options, words = _options(argv)
+    config, training, origin = _configs(words)
+    hardware = options.hardware(training)
+    here = None if options.elsewhere else training.torch_device().type
+    facts = {
+        **inspect(config, options.dependencies),
+        "data": None if origin is None else asdict(origin),
+        "training": size(config, training, hardware, here),
+    }
     if "--json" in argv:
         print(json.dumps(facts))
     else:
         console = Console(highlight=False)
-        for title, rows in {**_sections(config, facts), **training_rows(facts["training"])}.items():
+        tables = {**_sections(config, facts), **_data_rows(config, origin)}
+        tables |= training_rows(facts["training"], here is not None)
+        for title, rows in tables.items():
             table = Table.grid(padding=(0, 2))
             for row in rows.items():
                 table.add_row("", *row)
@@ -69,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def inspect(config: AxialTransformerConfig) -> dict[str, Any]:
+def inspect(config: AxialTransformerConfig, dependencies: bool = True) -> dict[str, Any]:
     """Costs and dependencies of a model, as JSON holds them."""
     parts = parameters(config)
     numbers = cache_numbers(config)
@@ -80,21 +94,43 @@ def inspect(config: AxialTransformerConfig) -> dict[str, Any]:
         "parameters": {**parts, "total": sum(parts.values())},
         "operations": {"forward": forward, "decode": decode, "decode_over_forward": decode / forward},
         "cache_bytes": {"float32": 4 * numbers, "bfloat16": 2 * numbers},
-        "dependencies": _dependencies(config, sum(parts.values())),
+        "dependencies": _dependencies(config, sum(parts.values())) if dependencies else None,
     }
 
 
-def _hardware(argv: Sequence[str]) -> tuple[Hardware, list[str]]:
-    """The devices to train on, and the other words."""
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    devices: int | None = None
+    memory: float | None = None
+    rate: float | None = None
+    utilisation: float | None = None
+    dependencies: bool = False
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other devices than those of this machine are asked about."""
+        return any(option is not None for option in (self.devices, self.memory, self.rate))
+
+    def hardware(self, training: TrainConfig) -> Hardware:
+        """The devices asked about."""
+        if not self.elsewhere:
+            return this_machine(training, self.utilisation)
+        names = ("devices", "memory", "rate", "utilisation")
+        return Hardware(**{name: value for name in names if (value := getattr(self, name)) is not None})
+
+
+def _options(argv: Sequence[str]) -> tuple[_Options, list[str]]:
+    """The options of this verb, and the other words."""
     words = [word for word in argv if word != "--json"]
     if {"-h", "--help"} & set(words):
-        return Hardware(), words
-    place = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
-    hardware, others = parse_known(Hardware, words[place:], "inspect")
-    return hardware, [*words[:place], *others]
+        return _Options(devices=1), words
+    sources = leading_words(words)
+    options, others = parse_known(_Options, words[len(sources) :], "inspect")
+    return options, [*sources, *others]
 
 
-def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig]:
+def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Origin | None]:
+    """Of a model: its configuration, the settings of its training, and the origin of a run."""
     name = argv[0]
     looks_like_hub_id = name.count("/") == 1 and not Path(name).exists()
     if looks_like_hub_id or (Path(name) / model_folders.CONFIG).is_file():
@@ -103,9 +139,11 @@ def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig]:
         stored = model_folders.load_config(folder, AxialTransformer.name)
         config = from_json(AxialTransformerConfig, stored, folder / model_folders.CONFIG)
         record = read_run(folder)
-        return config, record.training if record else TrainConfig()  # of an exported model, the published setting
+        if record is None:
+            return config, TrainConfig(), None  # of an exported model, the published setting
+        return config, record.training, record.about
     settings = resolve_preset(argv, "inspect").settings
-    return settings.model, settings.training
+    return settings.model, settings.training, None
 
 
 @dataclass(frozen=True)
@@ -156,9 +194,20 @@ def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str
     }
 
 
+def _data_rows(config: AxialTransformerConfig, origin: Origin | None) -> dict[str, dict[str, str]]:
+    """The data of a run, as far as its record knows it."""
+    if origin is None:
+        return {}
+    rows = {"source": origin.source, "recipe": origin.recipe, "classes": understood.classes(origin.class_names)}
+    if found := origin.understood:
+        rows["examples"] = understood.splits(found, origin.validate_on or found.validation)
+        rows["each"] = understood.each(found, config.shape, config.num_values)
+    return {"data of the run": rows}
+
+
 def _verdict(found: dict[str, int] | None) -> str:
     if found is None:
-        return f"not checked: only up to {MOST_SITES} sites and {MOST_PARAMETERS:,} parameters"
+        return f"not checked: --dependencies does, up to {MOST_SITES} sites and {MOST_PARAMETERS:,} parameters"
     if found["leaks"] or found["holes"]:
         return f"[red]{found['leaks']} leaks, {found['holes']} holes[/red] in {found['pairs']:,} pairs"
     return f"exact: no leak and no hole in {found['pairs']:,} pairs of sites"

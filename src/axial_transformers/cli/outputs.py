@@ -1,5 +1,6 @@
 """Drawn examples on disk: the suffix of --output decides on the format."""
 
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from axial_transformers.cli.console import engineering
 from axial_transformers.cli.runs import TrainedModel
 from axial_transformers.costs.available_memory import available_memory
-from axial_transformers.data import MOVIES, save_arrays, save_clips, save_grid, save_images
+from axial_transformers.data import MOVIES, Palette, save_arrays, save_clips, save_grid, save_images
 from axial_transformers.decoding.drawing import most_together, numbers_each
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import require_place
@@ -17,12 +18,27 @@ from axial_transformers.storage.files import require_place
 FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
 
 
-def check_output(output: Path, config: AxialTransformerConfig, folder: bool) -> None:
+MOST_SCALE = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Appearance of pictures and movies."""
+
+    scale: int | None
+    fps: int
+    palette: Palette
+
+
+def check_output(output: Path, config: AxialTransformerConfig, scale: int | None, folder: bool) -> None:
     """Raises ValueError or OSError, before anything is drawn, where `output` cannot hold examples of the model.
 
     Args:
+        scale: enlargement of a picture.
         folder: whether it may be a folder.
     """
+    if scale is not None and not 1 <= scale <= MOST_SCALE:
+        raise ValueError(f"--scale must be within 1..{MOST_SCALE}, not {scale}")
     if output.suffix not in (*FILES, *[""] * folder):
         names = ", ".join(f"NAME{suffix}" for suffix in FILES)
         raise ValueError(f"--output {output} is none of {names}{' and a folder' * folder}")
@@ -55,14 +71,14 @@ def require_room(count: int, output: Path, config: AxialTransformerConfig, scale
         )
 
 
-def save(output: Path, values: NDArray[np.integer], trained: TrainedModel, scale: int, fps: int) -> None:
+def save(output: Path, values: NDArray[np.integer], trained: TrainedModel, look: Look) -> None:
     """Writes values [N, *A, C] as an array, a grid, a movie, or a folder of pictures."""
     num_values, uint16 = trained.model.config.num_values, trained.uint16
     if output.suffix == ".npz":
         save_arrays(output, values, uint16=uint16)
     elif output.suffix == ".png":
-        save_grid(output, values, None, scale, num_values, uint16)
+        save_grid(output, values, None, look.scale, num_values, uint16, look.palette)
     elif output.suffix in MOVIES:
-        save_clips(output, values, None, scale, num_values, uint16, fps)
+        save_clips(output, values, None, look.scale, num_values, uint16, look.fps, look.palette)
     else:
-        save_images(output, values, num_values=num_values, uint16=uint16)
+        save_images(output, values, num_values=num_values, uint16=uint16, palette=look.palette)

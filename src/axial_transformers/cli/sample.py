@@ -43,8 +43,8 @@ class Sample:
     known: str | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
     data: Reading = field(default_factory=Reading)
-    scale: int = 2
-    """Enlargement of a grid."""
+    scale: arguments.Scale = None
+    palette: arguments.Palette = "auto"
     fps: arguments.Fps = 8
     weights: arguments.Weights = "ema"
     device: arguments.Device = "auto"
@@ -55,14 +55,14 @@ class Sample:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Sample, argv, "sample")
-    for name in ("count", "scale", "fps"):
+    for name in ("count", "fps"):
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")
     trained = options.data.of(open_model(options.model, options.weights, options.device))
-    outputs.check_output(options.output, trained.model.config, folder=True)
+    outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
     label = label_of(trained, options.label)
-    outputs.require_room(options.count, options.output, trained.model.config, options.scale)
+    outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
     values = sample(
         trained.model,
         options.count,
@@ -75,13 +75,16 @@ def main(argv: Sequence[str]) -> None:
         compile=compiled,
         progress=bar(f"drawing {options.count} samples"),
     )
-    outputs.save(options.output, values.cpu().numpy(), trained, options.scale, options.fps)
+    look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
+    outputs.save(options.output, values.cpu().numpy(), trained, look)
     print(options.output)
 
 
 def _known(trained: TrainedModel, options: Sample) -> torch.Tensor | None:
     if options.known is None:
         return None
+    if not trained.model.config.known_channels:
+        raise ValueError(f"--known {options.known}: {options.model} has no known channels, it draws all of them")
     examples, described = trained.examples(options.known, "all")
     if len(examples) < options.count:
         raise ValueError(f"{described} has {len(examples)} examples, fewer than --count {options.count}")

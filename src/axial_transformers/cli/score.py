@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -14,20 +15,20 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.cli import arguments
+from axial_transformers.cli.captions import with_scale
 from axial_transformers.cli.colours import HEAT, colour, sheet
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split
+from axial_transformers.data.contact_sheet import as_row, enlargement
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import auroc, corrected
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
-HOTTEST = 8.0
-"""Bits of a site at the upper end of a heat map's colours."""
 _TILE = re.compile(r"#\d+,\d+$")
 Scores = dict[str, NDArray[np.floating]]
 """Of each example [N], by the score's name."""
@@ -88,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
     order = np.argsort(-scores["bits_per_dim"], kind="stable")
     if options.heat_maps:
         _draw(trained, examples[order[: options.top]], options.heat_maps)
-    rows = _rows(examples.names, scores, order)
+    rows = _rows(examples.names, scores, order, examples.uint16)
     if options.output:
         with written_whole(options.output) as aside, aside.open("w", newline="") as file:
             _write(rows, file, as_json=options.output.suffix == ".json")
@@ -102,8 +103,10 @@ def main(argv: Sequence[str]) -> None:
             print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
 
 
-def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer]) -> list[dict[str, Any]]:
-    """One row per image, least likely first."""
+def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer], uint16: bool) -> list[dict[str, Any]]:
+    """One row per image, least likely first; of 16-bit images, whose dimensions are bytes, with the bits per value."""
+    if uint16:
+        scores = {**scores, "bits_per_value": 2 * scores["bits_per_dim"]}
     scores = scores | _of_pictures(names, scores["bits_per_dim"])
     return [
         {"rank": rank, "name": names[i], **{name: round(float(each[i]), 6) for name, each in scores.items()}}
@@ -139,19 +142,26 @@ def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None
 
 
 def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
-    """Writes one heat map per image: its bits, averaged over channels; frames side by side."""
+    """Writes one heat map per image: its bits, averaged over channels; frames side by side.
+
+    The colours go from 0 to the bits of a site whose values are all as likely (rounded up), for all images alike.
+    """
     if not 1 <= len(examples.shape) <= 3:
         raise ValueError(f"heat maps are for sequences, images and clips, not for {len(examples.shape)} axes")
+    hottest = math.ceil(math.log2(trained.model.config.num_values))
     with folder_written_whole(folder) as aside:
         for rank, (values, name) in enumerate(zip(examples.values, examples.names, strict=True), start=1):
             label = Path(name).stem
-            heat = _heat(trained, values)
-            sheet(heat[None], columns=1, scale=max(1, 256 // max(heat.shape))).save(aside / f"{rank:04d}-{label}.png")
+            heat = _heat(trained, values, hottest)
+            picture = sheet(heat[None], columns=1, scale=enlargement(heat.shape[1], heat.shape[0]))
+            with_scale(picture, HEAT, hottest, "bits").save(aside / f"{rank:04d}-{label}.png")
 
 
-def _heat(trained: TrainedModel, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _heat(trained: TrainedModel, values: NDArray[np.uint8], hottest: float) -> NDArray[np.uint8]:
     x = torch.from_numpy(values[None]).to(trained.model.device)
     bits = bits_map(trained.model, x)[0].mean(dim=-1).cpu().numpy()
     if bits.ndim == 3:
         bits = np.concatenate(list(bits), axis=1)
-    return colour(np.atleast_2d(bits) / HOTTEST, HEAT)
+    if bits.ndim == 1:
+        bits = as_row(bits)
+    return colour(bits / hottest, HEAT)

@@ -12,6 +12,7 @@ from axial_transformers.data import DataConfig, Examples, load, names_shards
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
 from axial_transformers.training import RunRecord, TrainConfig, read_run
+from axial_transformers.training.run_folder import RUN_RECORD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,10 @@ class Preset:
     """The training examples, where the settings depend on them, and they are read already."""
     is_own: bool = True
     """False if the source is not the user's choice, but that of a run from elsewhere."""
+    given: frozenset[str] = frozenset()
+    """Names of the settings that the command line overrides, such as training.steps."""
+    resumed: RunRecord | None = None
+    """The record of the run that is resumed."""
 
 
 def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
@@ -55,11 +60,12 @@ def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
     Raises:
         ValueError: no such recipe, or a recipe without its data.
     """
-    words = _leading_words(argv)
+    words = leading_words(argv)
     overrides = [re.sub("^--skip-bad(?=$|=)", "--data.skip-bad", word) for word in argv[len(words) :]]
-    if not 1 <= len(words) <= 2:
+    if not words:
         raise ValueError(f"a recipe or a source comes first, then overrides: axial {verb} digits --model.dim 96")
-    name, source = words[0], words[1] if len(words) == 2 else None
+    name, source = words[0], words[1] if len(words) > 1 else None
+    _check_number_of_sources(words, verb)
     if name in recipes.NAMED:
         preset = recipe_preset(name, source)
     elif record := read_run(name):
@@ -69,10 +75,24 @@ def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
     else:
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
     settings = parse(Settings, overrides, f"{verb} {name}", default=preset.settings)
-    return replace(preset, settings=settings)
+    options = (word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--"))
+    given = frozenset(option.replace("_", "-").replace(".no-", ".") for option in options)
+    return replace(preset, settings=settings, given=given)
 
 
-def _leading_words(argv: Sequence[str]) -> list[str]:
+def _check_number_of_sources(words: Sequence[str], verb: str) -> None:
+    """Raises ValueError where there are more words than have a meaning: nothing that is given is ignored."""
+    first, *others = words
+    if len(others) > (1 if first in recipes.NAMED or (Path(first) / RUN_RECORD).is_file() else 0):
+        more = " and ".join(others[1:] if first in recipes.NAMED else others)
+        raise ValueError(
+            f"axial {verb} takes one source, and {more} is one more: put the files into one folder, or name shards "
+            "by a pattern such as 'train-{000..099}.tar'"
+        )
+
+
+def leading_words(argv: Sequence[str]) -> list[str]:
+    """The words before the first option."""
     flags = [i for i, word in enumerate(argv) if word.startswith("-")]
     return list(argv[: flags[0] if flags else len(argv)])
 
@@ -104,8 +124,8 @@ def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
     return Preset("custom", source, settings, examples)
 
 
-def _run_preset(folder: Path, record: RunRecord, source: str | None) -> Preset:
-    """A run with the settings that it has, to be resumed on its source or on another one, which has the same data.
+def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset:
+    """A run with the settings that it has, to be resumed, on its data or where that has been moved to.
 
     Raises:
         ValueError: it was begun from Python, and its data is not known.
@@ -114,7 +134,10 @@ def _run_preset(folder: Path, record: RunRecord, source: str | None) -> Preset:
     if about is None:
         raise ValueError(f"{folder}/train.json names no data: the run was begun from Python, resume it there")
     settings = Settings(out=folder, resume=True, data=about.data, model=record.model, training=record.training)
-    return Preset(about.recipe, source or about.source, settings, is_own=source is not None or record.is_own)
+    if about.validate_on is not None and about.samples is not None:
+        settings = replace(settings, validate_on=about.validate_on, samples=about.samples)
+    is_own = moved_to is not None or record.is_own
+    return Preset(about.recipe, moved_to or about.source, settings, is_own=is_own, resumed=record)
 
 
 def list_recipes() -> str:

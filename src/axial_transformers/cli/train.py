@@ -1,20 +1,29 @@
 """axial train: a recipe, or a model of one's own data."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from axial_transformers.cli import INTERRUPTED
+from axial_transformers.cli import INTERRUPTED, USAGE_ERROR
+from axial_transformers.cli.console import say
+from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
+from axial_transformers.cli.understood import lines, understanding
 from axial_transformers.cli.wording import command
-from axial_transformers.data import Examples, load, save_grid
+from axial_transformers.data import Examples, image_grid, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.training import Origin, TrainResult, train
+from axial_transformers.storage.files import written_whole
+from axial_transformers.training import Origin, TrainResult, read_run, train
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -40,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         print(list_recipes())
         return 0
-    preset = resolve_preset(argv, "train")
+    with one_voice():
+        preset = resolve_preset(argv, "train")
     result = run(preset)
     if rank() == 0:  # of the processes that torchrun started, one speaks
         report(preset.settings.out, result)
@@ -48,36 +58,104 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(preset: Preset) -> TrainResult:
-    """Trains the preset's model; sample grids and checkpoints go into its folder."""
+    """Trains the preset's model; sample grids and checkpoints go into its folder.
+
+    Raises:
+        ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
+    """
+    with one_voice():
+        preset, examples, validation, origin = _prepare(preset)
     settings = preset.settings
-    if not preset.source:
-        raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
-    if not (preset.is_own or settings.trust_source):
-        raise untrusted(settings.out, preset.source)
-    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
-    check_shape(examples, preset)
-    validation = load(preset.source, settings.data, "validation", bar("reading"))[: settings.validate_on]
     torch.manual_seed(settings.training.seed)
-    somewhere_else = preset.source == "digits" or "://" in preset.source
-    source = preset.source if somewhere_else else str(Path(preset.source).resolve())
     return train(
         AxialTransformer(settings.model),
         examples,
         settings.training,
         settings.out,
         evaluate=_validate(validation, settings),
-        sample=_draw(validation, settings),
+        sample=_draw(validation, settings, examples.uint16),
         resume=settings.resume,
-        about=Origin(
-            recipe=preset.name,
-            source=source,
-            data=settings.data,
-            uint16=examples.uint16,
-            class_names=examples.class_names,
-            skipped=examples.skipped,
-        ),
+        about=origin,
         progress=Bar("training"),
     )
+
+
+def _prepare(preset: Preset) -> tuple[Preset, Examples, Examples, Origin]:
+    """All that is known before the first step, said on stderr: settings that fit, the data, and the run's origin."""
+    settings = preset.settings
+    if not preset.source:
+        raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
+    if not (preset.is_own or settings.trust_source):
+        raise untrusted(settings.out, preset.source)
+    examples = preset.examples or _load_to_train(preset)
+    check_shape(examples, preset)
+    _check_same_data(examples, preset)
+    validation = load(preset.source, settings.data, "validation", bar("reading"))
+    preset, changed = fitted_to_this_machine(preset)
+    settings = preset.settings
+    before = preset.resumed.about if preset.resumed else None
+    found = before.understood if before else None
+    if found is None:
+        found = understanding(preset, examples, len(validation), _size_of_test(preset))
+    if rank() == 0 and before is None:
+        for line in [*([changed] if changed else []), *lines(found, preset, examples)]:
+            say(line)
+    somewhere_else = preset.source == "digits" or "://" in preset.source
+    origin = Origin(
+        recipe=preset.name,
+        source=preset.source if somewhere_else else str(Path(preset.source).resolve()),
+        data=settings.data,
+        uint16=examples.uint16,
+        class_names=examples.class_names,
+        skipped=examples.skipped,
+        validate_on=settings.validate_on,
+        samples=settings.samples,
+        understood=found,
+    )
+    return preset, examples, validation[: settings.validate_on], origin
+
+
+def _load_to_train(preset: Preset) -> Examples:
+    try:
+        return load(preset.source, preset.settings.data, "train", bar("reading"))
+    except FileNotFoundError as error:
+        if preset.resumed is None:
+            raise
+        again = shlex.join(["axial", "train", str(preset.settings.out)])
+        raise FileNotFoundError(f"the data of this run, {preset.source}, is gone: {again} NEW_PLACE") from error
+
+
+def _size_of_test(preset: Preset) -> int | None:
+    try:
+        return len(load(preset.source, preset.settings.data, "test", bar("reading")))
+    except ValueError:
+        return None
+
+
+def _check_same_data(examples: Examples, preset: Preset) -> None:
+    """Raises ValueError where the run that is resumed has been trained on other examples."""
+    record = preset.resumed
+    if record is not None and examples.fingerprint != record.data.fingerprint:
+        raise ValueError(
+            f"{preset.source} holds other training examples than {preset.settings.out} was begun with: a run goes on "
+            "with its own data only, wherever it lies; for other data begin another run with --out"
+        )
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Within this block, of several processes on a machine only the first one prints, mistakes included.
+
+    It is for what all processes do alike, so that nothing is lost.
+    """
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+        yield
+        return
+    try:
+        with Path(os.devnull).open("w") as nothing, redirect_stderr(nothing), redirect_stdout(nothing):
+            yield
+    except (ValueError, OSError):
+        raise SystemExit(USAGE_ERROR) from None
 
 
 def check_shape(examples: Examples, preset: Preset) -> None:
@@ -98,13 +176,17 @@ def report(out: Path, result: TrainResult) -> None:
         print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
     if result.best_bits_per_dim is not None:
-        print(f"validation {result.best_bits_per_dim:.4f} bits/dim at step {result.best_step}")
+        about = None if (record := read_run(out)) is None else record.about
+        per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
+        unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
+        print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
 def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransformer, int], Mapping[str, float]]:
     values = torch.from_numpy(validation.values)
+    part = settings.training.batch_size // settings.training.accumulate  # more than it trains at once may not fit
     label = None
     if (
         settings.model.num_classes is not None
@@ -114,19 +196,24 @@ def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransf
         label = torch.from_numpy(validation.labels)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, float]:
-        figures = evaluate(model, values, label, progress=bar("validation"))
+        figures = evaluate(model, values, label, batch_size=part, progress=bar("validation"))
         return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
     return callback
 
 
-def _draw(validation: Examples, settings: Settings) -> Callable[[AxialTransformer, int], None]:
+def _draw(
+    validation: Examples, settings: Settings, uint16: bool
+) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]]:
     known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
 
-    def callback(model: AxialTransformer, step: int) -> None:
+    def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = settings.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
         path = settings.out / "samples" / f"step-{step:08d}.png"
-        save_grid(path, values.cpu().numpy(), scale=2, num_values=settings.model.num_values)
+        grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
+        with written_whole(path) as aside:
+            grid.save(aside, format="PNG")
+        return {"samples": np.asarray(grid)}
 
     return callback

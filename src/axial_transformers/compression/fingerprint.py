@@ -9,6 +9,9 @@ import torch
 from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.typed_json import to_json
 
+FORMER_DEFAULTS = {"encoder_layers": 0, "outer_layers": 4}
+"""Values that count as defaults of fields whose default is derived from the others now."""
+
 
 def fingerprint(model: AxialTransformer) -> bytes:
     """SHA-256 of the model's configuration and its tensors (name, dtype, shape, bytes) in the order of names: 32 bytes.
@@ -20,6 +23,7 @@ def fingerprint(model: AxialTransformer) -> bytes:
     """
     model.require_values()
     defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
+    defaults |= FORMER_DEFAULTS
     config = {
         name: value for name, value in to_json(model.config).items() if name not in defaults or value != defaults[name]
     }

@@ -1,7 +1,8 @@
-"""Measurements on this machine: the rate of its matrix products, and the memory that this process has used."""
+"""Measurements on this machine: the rate of its matrix products, its memory, and that which this process has used."""
 
 import sys
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +14,17 @@ MATRIX = {"cpu": 1024, "cuda": 8192}
 """Side of the square matrices: large enough to reach the full rate."""
 PRODUCTS = {"cpu": 1, "cuda": 10}
 """Products between two readings of the clock, so that a device with a queue never waits for the host."""
+
+MEMORY = Path("/proc/meminfo")
+CONTROL_GROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"), "inactive_file"),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        "total_inactive_file",
+    ),
+)
+"""Limit and use of memory in control groups of both versions, and the name of the cached files that can be dropped."""
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
@@ -55,6 +67,31 @@ def peak_memory(device: torch.device) -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def free_memory(device: torch.device, whole: bool = False) -> int | None:
+    """Bytes that this process can still take on the device, or with `whole` all that the device has; None: unknown.
+
+    Of a CPU: what the system has available, and its control group (a container's limit) leaves.
+    """
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return total if whole else free
+    if not MEMORY.exists():
+        return None
+    sizes = dict(line.split()[:2] for line in MEMORY.read_text().splitlines())
+    system = int(sizes["MemTotal:" if whole else "MemAvailable:"]) * 1024
+    return min([system, *_left_by_control_groups(whole)])
+
+
+def _left_by_control_groups(whole: bool) -> Iterator[int]:
+    for limit, usage, cache in CONTROL_GROUPS:
+        try:
+            most, used = int(limit.read_text()), int(usage.read_text())
+            lines = dict(line.split()[:2] for line in (limit.parent / "memory.stat").read_text().splitlines())
+            yield most if whole else max(0, most - used + int(lines.get(cache, 0)))
+        except (OSError, ValueError):  # no such group, or "max": no limit
+            continue
 
 
 def _wait(device: torch.device) -> None:

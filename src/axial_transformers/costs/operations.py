@@ -86,7 +86,7 @@ def _first_layer(config: AxialTransformerConfig) -> int:
 def _layer_groups(config: AxialTransformerConfig) -> Iterator[_Layers]:
     shape = config.bijection.shape
     for length in shape:
-        yield _Layers(config.encoder_layers // len(shape), length, masked=False)
+        yield _Layers(config.layers_of_encoder // len(shape), length, masked=False)
     for level, layers in enumerate(config.layers_of_outer_decoders):
         for axis in range(level, len(shape)):
             yield _Layers(layers // (len(shape) - level), shape[axis], masked=axis == level)

@@ -94,6 +94,39 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
     return _memory(model, training, devices, device_batch(training, devices))
 
 
+def keeps_freed_memory(training: TrainingSettings) -> bool:
+    """Whether a step on a CPU keeps freed memory for the next one: settings that save memory return it instead."""
+    return training.accumulate == 1 and not training.checkpoint_blocks
+
+
+def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, device: str) -> int:
+    """Bytes that a step on each device needs in all: `memory` and what is no tensor.
+
+    On a CPU this is the growth of the resident memory, by factors that bound those measured (docs/training.md). A tenth
+    and 1 GB of a GPU are left to its allocator and driver.
+
+    Args:
+        device: its type, cpu or cuda.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
+    factor, constant = _besides_tensors(training, device)
+    return round(factor * memory(model, training, devices).total + constant)
+
+
+def room_for_tensors(training: TrainingSettings, device: str, free: float) -> float:
+    """Bytes of tensors of a step that needs `free` bytes in all: the inverse of `needed_memory`."""
+    factor, constant = _besides_tensors(training, device)
+    return max(0.0, (free - constant) / factor)
+
+
+def _besides_tensors(training: TrainingSettings, device: str) -> tuple[float, float]:
+    if device != "cpu":
+        return 1.1, 1e9
+    return (1.4 if keeps_freed_memory(training) else 1.1), 0.15e9
+
+
 def largest_batch(model: AxialTransformerConfig, training: TrainingSettings, hardware: Hardware) -> int:
     """Examples that fit on one device at a time: activations grow linearly with their number."""
     some, more = (_memory(model, training, hardware.devices, batch).total for batch in (16, 32))

@@ -1,11 +1,12 @@
 """Data: integers uint8 [N, *A, C] with names, labels and a fingerprint, from sources of every kind."""
 
 from axial_transformers.data.config import DataConfig, Split
-from axial_transformers.data.contact_sheet import for_display, image_grid
+from axial_transformers.data.contact_sheet import Palette, for_display, image_grid, marks_for_display, window_of
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.imagenet_batches import imagenet_version
 from axial_transformers.data.loading import load
 from axial_transformers.data.movies import MOVIES, save_clips, save_movie
+from axial_transformers.data.own_datasets import examples_from
 from axial_transformers.data.saving import save_arrays, save_grid, save_images
 from axial_transformers.data.shards import names_shards
 from axial_transformers.data.uint16 import join_uint16, split_uint16
@@ -14,12 +15,15 @@ __all__ = [
     "MOVIES",
     "DataConfig",
     "Examples",
+    "Palette",
     "Split",
+    "examples_from",
     "for_display",
     "image_grid",
     "imagenet_version",
     "join_uint16",
     "load",
+    "marks_for_display",
     "names_shards",
     "save_arrays",
     "save_clips",
@@ -27,4 +31,5 @@ __all__ = [
     "save_images",
     "save_movie",
     "split_uint16",
+    "window_of",
 ]

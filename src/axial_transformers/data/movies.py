@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.contact_sheet import for_display, image_grid
+from axial_transformers.data.contact_sheet import Palette, for_display, image_grid, window_of
 from axial_transformers.storage.files import written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
@@ -18,10 +18,11 @@ def save_clips(
     path: str | Path,
     values: NDArray[np.integer],
     columns: int | None = None,
-    scale: int = 1,
+    scale: int | None = None,
     num_values: int = 256,
     uint16: bool = False,
     fps: int = 8,
+    palette: Palette = "auto",
 ) -> None:
     """Writes clips [N, T, H, W, C] as a movie.
 
@@ -34,11 +35,12 @@ def save_clips(
     """
     if values.ndim != 5 or not len(values):
         raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
-    frames = values.swapaxes(0, 1)
+    frames, window = values.swapaxes(0, 1), window_of(values, num_values, uint16)
     if Path(path).suffix == ".mkv":
-        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, uint16)
+        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, uint16, palette, window)
     else:
-        movie = np.stack([np.asarray(image_grid(frame, columns, scale, num_values, uint16)) for frame in frames])
+        grids = (image_grid(frame, columns, scale, num_values, uint16, palette, window) for frame in frames)
+        movie = np.stack([np.asarray(grid) for grid in grids])
     save_movie(path, movie, fps)
 
 

@@ -8,6 +8,7 @@ from axial_transformers.decoding.choices import Draw
 from axial_transformers.decoding.drawing import Drawing
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.array_arguments import accepts_arrays
+from axial_transformers.models.conditioning import labels_of
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.progress import Progress
 
@@ -22,7 +23,7 @@ def sample(  # noqa: PLR0913
     top_p: float | None = None,
     generator: torch.Generator | None = None,
     noise: Float[Tensor, "b *a c v"] | None = None,
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     known: Integer[Tensor, "b *a c"] | None = None,
     compile: bool | None = None,
@@ -37,7 +38,7 @@ def sample(  # noqa: PLR0913
         generator: a CPU generator, for reproducible samples.
         noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: values are
             argmax(logits + temperature * noise).
-        label: [B] classes. cond: [B, *A, D].
+        label: [B] classes, or one int, the class of all samples. cond: [B, *A, D].
         known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
         compile: whether decoding runs compiled; None: where it is faster. The samples are the same.
         progress: wraps the loop over rows, for a progress bar.
@@ -49,7 +50,7 @@ def sample(  # noqa: PLR0913
         ValueError: sizes that disagree, or an option out of range.
     """
     config = model.config
-    sizes = {len(tensor) for tensor in (noise, label, cond, known) if tensor is not None}
+    sizes = {len(tensor) for tensor in (noise, label, cond, known) if not isinstance(tensor, int | None)}
     sizes |= set() if count is None else {count}
     if len(sizes) != 1:
         raise ValueError(
@@ -66,7 +67,7 @@ def sample(  # noqa: PLR0913
         model=model,
         draw=Draw(temperature=temperature, top_k=top_k, top_p=top_p),
         known=known,
-        conditioning=Conditioning(label, cond),
+        conditioning=Conditioning(labels_of(label, batch), cond),
         noise=noise,
         generator=generator,
     )
@@ -89,7 +90,7 @@ def complete(  # noqa: PLR0913
     top_p: float | None = None,
     generator: torch.Generator | None = None,
     noise: Float[Tensor, "n *a c v"] | None = None,
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     compile: bool | None = None,
     progress: Progress = iter,
@@ -125,6 +126,7 @@ def complete(  # noqa: PLR0913
         )
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
+    label = labels_of(label, len(known))
     lengths = {len(tensor) for tensor in (label, cond) if tensor is not None}
     if lengths - {len(known)}:
         raise ValueError(f"label and cond must be of the {len(known)} examples of known, not of {sorted(lengths)}")

@@ -122,7 +122,7 @@ def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, sco
         parent = _parent(scope) or ""
         views |= _positions(tensors, "encoder.position", parent)
         views |= _dense(tensors, "encoder.convolution", f"{parent}exterior_input_conv", (3, 3, -1))
-        views |= _blocks(tensors, "encoder", config.encoder_layers, f"{parent}exterior", ("row", "col"))
+        views |= _blocks(tensors, "encoder", config.layers_of_encoder, f"{parent}exterior", ("row", "col"))
     return views
 
 

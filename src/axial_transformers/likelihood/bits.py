@@ -18,7 +18,7 @@ def slice_nats(
     model: AxialTransformer,
     x: Integer[Tensor, "b *a c"],
     channel: Integer[Tensor, " b"],
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, " b *s"]:
     """Nats, -log p, of each site of one slice per example: [B, *A'] in the layout's coordinates; float32, or float64.
@@ -41,7 +41,7 @@ def slice_nats(
 def random_slice_loss(
     model: AxialTransformer,
     x: Integer[Tensor, "b *a c"],
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     channel: Integer[Tensor, " b"] | None = None,
     generator: torch.Generator | None = None,
@@ -68,7 +68,7 @@ def random_slice_loss(
 def bits_map(
     model: AxialTransformer,
     x: Integer[Tensor, "b *a c"],
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, "b *a c"]:
     """Bits, -log2 p, of every site given those before it, without dropout: [B, *A, C]; of known channels 0.
@@ -88,7 +88,7 @@ def bits_map(
 def bits_per_dim(
     model: AxialTransformer,
     x: Integer[Tensor, "b *a c"],
-    label: Integer[Tensor, " b"] | None = None,
+    label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
     given_frames: int = 0,
 ) -> Float[Tensor, " b"]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """A decorator of functions whose arguments of these names become tensors; tensors are passed as they are.
 
-    So is None where it is the default.
+    So are None where it is the default, and an int where the annotation allows one.
 
     Raises:
         ValueError: on a call, what is no array of numbers.
@@ -25,13 +25,16 @@ def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Call
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         called = signature(function)
         defaults = {name: called.parameters[name].default for name in names}
+        as_they_are = {
+            name: (Tensor, int) if int in get_args(called.parameters[name].annotation) else Tensor for name in names
+        }
 
         @wraps(function)
         def with_tensors(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
             bound = called.bind(*args, **kwargs)
             for name in names:
                 value = bound.arguments.get(name, defaults[name])
-                if value is not defaults[name] and not isinstance(value, Tensor):
+                if value is not defaults[name] and not isinstance(value, as_they_are[name]):
                     bound.arguments[name] = as_tensor(name, value)
             return function(*bound.args, **bound.kwargs)
 

@@ -20,7 +20,7 @@ from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.channel_encoder import ChannelEncoder
-from axial_transformers.models.conditioning import Conditioning
+from axial_transformers.models.conditioning import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
@@ -87,14 +87,15 @@ class AxialTransformer(nn.Module):
     def forward(
         self,
         x: Integer[Tensor, "b *a c"],
-        label: Integer[Tensor, " b"] | None = None,
+        label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *a c v"]:
         """Logits of every site, which depend on the sites before it in `order` only.
 
         Args:
             x: [B, *A, C], any integer dtype, values 0..V-1.
-            label: integer [B], classes 0..num_classes-1 or num_classes for unlabelled; None: all are unlabelled.
+            label: integer [B], classes 0..num_classes-1 or num_classes for unlabelled, or one int for all examples;
+                None: all are unlabelled.
             cond: [B, *A, D] external conditioning, added to the input of the channel encoder or, without one, to the
                 positions.
 
@@ -112,12 +113,12 @@ class AxialTransformer(nn.Module):
         self,
         x: Integer[Tensor, "b *a c"],
         channel: Integer[Tensor, " b"],
-        label: Integer[Tensor, " b"] | None = None,
+        label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
         """Logits of one slice of each example, the model's channel `channel` [B]: [B, *A', V], in model coordinates."""
         x = self.check(x)
-        conditioning = self.embed_conditioning(len(x), Conditioning(label, cond))
+        conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         context = self.context(self.layout.to_model(x), channel, conditioning)
         h = self.embed_value(self.slice_values(x, channel))
         for outer in self.outer_decoders:
@@ -179,15 +180,18 @@ class AxialTransformer(nn.Module):
             raise ValueError(f"x must be in 0..{config.num_values - 1}; found {x.min().item()}..{x.max().item()}")
         return x
 
-    def save_pretrained(self, folder: str | Path) -> None:
+    def save_pretrained(self, folder: str | Path, overwrite: bool = False) -> None:
         """Writes the model folder: config.json and model.safetensors.
+
+        Args:
+            overwrite: replace a model folder that is there; it must hold these two files only.
 
         Raises:
             ValueError: the model is on the meta device.
-            FileExistsError: `folder` exists and is not empty.
+            FileExistsError: `folder` exists and is not empty, or, with `overwrite`, is not such a folder.
         """
         self.require_values()
-        model_folders.save(folder, self.name, to_json(self.config), self.state_dict())
+        model_folders.save(folder, self.name, to_json(self.config), self.state_dict(), overwrite)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:

@@ -30,7 +30,7 @@ class ChannelEncoder(nn.Module):
         axes = range(-2, -2 - len(shape), -1)  # innermost first
         self.blocks = ModuleListOf(
             TransformerBlock(AxisAttention(config.dim, config.heads, axis), config.hidden, config.dropout)
-            for _ in range(config.encoder_layers // len(shape))
+            for _ in range(config.layers_of_encoder // len(shape))
             for axis in axes
         )
 

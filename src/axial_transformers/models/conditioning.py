@@ -32,4 +32,9 @@ class Conditioning(NamedTuple):
         return self._replace(cond=None if self.cond is None else self.cond.double())
 
 
+def labels_of(label: Integer[Tensor, " b"] | int | None, batch: int) -> Integer[Tensor, " b"] | None:
+    """Labels [B] as they are, or one class, an int, as the labels of all `batch` examples."""
+    return torch.full((batch,), label) if isinstance(label, int) else label
+
+
 UNCONDITIONAL = Conditioning()

@@ -40,12 +40,13 @@ class AxialTransformerConfig:
     """Attention heads, each D / heads wide."""
     mlp_ratio: float = 4.0
     """Hidden width of the feedforward blocks, divided by D."""
-    encoder_layers: int = 0
-    """Layers of the channel encoder, a multiple of the number of axes; 0 means none, for one channel only."""
-    outer_layers: int | tuple[int, ...] = 4
+    encoder_layers: int | None = None
+    """Layers of the channel encoder, a multiple of the number of axes; 0 means none, for one channel only. None: one
+    round where there are several channels (after the layout), otherwise 0. The configuration then has that number."""
+    outer_layers: int | tuple[int, ...] | None = None
     """Layers of each outer decoder (one per axis but the last, outermost first), each a multiple of the number of axes
     from its own inward. 0 omits the decoder, as in the paper's row-wise model: nothing depends on earlier positions of
-    its axis."""
+    its axis. None: two rounds each, of images 4. The configuration then has these numbers."""
     inner_layers: int = 4
     """Layers of the inner decoder."""
     inner: Literal["attention", "lstm"] = "attention"
@@ -81,15 +82,16 @@ class AxialTransformerConfig:
 
         layout = self.bijection
         axes = len(layout.shape)
+        self._fill_in(layout)
         _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many sites")
         _require(layout.channels <= LARGEST, f"{layout.channels} channels are more than {LARGEST}")
         _require(
             0 <= self.known_channels < layout.channels,
             f"known_channels must be in 0..{layout.channels - 1}, not {self.known_channels}",
         )
-        _check_layers("encoder_layers", self.encoder_layers, axes)
+        _check_layers("encoder_layers", self.layers_of_encoder, axes)
         _require(
-            self.encoder_layers > 0 or layout.channels == 1,
+            self.layers_of_encoder > 0 or layout.channels == 1,
             f"{layout.channels} channels need a channel encoder: set encoder_layers to at least {axes}",
         )
         if isinstance(self.outer_layers, tuple):
@@ -104,14 +106,30 @@ class AxialTransformerConfig:
             f"encoder_layers, outer_layers and inner_layers add up to {self.layers}, more than {MOST_LAYERS}",
         )
 
+    def _fill_in(self, layout: Layout) -> None:
+        """Puts numbers in place of None, so that what is stored does not depend on later defaults."""
+        axes = len(layout.shape)
+        if self.encoder_layers is None:
+            object.__setattr__(self, "encoder_layers", axes if layout.channels > 1 else 0)
+        if self.outer_layers is None:
+            rounds = tuple(2 * (axes - level) for level in range(axes - 1))
+            object.__setattr__(self, "outer_layers", rounds if axes > 2 else 4)
+
     @property
     def bijection(self) -> Layout:
         """The bijection between data and model coordinates that `layout` names."""
         return LAYOUTS[self.layout](self.shape, self.channels)
 
     @property
+    def layers_of_encoder(self) -> int:
+        """Layers of the channel encoder."""
+        assert self.encoder_layers is not None
+        return self.encoder_layers
+
+    @property
     def layers_of_outer_decoders(self) -> tuple[int, ...]:
         """One number for each outer decoder, outermost first."""
+        assert self.outer_layers is not None
         if isinstance(self.outer_layers, tuple):
             return self.outer_layers
         return (self.outer_layers,) * (len(self.bijection.shape) - 1)
@@ -119,7 +137,7 @@ class AxialTransformerConfig:
     @property
     def layers(self) -> int:
         """Number of layers, all stacks together: at most 1,024."""
-        return self.encoder_layers + sum(self.layers_of_outer_decoders) + self.inner_layers
+        return self.layers_of_encoder + sum(self.layers_of_outer_decoders) + self.inner_layers
 
     @property
     def hidden(self) -> int:

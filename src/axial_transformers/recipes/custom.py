@@ -31,7 +31,7 @@ def custom(examples: Examples) -> Recipe:
             steps=20_000,
             batch_size=16,
             learning_rate=5e-4,
-            warmup_steps=500,
+            longest_warmup=500,
             schedule="cosine",
             ema_decay=0.999,
             label_dropout=0.1 if examples.num_classes else 0.0,

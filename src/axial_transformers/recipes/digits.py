@@ -25,7 +25,7 @@ def digits() -> Recipe:
             steps=800,
             batch_size=64,
             learning_rate=2e-3,
-            warmup_steps=100,
+            longest_warmup=100,
             schedule="cosine",
             ema_decay=0.99,
             label_dropout=0.5,

@@ -68,7 +68,7 @@ def _recipe(model: AxialTransformerConfig, origin: str, reaches: str, learning_r
             steps=1_000_000,
             batch_size=64,
             learning_rate=learning_rate,
-            warmup_steps=5_000,
+            longest_warmup=5_000,
             clip_norm=1.0,
             ema_decay=0.99995,
             precision="bfloat16",

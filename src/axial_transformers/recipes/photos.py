@@ -26,7 +26,7 @@ def photos32() -> Recipe:
             steps=30_000,
             batch_size=16,
             learning_rate=5e-4,
-            warmup_steps=500,
+            longest_warmup=500,
             schedule="cosine",
             ema_decay=0.999,
             precision="bfloat16",

@@ -55,7 +55,7 @@ def _training(steps: int, batch_size: int, learning_rate: float) -> TrainConfig:
         steps=steps,
         batch_size=batch_size,
         learning_rate=learning_rate,
-        warmup_steps=100,
+        longest_warmup=100,
         schedule="cosine",
         ema_decay=0.99,
         precision="bfloat16",

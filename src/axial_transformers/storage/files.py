@@ -108,15 +108,18 @@ def written_whole(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_written_whole(path: str | Path) -> Iterator[Path]:
-    """As `written_whole`, for a folder that does not exist yet or is empty.
+def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Path]:
+    """As `written_whole`, for a folder that does not exist yet or is empty, or else is replaced with all that it holds.
+
+    A process that is killed between the two renames of a replacement leaves the former folder in one beside it, whose
+    name ends in .part.
 
     Raises:
         FileExistsError: `path` exists and is not empty, or is a link.
     """
     path = Path(path)
     kind = _kind(path)
-    if kind and (not stat.S_ISDIR(kind) or any(path.iterdir())):
+    if kind and not (replace and stat.S_ISDIR(kind)) and (not stat.S_ISDIR(kind) or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already: give another path, or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -133,7 +136,15 @@ def folder_written_whole(path: str | Path) -> Iterator[Path]:
                 file.chmod(aside.stat().st_mode & 0o666)
             _synchronise(file)
         _synchronise(aside)
-        aside.replace(path)
+        former = Path(place) / "former"  # removed with `place`
+        if replace and path.exists():
+            path.replace(former)
+        try:
+            aside.replace(path)
+        except OSError:
+            if former.exists():
+                former.replace(path)
+            raise
         _synchronise(path.parent)
 
 

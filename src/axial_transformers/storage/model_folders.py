@@ -24,14 +24,33 @@ LARGEST_HEADER = 8 << 20
 """Bytes of a weights file's header, at most. Of Adam's moments of a model of 1,024 layers it has 6 MB."""
 
 
-def save(folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes a new model folder, whole or not at all.
+def save(
+    folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool = False
+) -> None:
+    """Writes a model folder, whole or not at all; with `overwrite` it may take the place of another model folder.
 
     Raises:
-        FileExistsError: `folder` exists and is not empty.
+        FileExistsError: `folder` exists and is not empty, or, with `overwrite`, is no folder of a model alone.
     """
-    with folder_written_whole(folder) as aside:
+    folder = Path(folder)
+    replace = overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if replace and (others := _not_of_a_model(folder)):
+        raise FileExistsError(f"{folder} is not replaced, since it {others}: give another path, or remove it first")
+    with folder_written_whole(folder, replace) as aside:
         write(aside, name, config, tensors)
+
+
+def _not_of_a_model(folder: Path) -> str | None:
+    """The reason for which a folder is no model folder, or more than that."""
+    if folder.is_symlink() or not folder.is_dir():
+        return "is no folder"
+    if others := sorted({file.name for file in folder.iterdir()} - {CONFIG, WEIGHTS}):
+        return f"also holds {', '.join(others[:3])}{' ...' * (len(others) > 3)}"
+    try:
+        known = "model" in read_object(folder / CONFIG, "a model configuration")
+    except (ValueError, OSError):
+        known = False
+    return None if known else f"holds no {CONFIG} of a model"
 
 
 def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -4,5 +4,16 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import NonFiniteLoss
 from axial_transformers.training.run_folder import Origin, RunRecord, raw_weights, read_run
 from axial_transformers.training.training_loop import TrainResult, train
+from axial_transformers.training.understanding import Understanding
 
-__all__ = ["NonFiniteLoss", "Origin", "RunRecord", "TrainConfig", "TrainResult", "raw_weights", "read_run", "train"]
+__all__ = [
+    "NonFiniteLoss",
+    "Origin",
+    "RunRecord",
+    "TrainConfig",
+    "TrainResult",
+    "Understanding",
+    "raw_weights",
+    "read_run",
+    "train",
+]

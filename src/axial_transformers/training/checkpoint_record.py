@@ -20,6 +20,9 @@ class Counters:
     """Updates made."""
     seconds: float = 0.0
     """Wall-clock time spent, over all resumes."""
+    clock: float | None = None
+    """The same, as the schedule of the learning rate counts it: equal in all processes. None: the schedule of this run
+    counts steps only, as all did before there was this field."""
     evaluated_step: int | None = None
     """Step at which the averaged weights were last evaluated."""
     best_step: int | None = None

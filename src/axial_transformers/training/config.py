@@ -7,7 +7,7 @@ import torch
 
 AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
-) | {"workers": 0, "warmup_steps": 0}
+) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0}
 
 MOST_WORKERS = 256
 
@@ -21,15 +21,18 @@ class TrainConfig:
     """
 
     steps: int = 200_000
-    """Updates of the weights; the cosine schedule ends here."""
+    """Updates of the weights. The cosine schedule ends here, or with the time limit if that is earlier."""
     batch_size: int = 64
     """Examples in one update, over all processes and accumulated parts."""
     accumulate: int = 1
     """Equal parts into which a batch is split, their gradients summed; saves memory. Must divide batch_size."""
     learning_rate: float = 2e-4
     """Adam's step size after the warm-up."""
-    warmup_steps: int = 5_000
-    """Updates over which the learning rate rises linearly to its full value."""
+    warmup_steps: int | None = None
+    """Updates over which the learning rate rises linearly to its full value. None: longest_warmup, but at most an
+    eighth of the run, which follows its steps or its time limit."""
+    longest_warmup: int = 5_000
+    """Updates of the warm-up of a long run, where warmup_steps is not set."""
     schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate after the warm-up: constant, or a half cosine that falls to zero at the last step."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -69,7 +72,8 @@ class TrainConfig:
     checkpoint_blocks: bool = False
     """Compute activations inside each transformer block again for its gradient, to save memory."""
     time_limit: float | None = None
-    """Minutes of wall-clock time, over all resumes, after which training ends as if `steps` were reached."""
+    """Minutes of wall-clock time, over all resumes, after which training ends as if all steps were made; the schedule
+    of the learning rate follows this time where it is ahead of the steps."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard also; needs the tensorboard extra."""
 

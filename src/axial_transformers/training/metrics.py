@@ -12,7 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.costs.measurements import peak_memory
@@ -25,6 +27,10 @@ SMOOTHING = 0.98
 LONGEST_LINE = 1 << 20
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's figures."""
+
+
+Figure = float | NDArray[np.uint8]
+"""A number, or a picture [H, W] or [H, W, 3]."""
 
 
 class NonFiniteLoss(ValueError):
@@ -141,18 +147,23 @@ class MetricsLog:
 
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Appends one line.
+    def write(self, step: int, values: Mapping[str, Figure]) -> None:
+        """Appends one line, of the numbers; pictures are in TensorBoard's files only.
 
         Raises:
             OSError: the disk is full.
         """
-        with errors_name(self._path):
-            self._file.write(json.dumps({"step": step, **values}) + "\n")
-            self._file.flush()
+        pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        numbers = {name: value for name, value in values.items() if name not in pictures}
+        if numbers:
+            with errors_name(self._path):
+                self._file.write(json.dumps({"step": step, **numbers}) + "\n")
+                self._file.flush()
         if self._board:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+            for name, number in numbers.items():
+                self._board.add_scalar(name, number, step)
+            for name, picture in pictures.items():
+                self._board.add_image(name, picture, step, dataformats="HW" if picture.ndim == 2 else "HWC")
 
     def __enter__(self) -> "MetricsLog":
         return self

@@ -9,15 +9,37 @@ from torch.optim import Adam, Optimizer
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.parallelism import full_tensor, local_shard, sharded_like
 
+WARMUP_SHARE = 8
+"""A warm-up whose length is not set takes at most one in so many steps of a run."""
 
-def learning_rate(step: int, config: TrainConfig) -> float:
-    """The learning rate of the update from `step` to `step + 1`."""
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / config.warmup_steps
+
+def schedule_position(step: int, clock: float | None, config: TrainConfig) -> float:
+    """Place of the update from `step` to `step + 1` in the schedule, 0 .. config.steps: of steps or of time.
+
+    Args:
+        step: updates made.
+        clock: seconds spent, as `Counters.clock`; None: only the steps count.
+        config: with a time limit, time moves the schedule on where it is ahead of the steps.
+    """
+    if clock is None or config.time_limit is None:
+        return step
+    return max(step, config.steps * min(1.0, clock / (60 * config.time_limit)))
+
+
+def learning_rate(step: int, config: TrainConfig, clock: float | None = None) -> float:
+    """The learning rate of the update from `step` to `step + 1`, a pure function of what a checkpoint records."""
+    position = schedule_position(step, clock, config)
+    rises = [(step, config.longest_warmup), (position, config.steps // WARMUP_SHARE)]
+    if config.warmup_steps is not None:
+        rises = [(step, config.warmup_steps)]
+    rate = config.learning_rate
+    if all(at < length for at, length in rises):
+        rate = max(rate * min(at + 1, length) / length for at, length in rises)
     if config.schedule == "constant":
-        return config.learning_rate
-    progress = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
-    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+        return rate
+    warmup = min(length for _, length in rises)
+    progress = (position - warmup) / max(1, config.steps - warmup)
+    return rate * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
 
 
 def ema_decay(step: int, config: TrainConfig) -> float:

@@ -12,16 +12,17 @@ from torch.nn.utils import clip_grad_norm_
 
 from axial_transformers.costs.measurements import matmul_rate
 from axial_transformers.costs.operations import training_operations
+from axial_transformers.costs.training_step import keeps_freed_memory
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.allocator import keep_freed_memory
+from axial_transformers.training.allocator import keep_freed_memory, return_freed_memory
 from axial_transformers.training.batches import TrainingExamples, batches
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, random_bits
 from axial_transformers.training.interrupts import Interrupts
-from axial_transformers.training.metrics import VALIDATION, Meter, MetricsLog, NonFiniteLoss
+from axial_transformers.training.metrics import VALIDATION, Figure, Meter, MetricsLog, NonFiniteLoss
 from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
 from axial_transformers.training.parallelism import (
     Loss,
@@ -35,7 +36,7 @@ from axial_transformers.training.parallelism import (
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
 
-Callback = Callable[[AxialTransformer, int], Mapping[str, float] | None]
+Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log."""
 Ending = Literal["finished", "time limit", "interrupted"]
 
@@ -73,6 +74,7 @@ class Run:
         processes.barrier()  # the folder is ready
         self._distribute(model, loss)
         self.checkpoints = Checkpoints(folder, record.identity, processes)
+        self.state.counters.clock = 0.0
         self.checkpoints.restore(self.state)
         counters = self.state.counters
         self.batches = batches(examples, model.slices, model.config.num_classes, config, processes, counters.step)
@@ -88,11 +90,12 @@ class Run:
         self.started = time.monotonic() - counters.seconds
         self.interrupts = Interrupts()
         self.cut_short = False
+        self.learning_rate = 0.0
 
     def _distribute(self, model: AxialTransformer, loss: Loss) -> None:
         """Puts the model, its average and Adam on the devices: the state before the first step."""
         if self.device.type == "cpu":
-            keep_freed_memory()
+            (keep_freed_memory if keeps_freed_memory(self.config) else return_freed_memory)()
         model.to(self.device).train()
         self.processes.broadcast_parameters(model)
         average = copy.deepcopy(model).eval().requires_grad_(False)
@@ -139,18 +142,18 @@ class Run:
         norm = full_tensor(clip_grad_norm_(state.model.parameters(), config.clip_norm))
         self._measure(step + 1, nats, norm)
         for group in state.optimiser.param_groups:
-            group["lr"] = learning_rate(step, config)
+            group["lr"] = self.learning_rate = learning_rate(step, config, state.counters.clock)
         state.optimiser.step()
         update_average(state.average, state.model, ema_decay(step, config))
         state.counters.step = step + 1
-        state.counters.seconds = time.monotonic() - self.started
+        self._read_clock()
 
     def figures(self) -> dict[str, float]:
         """The next line of metrics.jsonl: figures of the steps since the previous one."""
         counters = self.state.counters
         return {
             **self.meter.line(),
-            "learning_rate": learning_rate(counters.step - 1, self.config),
+            "learning_rate": self.learning_rate,
             "seconds": counters.seconds,
         }
 
@@ -178,14 +181,14 @@ class Run:
             self.cut_short = True
             return
         assert figures is not None
-        bits_per_dim = self.processes.broadcast(figures["bits_per_dim"] if self.processes.first else 0.0)
+        bits_per_dim = self.processes.broadcast(float(figures["bits_per_dim"]) if self.processes.first else 0.0)
         counters.evaluated_step = counters.step
         if counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
             counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
             self._export()
         self.checkpoints.save(self.state)
 
-    def call(self, callback: Callback, prefix: str = "") -> Mapping[str, float] | None:
+    def call(self, callback: Callback, prefix: str = "") -> Mapping[str, Figure] | None:
         """Calls back with the averaged weights, in the first process alone, and logs the figures that it returns.
 
         Returns:
@@ -197,6 +200,13 @@ class Run:
         if figures:
             self.log.write(step, {prefix + name: value for name, value in figures.items()})
         return figures
+
+    def _read_clock(self) -> None:
+        counters, several = self.state.counters, self.processes.count > 1
+        counters.seconds = time.monotonic() - self.started
+        if counters.clock is None or (several and counters.step % STEPS_BETWEEN_WAITS):
+            return
+        counters.clock = self.processes.broadcast(counters.seconds) if several else counters.seconds
 
     def _accumulate_gradients(self) -> Tensor:
         config = self.config

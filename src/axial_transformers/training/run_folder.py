@@ -28,6 +28,7 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.storage.user_key import is_signed, sign
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.understanding import Understanding
 
 RUN_RECORD = "train.json"
 
@@ -43,6 +44,12 @@ class Origin:
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
     """The fault of each damaged record of the source that was left out."""
+    validate_on: int | None = None
+    """Validation examples that are evaluated during training, at most; None: of a run older than this field."""
+    samples: int | None = None
+    """Examples in a sample grid; None: likewise."""
+    understood: Understanding | None = None
+    """The data, model and costs as they were understood when the run was begun; None: likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)

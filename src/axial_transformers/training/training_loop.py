@@ -59,7 +59,8 @@ def train(  # noqa: PLR0913
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim.
         evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best.
-        sample: `sample(averaged_model, step)`, called at intervals for its effects; may return figures to log.
+        sample: `sample(averaged_model, step)`, called at intervals for its effects; may return figures to log, and
+            pictures for TensorBoard: uint8 [H, W] or [H, W, 3].
         resume: continue from the newest intact checkpoint; start afresh where there is none.
         about: the recipe and the source of the data, for train.json: `axial train FOLDER` needs them to resume, and
             `axial evaluate FOLDER` reads the data by them.

@@ -1,0 +1,102 @@
+"""What axial train has understood of its data and expects of the run, for train.json and on the screen."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from axial_transformers.cli.machine import expected_seconds, room
+from axial_transformers.cli.settings import Preset
+from axial_transformers.costs.operations import parameters
+from axial_transformers.costs.training_step import needed_memory
+from axial_transformers.data import Examples
+from axial_transformers.training import TrainConfig, Understanding
+from axial_transformers.training.understanding import axis_names, channel_names
+
+WIDTH = 62
+"""Characters of a list before it is cut: a line with its title then fits into 80 columns."""
+
+
+def understanding(preset: Preset, examples: Examples, validation: int, test: int | None) -> Understanding:
+    """The data by names and numbers, and the costs to expect on this machine."""
+    settings, place = preset.settings, room(preset.settings.training)
+    divides = place is not None and settings.training.batch_size % (place.devices * settings.training.accumulate) == 0
+    needed = None
+    if place is not None and divides:
+        needed = needed_memory(settings.model, settings.training, place.devices, place.device)
+    return Understanding(
+        train=len(examples),
+        validation=validation,
+        test=test,
+        axes=axis_names(len(examples.shape)),
+        channels=channel_names(examples.channels, examples.uint16),
+        parameters=sum(parameters(settings.model).values()),
+        memory_bytes=needed,
+        seconds=expected_seconds(preset),
+    )
+
+
+def lines(found: Understanding, preset: Preset, examples: Examples) -> list[str]:
+    """The same as lines of text, of at most 80 columns but for long names."""
+    settings = preset.settings
+    model, training, place = settings.model, settings.training, room(settings.training)
+    rows = {
+        "examples": splits(found, settings.validate_on),
+        "each": each(found, examples.shape, examples.num_values),
+        "classes": classes(examples.class_names),
+        "model": f"{found.parameters:,} parameters, width {model.dim}, layout {model.layout}",
+        "batches": _batches(training),
+        "memory": "not estimated",
+        "time": time(found, training),
+        "to change": "--data.size, --data.fit, --model.dim, --training.steps, ...:",
+        "": f"axial train {preset.source} --help",
+    }
+    if found.memory_bytes is not None and place is not None:
+        rows["memory"] = f"about {found.memory_bytes / 1e9:.2g} GB; {place.memory / 1e9:.3g} GB are free for it"
+    return [f"{preset.source}, as it was understood:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
+
+
+def splits(found: Understanding, validate_on: int) -> str:
+    """The number of examples of each split."""
+    evaluated = f" ({validate_on:,} are evaluated)" if validate_on < found.validation else ""
+    test = "no test part" if found.test is None else f"{found.test:,} test"
+    return f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
+
+
+def each(found: Understanding, shape: Sequence[int], num_values: int) -> str:
+    """Axes, channels and values of an example, with their names."""
+    axes = " x ".join(f"{name} {length}" for name, length in zip(found.axes, shape, strict=True))
+    channels = "1 channel" if len(found.channels) == 1 else f"{len(found.channels)} channels"
+    return f"{axes}, {channels} ({shortened(found.channels)}), values 0..{num_values - 1}"
+
+
+def classes(names: Sequence[str] | None) -> str:
+    """The number of classes and the names of the first ones."""
+    return "none" if names is None else f"{len(names)}: {shortened(names)}"
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Names with commas, as many as fit into a line."""
+    text = ", ".join(names[:WIDTH])
+    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."
+
+
+def time(found: Understanding, training: TrainConfig) -> str:
+    """The time that training is expected to take."""
+    assert found.seconds is not None
+    limit = training.time_limit
+    ends = "" if limit is None else f"; ends after {timedelta(minutes=limit)} in any case"
+    return f"about {about(found.seconds)} for {training.steps:,} steps, evaluations not counted{ends}"
+
+
+def about(seconds: float) -> str:
+    """A rough duration: two units at most."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def _batches(training: TrainConfig) -> str:
+    parts = f" in {training.accumulate} parts" if training.accumulate > 1 else ""
+    again = ", blocks computed again" if training.checkpoint_blocks else ""
+    return f"of {training.batch_size}{parts}{again}, in {training.precision}"

@@ -1,0 +1,164 @@
+"""The first hour of a newcomer with data of their own: everything is said at the start, and nothing is lost."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from axial_transformers import recipes
+from axial_transformers.cli import machine
+from axial_transformers.data import Examples
+from axial_transformers.training import read_run
+from axial_transformers.training.fitting import Room, Sized, fitted
+from conftest import TINY, Axial
+
+GIGABYTE = 10**9
+QUICK = ["--training.steps", "1", "--training.batch-size", "2", "--training.log-every", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of its own, in a window of 80 columns."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+
+
+def arrays(path: Path, shape: tuple[int, ...] = (12, 6, 4, 3)) -> Path:
+    values = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    np.savez(path, images=values, labels=np.arange(shape[0]) % 2)
+    return path
+
+
+def lines_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def large() -> Sized:
+    """The model that photographs of 256x256 pixels get: about 90 GB."""
+    recipe = recipes.custom(Examples(np.broadcast_to(np.uint8(0), (9, 256, 256, 3)), [""] * 9))
+    return Sized(recipe.model, recipe.training)
+
+
+def test_what_is_made_up_for_the_data_fits_into_the_memory_and_says_so(axial: Axial, tmp_path, monkeypatch):
+    wanted = large()
+    by_parts = fitted(wanted, Room(1, "cpu", 20 * GIGABYTE))
+    assert by_parts is not None
+    assert by_parts.training.accumulate > 1
+    assert (by_parts.model, by_parts.training.batch_size) == (wanted.model, wanted.training.batch_size)
+    smaller = fitted(wanted, Room(1, "cpu", GIGABYTE))
+    assert smaller is not None
+    assert smaller.training.checkpoint_blocks
+    assert smaller.model.dim < wanted.model.dim
+
+    arrays(tmp_path / "photos.npz")
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 238_000_000)
+    status, _, err = axial("train", "photos.npz", "--training.steps", "1", "--samples", "1")
+    assert status == 0, err
+    assert "a training step would need about" in err
+    assert "set --training.accumulate" in err
+    record = read_run(tmp_path / "runs/photos")
+    assert record is not None
+    assert record.training.accumulate > 1
+
+
+def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(axial: Axial, tmp_path, monkeypatch):
+    arrays(tmp_path / "photos.npz")
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 238_000_000)
+    status, _, err = axial("train", "photos.npz", "--training.accumulate", "1", "--training.no-checkpoint-blocks",
+                           "--model.dim", "128", "--training.steps", "1")  # fmt: skip
+    assert (status, err.count("\n")) == (2, 1)
+    assert "GB are free for it here: --training.accumulate" in err
+    assert "would fit" in err
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 40 * GIGABYTE)
+    status, _, err = axial("train", "imagenet64", "photos.npz", "--data.size", "64")
+    assert status == 2  # of another shape, which is said before sizes are
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_was_understood_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
+    arrays(tmp_path / "photos.npz", (40, 6, 4, 3))
+    status, _, err = axial("train", "photos.npz", *TINY, *QUICK, "--samples", "1", "--validate-on", "3")
+    assert status == 0
+    assert max(map(len, err.splitlines())) <= 80
+    words = " ".join(err.split())
+    for said in (
+        "36 train, 4 validation (3 are evaluated), no test part",
+        "height 6 x width 4, 3 channels (red, green, blue), values 0..255",
+        "classes 2: 0, 1",
+        "layout channels",
+        "memory about",
+        "for 1 steps",
+        "--data.size",
+    ):
+        assert said in words
+    record = json.loads((tmp_path / "runs/photos/train.json").read_text())
+    found = record["about"]["understood"]
+    assert (found["train"], found["validation"], found["test"]) == (36, 4, None)
+    assert (found["axes"], found["channels"]) == (["height", "width"], ["red", "green", "blue"])
+    assert found["parameters"] > 0
+    assert found["memory_bytes"] > 0
+    assert found["seconds"] > 0
+
+
+def test_every_source_that_is_given_counts_or_is_refused(axial: Axial, tmp_path):
+    for name in ("a.npz", "b.npz"):
+        arrays(tmp_path / name)
+    for words in (["a.npz", "b.npz"], ["photos32", "a.npz", "b.npz"]):
+        status, _, err = axial("train", *words)
+        assert (status, err.count("\n")) == (2, 1)
+        assert "takes one source, and b.npz is one more" in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, tmp_path):
+    arrays(tmp_path / "a.npz")
+    run = tmp_path / "runs/a"
+    own = ["--samples", "1", "--validate-on", "1"]
+    assert axial("train", "a.npz", *TINY, *QUICK, *own).status == 0
+    shutil.move(tmp_path / "a.npz", tmp_path / "moved.npz")
+    status, _, err = axial("train", run)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "a.npz, is gone: axial train" in err
+    arrays(tmp_path / "other.npz", (14, 6, 4, 3))
+    before = (run / "train.json").read_bytes()
+    status, _, err = axial("train", run, "other.npz", "--training.steps", "2")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "other.npz holds other training examples" in err
+    assert (run / "train.json").read_bytes() == before
+    assert axial("train", run, "moved.npz", "--training.steps", "2").status == 0
+    record = read_run(run)
+    assert record is not None
+    assert record.about is not None
+    assert record.about.source == str(tmp_path / "moved.npz")
+    assert (record.about.samples, record.about.validate_on, record.training.steps) == (1, 1, 2)
+    assert record.about.understood is not None
+
+
+def test_known_channels_are_refused_by_a_model_that_has_none(axial: Axial, trained: Path):
+    status, _, err = axial("sample", trained, "--known", "digits", "--count", 1)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "has no known channels" in err
+
+
+def test_a_short_run_warms_up_for_a_share_of_it_unless_told_otherwise(axial: Axial, tmp_path):
+    arrays(tmp_path / "a.npz")
+    short = ["--training.steps", "16", "--training.batch-size", "1", "--training.log-every", "1", "--samples", "1"]
+    assert axial("train", "a.npz", *TINY, *short).status == 0
+    rates = [line["learning_rate"] for line in lines_of(tmp_path / "runs/a") if "learning_rate" in line]
+    peak = recipes.custom(Examples(np.zeros((1, 6, 4, 3), np.uint8), [""])).training.learning_rate
+    assert rates[1] == peak
+    assert rates[-1] < 0.02 * peak
+    assert axial("train", "a.npz", *TINY, *QUICK, "--training.warmup-steps", "4", "--out", "b").status == 0
+    assert lines_of(tmp_path / "b")[0]["learning_rate"] == peak / 4
+
+
+def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert axial("train", "nothing-here") == (2, "", "")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    status, _, err = axial("train", "nothing-here")
+    assert (status, err.count("\n")) == (2, 1)

@@ -1,0 +1,66 @@
+"""Layers that are not given are chosen by the axes and channels, and what is stored of them does not change."""
+
+from pathlib import Path
+
+import pytest
+
+from axial_transformers.compression.fingerprint import fingerprint
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.storage.typed_json import from_json, to_json
+from small_models import random_model
+
+ROOT = Path(__file__).parents[1]
+SMALL = {"dim": 8, "heads": 2, "num_values": 5}
+
+
+@pytest.mark.parametrize(
+    ("fields", "encoder", "outer"),
+    [
+        ({"shape": (4,)}, 0, ()),
+        ({"shape": (4, 4)}, 0, (4,)),
+        ({"shape": (4, 4, 4)}, 0, (6, 4)),
+        ({"shape": (2, 3, 2, 2)}, 0, (8, 6, 4)),
+        ({"shape": (4, 4), "channels": 3}, 2, (4,)),
+        ({"shape": (4, 4), "channels": 3, "layout": "rows"}, 0, (4,)),
+        ({"shape": (4, 4), "channels": 3, "layout": "axis"}, 0, (6, 4)),
+        ({"shape": (2, 3, 4), "layout": "frames"}, 2, (4,)),
+    ],
+)
+def test_any_shape_has_layers_by_default_that_fit_it(fields, encoder, outer):
+    config = AxialTransformerConfig(**fields, **SMALL)
+    assert (config.layers_of_encoder, config.layers_of_outer_decoders) == (encoder, outer)
+    assert None not in (to_json(config)["encoder_layers"], to_json(config)["outer_layers"])
+    assert from_json(AxialTransformerConfig, to_json(config), "here") == config
+    AxialTransformer(config)
+
+
+def test_layers_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="3 channels need a channel encoder"):
+        AxialTransformerConfig(shape=(4, 4), channels=3, encoder_layers=0)
+    with pytest.raises(ValueError, match=r"outer_layers\[0\] is 4, but one round over 3 axes is 3 layers"):
+        AxialTransformerConfig(shape=(4, 4, 4), outer_layers=4)
+
+
+def test_a_stored_configuration_without_layers_has_those_of_its_time():
+    stored = from_json(AxialTransformerConfig, {"shape": [4, 4]}, "here")
+    assert (stored.encoder_layers, stored.outer_layers) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [
+        ({"shape": (4,)}, "5b9cb1ed"),
+        ({"shape": (4, 5)}, "059d7874"),
+        ({"shape": (4, 5), "outer_layers": (4,)}, "995769ea"),
+        ({"shape": (4, 5), "channels": 2, "encoder_layers": 2}, "6f1ef124"),
+        ({"shape": (2, 3, 4), "outer_layers": (6, 4)}, "50f02b42"),
+    ],
+)
+def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, start):
+    """They are in archives: these are of the time when the defaults were 0 and 4."""
+    assert fingerprint(random_model(AxialTransformerConfig(**fields, **SMALL))).hex().startswith(start)
+
+
+@pytest.mark.parametrize(("name", "start"), [("clips32", "f7b7987d"), ("fashion_mnist", "b8fdc649")])
+def test_fingerprints_of_trained_models_stay(name, start):
+    assert fingerprint(AxialTransformer.from_pretrained(ROOT / "pretrained" / name)).hex().startswith(start)
