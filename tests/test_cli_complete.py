@@ -62,8 +62,8 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, trained, t
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ([], "exactly one of mask, rows, channels and frames"),
-        (["--rows", "3", "--frames", "1"], "exactly one of mask, rows, channels and frames"),
+        ([], "exactly one of --mask, --rows, --channels and --frames"),
+        (["--rows", "3", "--frames", "1"], "exactly one of --mask, --rows, --channels and --frames"),
         (["--rows", "3", "--output", "c.gif"], "c.gif"),
         (["--mask", "nowhere.npy"], "nowhere.npy"),
         (["--rows", "3", "--count", "0"], "--count"),

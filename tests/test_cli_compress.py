@@ -72,6 +72,16 @@ def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
     assert np.array_equal(np.load(tmp_path / "back.npz")["images"], images)
 
 
+def test_nothing_to_salvage_is_an_error(tmp_path, capsys, model, images):
+    archive, target = tmp_path / "a.axl", tmp_path / "back.npz"
+    assert main(["compress", model, str(tmp_path / "images.npz"), str(archive)]) == 0
+    archive.write_bytes(archive.read_bytes()[:-1])
+    capsys.readouterr()
+    assert main(["decompress", model, str(archive), str(target), "--salvage"]) == 2
+    assert capsys.readouterr().err.endswith("a.axl: every chunk is damaged or missing, nothing can be restored\n")
+    assert not target.exists()
+
+
 def test_an_archive_is_replaced_only_by_force(tmp_path, capsys, model, images):
     source, archive = str(tmp_path / "images.npz"), str(tmp_path / "a.axl")
     content = (tmp_path / "images.npz").read_bytes()

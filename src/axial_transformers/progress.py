@@ -9,8 +9,14 @@ from typing import Protocol, Self, TypeVar
 
 from rich import progress as columns
 from rich.console import Console
+from rich.table import Column
+from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 30.0
+SECONDS_TO_FIRST_LINE = 5.0
+
+_CONSOLES: list[Console] = []
+"""Of each bar on display, from the outermost one: bars of one terminal share it, or they would overwrite each other."""
 
 Item = TypeVar("Item")
 
@@ -27,7 +33,7 @@ def bar(description: str) -> Progress:
     """A wrapper that shows a bar with the time left on a terminal, and elsewhere a line every half minute."""
 
     def wrap(items: Iterable[Item], /) -> Iterator[Item]:
-        with Bar(description, columns.TimeRemainingColumn()) as display:
+        with Bar(description, columns.TimeRemainingColumn(table_column=Column(no_wrap=True))) as display:
             display.start(len(items) if isinstance(items, Sized) else None)
             for number, item in enumerate(items, start=1):
                 yield item
@@ -62,8 +68,22 @@ class Display:
         """Ends."""
 
 
+class _OneLine(columns.TextColumn):
+    """Text that is cut off where the terminal is too narrow for all columns."""
+
+    def render(self, task: columns.Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
 class Bar(Display):
-    """A bar on a terminal; elsewhere a plain line every half minute. Of several processes only the first one shows it.
+    """A bar on a terminal; elsewhere a plain line after 5 seconds, then every half minute.
+
+    Of several processes only the first one shows it.
+
+    On a narrow terminal the numbers of steps and the columns at the right end are whole, the other text is cut off. A
+    bar within the `with` block of another one is shown below it.
 
     Args:
         description: text at the left end of the bar.
@@ -71,13 +91,13 @@ class Bar(Display):
     """
 
     def __init__(self, description: str, *column: columns.ProgressColumn) -> None:
-        console = Console(stderr=True)
+        console = _CONSOLES[-1] if _CONSOLES else Console(stderr=True)
         self._description, self._writes = description, rank() == 0
         self._bar = columns.Progress(
-            columns.TextColumn("{task.description}", markup=False),
-            columns.BarColumn(),
-            columns.MofNCompleteColumn(),
-            columns.TextColumn("{task.fields[figures]}", markup=False),
+            _OneLine("{task.description}", markup=False, table_column=Column()),
+            columns.BarColumn(bar_width=min(40, console.width // 8)),
+            columns.MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            _OneLine("{task.fields[figures]}", markup=False, table_column=Column()),
             *column,
             console=console,
             transient=True,
@@ -85,7 +105,7 @@ class Bar(Display):
         )
         self._task = self._bar.add_task(description, start=False, total=None, figures="")
         self._total: int | None = None
-        self._last_line = time.monotonic()
+        self._next_line = time.monotonic() + min(SECONDS_TO_FIRST_LINE, SECONDS_BETWEEN_LINES)
 
     def start(self, total: int | None, completed: int = 0) -> None:
         self._total = total
@@ -95,8 +115,8 @@ class Bar(Display):
     def update(self, completed: int, figures: str = "") -> None:
         if not self._bar.disable:
             self._bar.update(self._task, completed=completed, figures=figures)
-        elif time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
-            self._last_line = time.monotonic()
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
             of_total = "" if self._total is None else f"/{self._total}"
             self.say(f"{self._description} {completed}{of_total}  {figures}".rstrip())
 
@@ -107,6 +127,7 @@ class Bar(Display):
             print(text, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
+        _CONSOLES.append(self._bar.console)
         self._bar.start()
         return self
 
@@ -114,3 +135,4 @@ class Bar(Display):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
+        _CONSOLES.pop()

@@ -119,7 +119,13 @@ def _message(verb: str, error: Exception) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         name = f"{streams.printable(os.fsdecode(error.filename))}: " if _names_file(error) else ""
         return f"{name}{error.strerror}"
-    return streams.printable(text) or type(error).__name__
+    return streams.printable(_in_options(text)) or type(error).__name__
+
+
+def _in_options(message: str) -> str:
+    """The message in the words of the command line, as far as the verb had come to its options."""
+    parsing = sys.modules.get(f"{__name__}.parsing")  # no import: an error must not need what may be what failed
+    return message if parsing is None else str(parsing.in_words_of_the_verb(message))
 
 
 def _names_file(error: OSError) -> bool:
@@ -136,7 +142,7 @@ def _shows_each_once() -> Callable[..., None]:
     said = set[str]()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        line = f"warning: {streams.printable(message)}"
+        line = f"warning: {streams.printable(_in_options(str(message)))}"
         if line not in said:
             said.add(line)
             print(line, file=sys.stderr)

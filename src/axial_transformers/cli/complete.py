@@ -1,7 +1,7 @@
 """axial complete: the missing parts of partly known examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,9 @@ from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.captions import above, below, beside
 from axial_transformers.cli.colours import sheet, unseen
 from axial_transformers.cli.parsing import either, parse, require_within
+from axial_transformers.cli.reading import Reading, chosen, label_of
 from axial_transformers.cli.runs import TrainedModel, open_model
+from axial_transformers.cli.wording import command
 from axial_transformers.data import (
     MOVIES,
     Palette,
@@ -26,7 +28,7 @@ from axial_transformers.data import (
 )
 from axial_transformers.data.contact_sheet import WIDTH, Window, enlargement, gap_of
 from axial_transformers.data.npy import read_array
-from axial_transformers.decoding.sampling import complete, known_mask
+from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import written_whole
 
@@ -44,7 +46,7 @@ class Complete:
     For example:
       axial complete runs/digits --rows 4
       axial complete runs/photos my_photos/ --rows 16 --count 6 --output completions.png
-      axial complete runs/digits --mask mask.png --approximate
+      axial complete runs/digits --mask mask.png --approximate --only 3 17
       axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
     Completions are exact draws from p(missing | known) where the known sites come first in the model's generation
@@ -68,6 +70,11 @@ class Complete:
     """Allow any mask: known sites keep their values, but values drawn before them do not depend on them."""
     examples: int = 8
     """Complete the first so many examples of the source."""
+    only: tuple[str, ...] | None = None
+    """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
+    label: str | None = None
+    """Class of all completions, for class-conditional models: its name or its number. None: no label is given."""
+    data: Reading = field(default_factory=Reading)
     count: int = 4
     """Completions of each."""
     output: Path = Path("completions.png")
@@ -94,16 +101,12 @@ def main(argv: Sequence[str]) -> None:
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")
-    trained = open_model(options.model, options.weights, options.device, options.trust_source)
+    trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
     outputs.check_output(options.output, trained.model.config, options.scale, folder=False)
-    mask = known_mask(
-        trained.model,
-        mask=None if options.mask is None else _read_mask(options.mask),
-        rows=options.rows,
-        channels=options.channels,
-        frames=options.frames,
-    )
-    known = trained.examples(options.source, options.split)[0][: options.examples].values
+    label = label_of(trained, options.label)
+    mask = _known_sites(trained, options, argv)
+    examples = trained.examples(options.source, options.split)[0]
+    known = (examples[: options.examples] if options.only is None else chosen(examples, options.only)).values
     outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1, inputs=len(known))
     filled = complete(
         trained.model,
@@ -112,12 +115,42 @@ def main(argv: Sequence[str]) -> None:
         count=options.count,
         approximate=options.approximate,
         temperature=options.temperature,
+        label=None if label is None else label.expand(len(known)),
         generator=torch.Generator().manual_seed(options.seed),
         compile=compiled,
         progress=bar(f"drawing {options.count} completions of {len(known)} examples"),
     )
     _save(known, mask.numpy(), filled.cpu().numpy(), trained, options)
     print(options.output)
+
+
+def _known_sites(trained: TrainedModel, options: Complete, argv: Sequence[str]) -> torch.Tensor:
+    """The mask [*A, C], true where known.
+
+    Raises:
+        ValueError: not exactly one option says what is known, or it does not come first in the model's order.
+    """
+    given = [f"--{name}" for name in ("mask", "rows", "channels", "frames") if getattr(options, name) is not None]
+    if len(given) != 1:
+        said = " and ".join(given) or "none"
+        raise ValueError(f"give exactly one of --mask, --rows, --channels and --frames, not {said}")
+    mask = known_mask(
+        trained.model,
+        mask=None if options.mask is None else _read_mask(options.mask),
+        rows=options.rows,
+        channels=options.channels,
+        frames=options.frames,
+    )
+    layout = trained.model.config.layout
+    exact = exact_layouts(trained.model, mask)
+    if not options.approximate and layout not in exact:
+        would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
+        raise ValueError(
+            f"what {given[0]} says is known does not come first in generation order with layout {layout}, so the "
+            f"completions would not be exact ({would}); allow {APPROXIMATE.replace(':', ' ones, where', 1)} with: "
+            f"{command('complete', *argv, '--approximate')}"
+        )
+    return mask
 
 
 def _read_mask(path: Path) -> torch.Tensor:

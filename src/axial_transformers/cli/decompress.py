@@ -10,6 +10,7 @@ from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import decompress_files
 from axial_transformers.progress import bar
+from axial_transformers.storage.files import require_place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,7 @@ def main(argv: Sequence[str]) -> None:
     options = parse(Decompress, argv, "decompress")
     if options.micro_batch < 1:
         raise ValueError(f"--micro-batch must be at least 1, not {options.micro_batch}")
+    require_place(options.output, folder=options.output.suffix not in (".npz", ".npy"))
     model = open_model(options.model, options.weights, options.device).model
     lost = decompress_files(
         model, options.archive, options.output, salvage=options.salvage, micro_batch=options.micro_batch,

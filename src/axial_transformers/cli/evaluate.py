@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -12,6 +12,7 @@ from rich.table import Column, Table
 
 from axial_transformers.cli import arguments
 from axial_transformers.cli.parsing import parse, require_within
+from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import open_model
 from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split, imagenet_version
@@ -28,6 +29,7 @@ class Evaluate:
       axial evaluate runs/digits
       axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
       axial evaluate runs/clips clips_test.npz --given-frames 1
+      axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32 --limit 1000
     """
 
     model: arguments.Model
@@ -39,8 +41,9 @@ class Evaluate:
     weights: arguments.Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
-    skip_bad: int | None = None
-    """Leave out at most so many damaged records of shards, or files of a folder. None: as when the model trained."""
+    limit: int | None = None
+    """Evaluate so many examples only, evenly spaced over the data."""
+    data: Reading = field(default_factory=Reading)
     given_frames: int = 0
     """Of clips, count only the bits of the frames after the first so many. A model whose first frames are known never
     counts these."""
@@ -57,10 +60,10 @@ def main(argv: Sequence[str]) -> None:
     options = parse(Evaluate, argv, "evaluate")
     require_within("batch-size", options.batch_size, 1)
     require_within("given-frames", options.given_frames, 0)
-    trained = open_model(options.model, options.weights, options.device, options.trust_source)
-    if options.skip_bad is not None:
-        trained = replace(trained, data=replace(trained.data, skip_bad=options.skip_bad))
-    examples, described = trained.examples(options.source, options.split)
+    require_within("limit", options.limit, 1)
+    trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
+    whole, described = trained.examples(options.source, options.split)
+    examples = limited(whole, options.limit)
     if options.labels and examples.labels is None:
         raise ValueError(f"{described} has no labels")
     given_frames = _given_frames(trained.model.config, options.given_frames)
@@ -84,7 +87,8 @@ def main(argv: Sequence[str]) -> None:
     special = {
         "given_frames": given_frames,
         "skipped": len(examples.skipped),
-        "version": _imagenet_version(examples),
+        "version": _imagenet_version(whole),
+        "of_images": len(whole) if len(examples) < len(whole) else None,
         "bits_per_value": 2 * result.bits_per_dim if examples.uint16 else None,
     }
     figures |= {name: value for name, value in special.items() if value}
@@ -97,9 +101,10 @@ def main(argv: Sequence[str]) -> None:
 def _table(figures: dict[str, Any], frames: int) -> Table:
     error = f"± {figures['standard_error']:.4f} (standard error over images)"
     skipped = f"; {figures['skipped']} damaged ones left out" if "skipped" in figures else ""
+    counted = f" of {figures['of_images']:,}" if "of_images" in figures else ", every one counted"
     rows = {
         "bits/dim": f"[bold]{figures['bits_per_dim']:.4f}[/bold] {error}",
-        "images": f"{figures['images']:,}, every one counted{skipped}",
+        "images": f"{figures['images']:,}{counted}{skipped}",
     }
     if per_value := figures.get("bits_per_value"):
         rows["bits/value"] = f"{per_value:.4f} per 16-bit value; bits/dim are per byte"

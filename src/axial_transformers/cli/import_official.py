@@ -10,6 +10,7 @@ import tyro
 from axial_transformers.cli.console import say, working
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.importers.official import PUBLISHED_HEADS, import_official_to
+from axial_transformers.storage.files import require_place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class ImportOfficial:
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(ImportOfficial, argv, "import-official")
+    require_place(options.output, folder=True)
     with working(f"reading {options.checkpoint}"):
         model = import_official_to(
             options.checkpoint,

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from axial_transformers.cli import understood
 from axial_transformers.cli.console import engineering, working
 from axial_transformers.cli.machine import this_machine
-from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.parsing import parse, parse_known
 from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
 from axial_transformers.cli.sizing import rows as training_rows
 from axial_transformers.cli.sizing import size
@@ -126,7 +125,7 @@ def _options(argv: Sequence[str]) -> tuple[_Options, list[str]]:
     if {"-h", "--help"} & set(words):
         return _Options(devices=1), words
     sources = leading_words(words)
-    options, others = tyro.cli(_Options, args=words[len(sources) :], return_unknown_args=True, prog="axial inspect")
+    options, others = parse_known(_Options, words[len(sources) :], "inspect")
     return options, [*sources, *others]
 
 

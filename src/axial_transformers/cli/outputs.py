@@ -13,6 +13,7 @@ from axial_transformers.costs.available_memory import available_memory
 from axial_transformers.data import MOVIES, Palette, save_arrays, save_clips, save_grid, save_images
 from axial_transformers.decoding.drawing import most_together, numbers_each
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.storage.files import require_place
 
 FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
 
@@ -30,7 +31,7 @@ class Look:
 
 
 def check_output(output: Path, config: AxialTransformerConfig, scale: int | None, folder: bool) -> None:
-    """Raises ValueError, before anything is drawn, where `output` cannot hold examples of the model.
+    """Raises ValueError or OSError, before anything is drawn, where `output` cannot hold examples of the model.
 
     Args:
         scale: enlargement of a picture.
@@ -43,6 +44,7 @@ def check_output(output: Path, config: AxialTransformerConfig, scale: int | None
         raise ValueError(f"--output {output} is none of {names}{' and a folder' * folder}")
     if output.suffix in MOVIES and len(config.shape) != 3:
         raise ValueError(f"--output {output}: this model is not of clips (frames, height, width)")
+    require_place(output, folder=not output.suffix)
 
 
 def require_room(count: int, output: Path, config: AxialTransformerConfig, scale: int, inputs: int = 1) -> None:

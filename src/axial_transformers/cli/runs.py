@@ -55,7 +55,8 @@ class TrainedModel:
         if (*examples.shape, examples.channels) != (*config.shape, config.channels):
             raise ValueError(
                 f"{where} holds {[*examples.shape, examples.channels]} values an example, "
-                f"the model is of {[*config.shape, config.channels]}"
+                f"the model is of {[*config.shape, config.channels]}; pictures are fitted to it with fit=crop, "
+                "fit=stretch or fit=tiles"
             )
         return examples, f"{where}, {split or 'all'}"
 

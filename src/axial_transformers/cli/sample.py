@@ -1,13 +1,14 @@
 """axial sample: new examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.parsing import either, parse, require_within
+from axial_transformers.cli.reading import Reading, label_of
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.progress import bar
@@ -37,10 +38,11 @@ class Sample:
     """Draw each value from the k most likely ones only."""
     top_p: float | None = None
     """Draw each value from the fewest most likely ones that together reach this probability."""
-    label: int | None = None
-    """Class of all samples, for class-conditional models. None: no label is given."""
+    label: str | None = None
+    """Class of all samples, for class-conditional models: its name or its number. None: no label is given."""
     known: str | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
+    data: Reading = field(default_factory=Reading)
     scale: arguments.Scale = None
     palette: arguments.Palette = "auto"
     fps: arguments.Fps = 8
@@ -56,10 +58,10 @@ def main(argv: Sequence[str]) -> None:
     for name in ("count", "fps"):
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
-    require_within("label", options.label, 0)
     compiled = either(options.compile, options.no_compile, "compile")
-    trained = open_model(options.model, options.weights, options.device)
+    trained = options.data.of(open_model(options.model, options.weights, options.device))
     outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
+    label = label_of(trained, options.label)
     outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
     values = sample(
         trained.model,
@@ -68,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
         top_k=options.top_k,
         top_p=options.top_p,
         generator=torch.Generator().manual_seed(options.seed),
-        label=None if options.label is None else torch.full((options.count,), options.label),
+        label=None if label is None else label.expand(options.count),
         known=_known(trained, options),
         compile=compiled,
         progress=bar(f"drawing {options.count} samples"),

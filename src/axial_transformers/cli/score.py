@@ -3,9 +3,10 @@
 import csv
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +18,7 @@ from axial_transformers.cli import arguments
 from axial_transformers.cli.captions import with_scale
 from axial_transformers.cli.colours import HEAT, colour, sheet
 from axial_transformers.cli.parsing import parse, require_within
+from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split
@@ -25,8 +27,9 @@ from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import auroc, corrected
 from axial_transformers.progress import bar
-from axial_transformers.storage.files import folder_written_whole, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
+_TILE = re.compile(r"#\d+,\d+$")
 Scores = dict[str, NDArray[np.floating]]
 """Of each example [N], by the score's name."""
 
@@ -38,11 +41,13 @@ class Score:
     For example:
       axial score runs/digits
       axial score runs/photos new_photos/ --output scores.csv --heat-maps maps/
+      axial score models/photos32 large_photos/ --data.fit tiles --data.size 32
       axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
 
     There are two scores: the model's bits/dim, and the same less the bits/dim of the image as PNG (Serrà et al. 2020),
     since simple images have a high likelihood whatever they show (Nalisnick et al. 2019). --against measures how well
-    each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly.
+    each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly. Of pictures cut into tiles each
+    row has the mean over its picture as well, `picture_bits_per_dim`.
     """
 
     model: arguments.Model
@@ -55,6 +60,9 @@ class Score:
     """A new folder for heat maps, one picture per image: the bits of each site of the `top` least likely images."""
     top: int = 20
     """Number of the least likely images that are printed and drawn."""
+    limit: int | None = None
+    """Score so many examples only of each source, evenly spaced over it."""
+    data: Reading = field(default_factory=Reading)
     against: str | None = None
     """Another source, all of it, whose images the scores should tell from those of the first."""
     trust_source: arguments.TrustSource = False
@@ -68,11 +76,15 @@ def main(argv: Sequence[str]) -> None:
     options = parse(Score, argv, "score")
     if options.output is not None and options.output.suffix not in (".csv", ".json"):
         raise ValueError(f"--output {options.output} is neither NAME.csv nor NAME.json")
+    for path, folder in ((options.output, False), (options.heat_maps, True)):
+        if path is not None:
+            require_place(path, folder)
     require_within("top", options.top, 1)
+    require_within("limit", options.limit, 1)
     require_within("batch-size", options.batch_size, 1)
-    trained = open_model(options.model, options.weights, options.device, options.trust_source)
-    examples = trained.examples(options.source, options.split)[0][:]
-    others = trained.examples(options.against, "all")[0][:] if options.against else None
+    trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
+    examples = limited(trained.examples(options.source, options.split)[0], options.limit)[:]
+    others = limited(trained.examples(options.against, "all")[0], options.limit)[:] if options.against else None
     scores = _scores(trained, examples, options.batch_size)
     order = np.argsort(-scores["bits_per_dim"], kind="stable")
     if options.heat_maps:
@@ -95,10 +107,20 @@ def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer], uint
     """One row per image, least likely first; of 16-bit images, whose dimensions are bytes, with the bits per value."""
     if uint16:
         scores = {**scores, "bits_per_value": 2 * scores["bits_per_dim"]}
+    scores = scores | _of_pictures(names, scores["bits_per_dim"])
     return [
         {"rank": rank, "name": names[i], **{name: round(float(each[i]), 6) for name, each in scores.items()}}
         for rank, i in enumerate(order, start=1)
     ]
+
+
+def _of_pictures(names: Sequence[str], bits: NDArray[np.floating]) -> Scores:
+    """Of each tile, named PICTURE#ROW,COLUMN, the mean over its picture; nothing where there are no tiles."""
+    pictures = [_TILE.sub("", name) for name in names]
+    if pictures == list(names):
+        return {}
+    _, picture_of = np.unique(pictures, return_inverse=True)
+    return {"picture_bits_per_dim": (np.bincount(picture_of, bits) / np.bincount(picture_of))[picture_of]}
 
 
 def _scores(trained: TrainedModel, examples: Examples, batch_size: int) -> Scores:

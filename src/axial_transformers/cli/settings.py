@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import tyro
-
 from axial_transformers import recipes
 from axial_transformers.cli import did_you_mean
-from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.parsing import parse, parse_known
 from axial_transformers.data import DataConfig, Examples, load, names_shards
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
@@ -117,7 +115,7 @@ class _DataOnly:
 def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
     """A model fitted to the data. The options of the data are parsed first, since the model's shape depends on them."""
     wanted = [word for word in overrides if word not in ("-h", "--help")]
-    options, _ = tyro.cli(_DataOnly, args=wanted, return_unknown_args=True, prog="axial")
+    options, _ = parse_known(_DataOnly, wanted, "train")
     examples = load(source, options.data, "train", bar("reading"))
     recipe = recipes.custom(examples)
     stem = Path(source).resolve().stem if Path(source).exists() else Path(source).stem

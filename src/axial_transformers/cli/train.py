@@ -16,6 +16,7 @@ from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.cli.understood import lines, understanding
+from axial_transformers.cli.wording import command
 from axial_transformers.data import Examples, image_grid, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import evaluate
@@ -165,14 +166,14 @@ def check_shape(examples: Examples, preset: Preset) -> None:
         here, there = ("x".join(map(str, shape)) for shape in (data_shape, model_shape))
         raise ValueError(
             f"{preset.source} holds {here}, but {preset.name} models {there}: resize with --data.size and --data.fit, "
-            f"or let the model follow the data: axial train {preset.source}"
+            f"or let the model follow the data: {command('train', preset.source)}"
         )
 
 
 def report(out: Path, result: TrainResult) -> None:
     """Prints the model's folder and its bits/dim on the validation examples, or how to resume."""
     if result.ending == "interrupted":
-        print(f"stopped at step {result.step}; go on with: axial train {out}")
+        print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
     if result.best_bits_per_dim is not None:
         about = None if (record := read_run(out)) is None else record.about
@@ -180,7 +181,7 @@ def report(out: Path, result: TrainResult) -> None:
         unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
-    print(f"next: axial evaluate {out}; axial sample {out}")
+    print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
 def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransformer, int], Mapping[str, float]]:
@@ -195,7 +196,7 @@ def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransf
         label = torch.from_numpy(validation.labels)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, float]:
-        figures = evaluate(model, values, label, batch_size=part)
+        figures = evaluate(model, values, label, batch_size=part, progress=bar("validation"))
         return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
     return callback

@@ -1,5 +1,6 @@
 """Files and folders that appear whole or not at all: written aside, synchronised to disk, renamed into place."""
 
+import errno
 import os
 import secrets
 import stat
@@ -32,14 +33,48 @@ def require_inside(path: Path, folder: Path) -> Path:
 
 
 @contextmanager
-def errors_name(path: str | Path) -> Iterator[None]:
-    """Adds the path to an OSError that names no file, such as that of a full disk."""
+def errors_name(path: str | Path, aside: str | Path | None = None) -> Iterator[None]:
+    """Adds the path to an OSError that names no file, such as that of a full disk.
+
+    Args:
+        aside: the temporary file or folder of `path`, in whose place errors name `path`.
+    """
     try:
         yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
+    except (OSError, ValueError) as error:
+        if aside is not None and any(str(aside) in str(each) for each in error.args):
+            error.args = tuple(_renamed(each, aside, path) for each in error.args)
+        if isinstance(error, OSError):
+            if error.filename is not None:
+                error.filename = _renamed(error.filename, aside, path)
+            elif error.errno is not None:
+                error.filename = str(path)
         raise
+
+
+def _renamed(text: object, aside: str | Path | None, path: str | Path) -> object:
+    """The text, or the path, with `path` in place of `aside`; anything else as it is."""
+    if aside is None or not isinstance(text, str | Path):
+        return text
+    return str(text).replace(str(aside), str(path))
+
+
+def require_place(path: str | Path, folder: bool = False) -> None:
+    """Raises OSError where `written_whole`, or for a folder `folder_written_whole`, would fail; makes nothing.
+
+    A check before long work: what it finds may have changed when the work is done.
+    """
+    path = Path(path)
+    kind = _kind(path)
+    if kind and folder and (not stat.S_ISDIR(kind) or any(path.iterdir())):
+        raise FileExistsError(f"{path} exists already: give another path, or remove it first")
+    if kind and not folder and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+        raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
+    above = next(parent for parent in (*path.absolute().parents, Path("/")) if os.path.lexists(parent))
+    if not above.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, f"{above} is no folder", str(path))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"no permission to write into {above}", str(path))
 
 
 @contextmanager
@@ -60,10 +95,10 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     # The suffix is kept, since libraries choose a file's format by it; no name has more than 255 bytes.
     suffix = path.suffix if len(path.suffix) <= 16 else ""
     aside = path.with_name(f".{path.stem[:_KEPT]}.{secrets.token_hex(8)}.part{suffix}")
-    with errors_name(path):
+    with errors_name(path, aside):
         os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # follows no link
     try:
-        with errors_name(path):
+        with errors_name(path, aside):
             yield aside
             _synchronise(aside)
             aside.replace(path)
@@ -87,8 +122,12 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
     if kind and not (replace and stat.S_ISDIR(kind)) and (not stat.S_ISDIR(kind) or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already: give another path, or remove it first")
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = tempfile.TemporaryDirectory(prefix=f".{path.name[:_KEPT]}.", suffix=".part", dir=path.parent)
-    with errors_name(path), beside as place:
+    try:
+        beside = tempfile.TemporaryDirectory(prefix=f".{path.name[:_KEPT]}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        error.filename = str(path)  # its own names the temporary one
+        raise
+    with errors_name(path, Path(beside.name) / path.name), beside as place:
         aside = Path(place) / path.name  # unlike `place`, it has the mode of new folders
         aside.mkdir()
         yield aside

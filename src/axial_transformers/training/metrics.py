@@ -178,7 +178,10 @@ class MetricsLog:
 
 
 def progress_figures(config: TrainConfig, counters: Counters, meter: Meter) -> str:
-    """Bits/dim, rates, use of the machine and time left, as one line; empty before the first step was measured."""
+    """Time left, bits/dim, rates and use of the machine, as one line; empty before the first step was measured.
+
+    What matters most comes first, since narrow terminals show the start only.
+    """
     if meter.smooth_bits_per_dim is None or not meter.smooth_seconds_per_step:
         return ""
     left = (config.steps - counters.step) * meter.smooth_seconds_per_step
@@ -186,9 +189,8 @@ def progress_figures(config: TrainConfig, counters: Counters, meter: Meter) -> s
         left = min(left, max(0.0, config.time_limit * 60 - counters.seconds))
     rate = 1 / meter.smooth_seconds_per_step
     return (
-        f"{meter.smooth_bits_per_dim:.3f} bits/dim  {rate:.3g} steps/s  "
-        f"{rate * config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}"
-        f"{timedelta(seconds=round(left))} left"
+        f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  {rate:.3g} steps/s  "
+        f"{rate * config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}".rstrip()
     )
 
 

@@ -8,6 +8,7 @@ from axial_transformers.cli.colours import HEAT
 from axial_transformers.cli.demo import html
 from axial_transformers.cli.demo.figures import CLASSES, HOTTEST, Pictures
 from axial_transformers.cli.settings import Preset
+from axial_transformers.cli.wording import command
 from axial_transformers.costs.operations import parameters
 from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.training import TrainResult
@@ -164,8 +165,8 @@ def _again(results: Results) -> str:
     model = settings.model
     commands = "\n".join(
         [
-            f"axial evaluate {settings.out}",
-            f"axial sample {settings.out} --label 7",
+            command("evaluate", settings.out),
+            command("sample", settings.out, "--label", 7),
             "axial train digits --model.dim 96",
         ]
     )

@@ -129,6 +129,8 @@ def decompress_files(
         if os.path.lexists(target) and not in_place:
             raise FileExistsError(f"{target} exists already: give another target, or remove it first")
         images, files = _chunks(reader, salvage, progress)
+    if (images or files) and all(content is None for content in (*images, *files)):
+        raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored")
     if restoring is None:
         with written_whole(target) as aside:
             return array_files.write(aside, description, model.config, images)
