@@ -30,6 +30,8 @@ class Reading:
     """Channels of a folder's images and videos."""
     channels_last: bool | None = None
     """The last axis of an array is channels."""
+    axes: str | None = None
+    """The axes of an array, one letter each, such as NCHW."""
     key: str | None = None
     """Name of the array within an .npz file."""
     skip_bad: Annotated[int | None, arg(aliases=("--skip-bad",))] = None
