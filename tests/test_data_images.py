@@ -474,3 +474,13 @@ def test_one_picture_is_a_source_of_no_split(tmp_path):
         data.load(path)
     with pytest.raises(ValueError, match=r"test\.png is not a whole image .*remove it$"):
         data.load(_damage(path), split="all")
+
+
+def test_a_picture_without_its_palette_is_damaged(tmp_path):
+    Image.new("P", (4, 4)).save(tmp_path / "0.png")
+    content = (tmp_path / "0.png").read_bytes()
+    start = content.index(b"PLTE") - 4
+    length = int.from_bytes(content[start : start + 4], "big")
+    (tmp_path / "0.png").write_bytes(content[:start] + content[start + 12 + length :])
+    with pytest.raises(ValueError, match=r"0\.png is not a whole image"):
+        data.load(tmp_path, split="all")

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import FitError, Selection, gather
-from axial_transformers.data.picture_files import Member, PictureError, is_gray16, opened, upright
+from axial_transformers.data.picture_files import Member, PictureError, is_gray16, is_transparent, opened, upright
 from axial_transformers.data.uint16 import split_uint16
 from axial_transformers.progress import Progress
 
@@ -85,7 +85,7 @@ def decoded(file: Path | Member, kind: PixelKind) -> Image.Image:
         if is_gray16(header) != deep:
             raise PictureError(f"{file}: 8-bit and 16-bit images do not mix: convert one kind, or remove it")
         image = upright(file, header)
-    if image.has_transparency_data and (deep or image.convert("RGBA").getchannel("A").getextrema() != (255, 255)):
+    if is_transparent(file, image):
         raise PictureError(f"{file} is transparent in places: flatten it onto a background first")
     mode = "I" if deep else "L" if kind == "gray" else "RGB"
     return image if image.mode == mode else image.convert(mode)

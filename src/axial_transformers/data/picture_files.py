@@ -102,6 +102,20 @@ def upright(file: Path | Member, image: Image.Image) -> Image.Image:
     return image
 
 
+def is_transparent(file: Path | Member, image: Image.Image) -> bool:
+    """Tests for pixels that are not opaque; of 16-bit gray, for a transparent value.
+
+    Raises:
+        PictureError: the file is damaged.
+    """
+    try:
+        if not image.has_transparency_data:
+            return False
+        return is_gray16(image) or image.convert("RGBA").getchannel("A").getextrema() != (255, 255)
+    except Exception as error:  # as in opened
+        raise _damaged(file, error) from error
+
+
 def is_gray16(image: Image.Image) -> bool:
     """Tests for one channel of 16 bits, which Pillow extends to 32 in some formats."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
@@ -120,5 +134,5 @@ def _has_deep_colour(image: ImageFile.ImageFile) -> bool:
 
 
 def _damaged(file: Path | Member, error: Exception) -> PictureError:
-    reason = " ".join(str(error).replace(str(file), "it").split())[:200]
+    reason = " ".join(str(error).replace(str(file), "it").split())[:200] or type(error).__name__
     return PictureError(f"{file} is not a whole image ({reason}): replace or remove it")
