@@ -90,6 +90,7 @@ def test_what_was_understood_is_on_the_screen_and_in_the_record(axial: Axial, tm
         "height 6 x width 4, 3 channels (red, green, blue), values 0..255",
         "classes 2: 0, 1",
         "layout channels",
+        "completion exact with --channels; with --rows, add --approximate",
         "memory about",
         "for 1 steps",
         "--data.size",

@@ -8,6 +8,7 @@ from axial_transformers.cli.settings import Preset
 from axial_transformers.costs.operations import parameters
 from axial_transformers.costs.training_step import needed_memory
 from axial_transformers.data import Examples
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig, Understanding
 from axial_transformers.training.understanding import axis_names, channel_names
 
@@ -43,6 +44,7 @@ def lines(found: Understanding, preset: Preset, examples: Examples) -> list[str]
         "each": each(found, examples.shape, examples.num_values),
         "classes": classes(examples.class_names),
         "model": f"{found.parameters:,} parameters, width {model.dim}, layout {model.layout}",
+        "completion": _completion(model),
         "batches": _batches(training),
         "memory": "not estimated",
         "time": time(found, training),
@@ -52,6 +54,19 @@ def lines(found: Understanding, preset: Preset, examples: Examples) -> list[str]
     if found.memory_bytes is not None and place is not None:
         rows["memory"] = f"about {found.memory_bytes / 1e9:.2g} GB; {place.memory / 1e9:.3g} GB are free for it"
     return [f"{preset.source}, as it was understood:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
+
+
+def _completion(model: AxialTransformerConfig) -> str:
+    """The options of axial complete with this model: those whose known sites come first in generation order are exact."""
+    axes = {"--rows": max(0, len(model.shape) - 2), "--channels": len(model.shape), "--frames": 0}
+    if len(model.shape) < 3:
+        del axes["--frames"]
+    if model.channels == 1:
+        del axes["--channels"]
+    order = model.bijection.order
+    exact = [name for name, axis in axes.items() if not ((order[1:, axis] == 0) & (order[:-1, axis] > 0)).any()]
+    others = [name for name in axes if name not in exact]
+    return f"exact with {' and '.join(exact)}" + f"; with {' and '.join(others)}, add --approximate" * bool(others)
 
 
 def splits(found: Understanding, validate_on: int) -> str:
