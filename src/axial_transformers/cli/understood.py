@@ -57,7 +57,7 @@ def lines(found: Understanding, preset: Preset, examples: Examples) -> list[str]
 
 
 def _completion(model: AxialTransformerConfig) -> str:
-    """The options of axial complete with this model: those whose known sites come first in generation order are exact."""
+    """The options of axial complete, exact where the sites that they say are known come first in generation order."""
     axes = {"--rows": max(0, len(model.shape) - 2), "--channels": len(model.shape), "--frames": 0}
     if len(model.shape) < 3:
         del axes["--frames"]
