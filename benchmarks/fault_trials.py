@@ -17,7 +17,8 @@ PID = "(process)"
 ENDINGS = {"kill-9": (-signal.SIGKILL,), "sigterm": (-signal.SIGTERM, 130), "memory": (-signal.SIGABRT,)}
 """Exit statuses besides 0 and 2 that a kind of fault may lead to: LLVM and C++ abort where memory ends."""
 REMARKS = re.compile(
-    r"resumed at step \d+|warning: .*|compiling kernels .*|preparing compiled .*|.* gone back to .*|  (memory|time) .*|"
+    r"resumed at step \d+|warning: .*|compiling kernels .*|preparing compiled .*|.* gone back to .*|"
+    r"  (memory|time) .*|.* \d+/\d+  .*|"
 )
 """What a command may say besides an error and what it says undisturbed."""
 

@@ -12,7 +12,14 @@ from axial_transformers.costs.training_step import Hardware
 TEXT = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["imagenet32", "imagenet64", "imagenet64_released", "bair"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "imagenet32",
+        "bair",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("imagenet64", "imagenet64_released")),
+    ],
+)
 def test_the_table_of_sizes_is_what_inspect_says(name):
     (row,) = re.findall(rf"^\| {name} \|(.*)\|$", TEXT, flags=re.MULTILINE)
     recipe = recipes.NAMED[name]()

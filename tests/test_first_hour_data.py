@@ -90,8 +90,8 @@ def test_arrays_of_two_readings_are_asked_about_by_an_option(axial: Axial):
     train = ["train", "pictures.npy", *TINY, *ONE_STEP, "--samples", 1, "--out", "run"]
     asked = axial(*train)
     assert (asked.status, asked.err.count("\n")) == (2, 1)
-    assert "axes=NCHW" in asked.err
-    assert "axes=NTHW" in asked.err
+    assert "--data.axes NCHW" in asked.err
+    assert "--data.axes NTHW" in asked.err
     done = axial(*train, "--data.axes", "NCHW")
     assert done.status == 0, done.err
     assert axial("evaluate", "run").status == 0

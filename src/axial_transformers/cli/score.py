@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -87,12 +88,16 @@ def main(argv: Sequence[str]) -> None:
     others = limited(trained.examples(options.against, "all")[0], options.limit)[:] if options.against else None
     scores = _scores(trained, examples, options.batch_size)
     order = np.argsort(-scores["bits_per_dim"], kind="stable")
-    if options.heat_maps:
-        _draw(trained, examples[order[: options.top]], options.heat_maps)
     rows = _rows(examples.names, scores, order, examples.uint16)
+    with ExitStack() as whole:  # both outputs appear, or neither
+        if options.heat_maps:
+            maps = whole.enter_context(folder_written_whole(options.heat_maps))
+            _draw(trained, examples[order[: options.top]], maps)
+        if options.output:
+            aside = whole.enter_context(written_whole(options.output))
+            with aside.open("w", newline="") as file:
+                _write(rows, file, as_json=options.output.suffix == ".json")
     if options.output:
-        with written_whole(options.output) as aside, aside.open("w", newline="") as file:
-            _write(rows, file, as_json=options.output.suffix == ".json")
         print(options.output)
     else:
         _write(rows[: options.top], sys.stdout, as_json=False)
@@ -142,19 +147,18 @@ def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None
 
 
 def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
-    """Writes one heat map per image: its bits, averaged over channels; frames side by side.
+    """Writes one heat map per image into a folder: its bits, averaged over channels; frames side by side.
 
     The colours go from 0 to the bits of a site whose values are all as likely (rounded up), for all images alike.
     """
     if not 1 <= len(examples.shape) <= 3:
         raise ValueError(f"heat maps are for sequences, images and clips, not for {len(examples.shape)} axes")
     hottest = math.ceil(math.log2(trained.model.config.num_values))
-    with folder_written_whole(folder) as aside:
-        for rank, (values, name) in enumerate(zip(examples.values, examples.names, strict=True), start=1):
-            label = Path(name).stem
-            heat = _heat(trained, values, hottest)
-            picture = sheet(heat[None], columns=1, scale=enlargement(heat.shape[1], heat.shape[0]))
-            with_scale(picture, HEAT, hottest, "bits").save(aside / f"{rank:04d}-{label}.png")
+    for rank, (values, name) in enumerate(zip(examples.values, examples.names, strict=True), start=1):
+        label = Path(name).stem
+        heat = _heat(trained, values, hottest)
+        picture = sheet(heat[None], columns=1, scale=enlargement(heat.shape[1], heat.shape[0]))
+        with_scale(picture, HEAT, hottest, "bits").save(folder / f"{rank:04d}-{label}.png")
 
 
 def _heat(trained: TrainedModel, values: NDArray[np.uint8], hottest: float) -> NDArray[np.uint8]:
