@@ -31,7 +31,7 @@ class Decompress:
     """A new folder for pictures or videos, or of one alone a new file such as x.png or x.mkv; for an array, a new .npz
     or .npy file."""
     salvage: bool = False
-    """Where chunks are damaged or missing, write what the others hold and name what is lost, instead of failing."""
+    """Write what intact chunks hold and name what the damaged or missing ones lose, instead of failing."""
     micro_batch: int = 256
     """Images decoded at a time; the result does not depend on it."""
     weights: arguments.Weights = "ema"

@@ -32,7 +32,7 @@ def room(training: TrainConfig) -> Room | None:
 
 
 def this_machine(training: TrainConfig, utilisation: float | None = None) -> Hardware:
-    """What is free on this machine, and the measured rate of its matrix products."""
+    """Free memory of this machine, and the measured rate of its matrix products."""
     device, place = training.torch_device(), room(training)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     usual = UTILISATION.get((device.type, training.precision), USUAL_UTILISATION)

@@ -1,4 +1,4 @@
-"""What axial train has understood of its data and expects of the run, for train.json and on the screen."""
+"""Summary of the data as axial train understands it and of the run to expect, for train.json and the screen."""
 
 from collections.abc import Sequence
 from datetime import timedelta

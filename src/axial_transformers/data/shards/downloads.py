@@ -50,7 +50,7 @@ def download(addresses: Sequence[str], options: DataConfig, progress: Progress =
 
 
 class _NoTar(DownloadError):
-    """What has come is no tar file."""
+    """The body of an answer is no tar file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class _Copy:
 
     @property
     def record(self) -> _Record:
-        """What is known about the copy: nothing where the record is missing or damaged."""
+        """The record of the copy; empty where it is missing or damaged."""
         try:
             return from_json(_Record, read_object(self._about, "the record of a download"), self._about)
         except (ValueError, OSError):

@@ -227,7 +227,7 @@ def name_checksum(name: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _About:
-    """What an index holds beside its rows."""
+    """Content of an index beside its rows."""
 
     digest: str
     forms: tuple[tuple[Medium, int, tuple[int, ...], bool, str], ...]
