@@ -67,3 +67,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schedule = ["--training.steps", "4", "--training.evaluate-every", "2", "--training.sample-every", "4"]
     assert cli.main(["train", "digits", *TINY, *schedule, "--samples", "4", "--out", str(folder)]) == 0
     return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, the working folder, and a terminal of 80 columns."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

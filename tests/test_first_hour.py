@@ -18,13 +18,7 @@ GIGABYTE = 10**9
 QUICK = ["--training.steps", "1", "--training.batch-size", "2", "--training.log-every", "1"]
 
 
-@pytest.fixture(autouse=True)
-def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home of its own, in a window of 80 columns."""
-    for name in ("HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def arrays(path: Path, shape: tuple[int, ...] = (12, 6, 4, 3)) -> Path:

@@ -13,15 +13,7 @@ from axial_transformers.data.video import frames_of
 from conftest import Axial
 from small_models import random_model, small_config
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, the working folder, and a terminal of 80 columns."""
-    for name in ("HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def gradient(height: int, width: int, colours: int = 1) -> np.ndarray:

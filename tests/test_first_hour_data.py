@@ -13,14 +13,7 @@ from small_models import random_model, small_config
 ONE_STEP = ["--training.steps", "1", "--training.sample-every", "1", "--training.batch-size", "2"]
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, the working folder, and a terminal of 80 columns."""
-    for name in ("HOME", "XDG_CACHE_HOME"):
-        monkeypatch.setenv(name, str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
