@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby, islice
+from math import prod
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.axes import FIRST_READING
 from axial_transformers.data.config import DataConfig
+from axial_transformers.data.picture_files import MOST_PIXELS
 from axial_transformers.data.shards.record_decoding import (
     LARGEST_RECORD,
     MOST_CLASSES,
@@ -52,6 +54,7 @@ ROW = np.dtype(
 _VERSION = 2
 _ROWS, _ABOUT = "rows.bin", "about.json"
 _LARGEST_ABOUT = 256  # mebibytes
+_MOST_NUMBERS = 3 * MOST_PIXELS  # of an example
 _ROWS_AT_A_TIME = 1 << 15
 _CHUNK = 1024  # records that are checked at a time
 _WORTH_WORKERS = 1 << 24  # bytes of shards above which workers are started
@@ -270,7 +273,8 @@ def _open(path: Path, folder: Path) -> ShardIndex:
     stored = read_object(file, "the index of a shard", mebibytes=_LARGEST_ABOUT)
     checksum = stored.pop("checksum", None)
     about = from_json(_About, stored, file)
-    if about.size != path.stat().st_size or _checksum(folder / _ROWS, about) != checksum:
+    whole = about.size == path.stat().st_size and _checksum(folder / _ROWS, about) == checksum
+    if not whole or any(prod(shape) > _MOST_NUMBERS for _, _, shape, _, _ in about.forms):
         raise ValueError(f"{folder}: not the index that was written for {path}: remove it, it is made again")
     forms = {Form(medium, values, shape, labelled): name for medium, values, shape, labelled, name in about.forms}
     return ShardIndex(path, folder, about.digest, forms, list(about.bad))
