@@ -42,6 +42,7 @@ def test_with_equal_weights_the_straightforward_model_has_our_loss_and_gradients
         assert torch.allclose(mine.grad, theirs.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_benchmark_reports_both_sides(capsys):
     only = {"recipes": ("digits",), "precisions": ("float32",), "compiled": (False,)}
     benchmark.main(benchmark.Options(**only, seconds=0, batch=2, threads=1))

@@ -11,6 +11,7 @@ BENCHMARK = Path(__file__).parents[1] / "benchmarks/faults.py"
 UNPRIVILEGED = ["kill-9", "sigterm", "file-size", "clock", "locks"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_outputs_are_whole_or_missing_after_a_fault_and_the_next_command_makes_them():
     # training is killed in test_training_loop.py, the disk is full in test_cli_full_disk.py
