@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from axial_transformers.compression import (
     ArchiveError,
@@ -170,6 +171,13 @@ def test_images_that_webp_makes_smaller_are_stored_by_it():
         assert list(chunk.webp) == [3, 4]
         assert torch.equal(decompress(model, archive), images)
         assert len(compress(model, images, plain_codec=False, verify=False)) > len(archive)
+
+
+def test_a_pillow_without_webp_is_an_error_of_one_line(monkeypatch):
+    webp.encode(np.zeros((2, 2, 3), np.uint8))  # Pillow has loaded what it has
+    monkeypatch.delitem(Image.SAVE, "WEBP")
+    with pytest.raises(OSError, match="Pillow's WebP codec"):
+        webp.encode(np.zeros((2, 2, 3), np.uint8))
 
 
 @pytest.mark.parametrize("shape", [(5, 7, 1), (5, 7, 3), (5, 7, 2), (2, 5, 7, 3), (9, 1), (2, 3, 4, 1)])

@@ -20,7 +20,10 @@ def encode(values: NDArray[np.uint8]) -> bytes | None:
     if max(picture.shape[:2]) > _LONGEST_SIDE:
         return None
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "WEBP", lossless=True)
+    try:
+        Image.fromarray(picture).save(file, "WEBP", lossless=True)
+    except KeyError as error:  # Pillow tries to load it when it is first used, and goes without it if it cannot
+        raise OSError("Pillow's WebP codec is missing, or could not be loaded for want of memory") from error
     return file.getvalue()
 
 
