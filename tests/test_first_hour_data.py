@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from axial_transformers.data import DataConfig
+from axial_transformers.recipes import tiled
+from axial_transformers.training.understanding import axis_names
 from conftest import TINY, Axial
 from small_models import random_model, small_config
 
@@ -37,15 +40,42 @@ def test_a_damaged_test_part_is_named_and_never_replaced_by_validation(axial: Ax
     assert all(f"photos/test/{i}.png is not a whole image" in refused.err for i in range(2))
     assert "--data.skip-bad 2 would leave out 2 of 6 files" in refused.err
     assert not Path("run").exists()
+    nothing_left = axial(*train)
+    assert nothing_left.status == 2
+    assert "2 files are unfit: photos/test/0.png is not a whole image" in nothing_left.err
+    assert not Path("run").exists()
+    picture("photos/test/0.png", 0)
     done = axial(*train)
     assert done.status == 0, done.err
-    assert done.err.count("warning: skipped: photos/test/") == 2
+    assert done.err.count("warning: skipped: photos/test/1.png") == 1
+    Path("photos/test/0.png").write_text("damaged")
     damaged = axial("evaluate", "run")
     assert damaged.status == 2
     assert "photos/test/0.png is not a whole image" in damaged.err
     for i in range(2):
         picture(f"photos/test/{i}.png", i)
     assert json.loads(axial("evaluate", "run", "--json").out)["data"].endswith("photos, test")
+
+
+def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
+    for i in range(3):
+        Path("photos/train").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((96, 70 + i, 3), 40 * i, np.uint8)).save(f"photos/train/{i}.png")
+    inspected = axial("inspect", "photos", "--data.validation-fraction", 0, *TINY)
+    assert inspected.status == 0, inspected.err
+    assert "32 x 32" in inspected.out or "32x32" in inspected.out
+    assert "cut into 32x32 tiles; other ways: --data.size 64 --data.fit crop" in inspected.err
+    small = [(8, 8)] * 3
+    assert tiled(DataConfig(), small) == tiled(DataConfig(), []) == DataConfig()
+    assert tiled(DataConfig(), [(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
+    assert tiled(DataConfig(size=16, fit="crop"), [(640, 480)]) == DataConfig(size=16, fit="crop")
+    assert tiled(DataConfig(), [(640, 480), (20, 20), (9, 9)]) == DataConfig()
+
+
+def test_axes_are_called_by_the_letters_that_the_user_gave():
+    assert axis_names(3, "NCDHW") == ("depth", "height", "width")
+    assert axis_names(3, "NTHWC") == ("frame", "height", "width")
+    assert axis_names(3) == ("frame or depth", "height", "width")
 
 
 def test_fourteen_mixed_pictures_train_and_what_is_left_out_is_said(axial: Axial):

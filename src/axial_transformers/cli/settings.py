@@ -7,8 +7,9 @@ from pathlib import Path
 
 from axial_transformers import recipes
 from axial_transformers.cli import did_you_mean
+from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import parse, parse_known
-from axial_transformers.data import DataConfig, Examples, load, names_shards
+from axial_transformers.data import DataConfig, Examples, load, names_shards, picture_sizes
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
 from axial_transformers.training import RunRecord, TrainConfig, read_run
@@ -116,11 +117,15 @@ def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
     """A model fitted to the data. The options of the data are parsed first, since the model's shape depends on them."""
     wanted = [word for word in overrides if word not in ("-h", "--help")]
     options, _ = parse_known(_DataOnly, wanted, "train")
-    examples = load(source, options.data, "train", bar("reading"))
+    data = options.data if options.data.size else recipes.tiled(options.data, picture_sizes(source))
+    if data != options.data:
+        tiles = f"pictures of large or different sizes are cut into {data.size}x{data.size} tiles"
+        say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch")
+    examples = load(source, data, "train", bar("reading"))
     recipe = recipes.custom(examples)
     stem = Path(source).resolve().stem if Path(source).exists() else Path(source).stem
     out = Path("runs") / (re.split(r"\W*\{", stem)[0] or "shards")
-    settings = Settings(out=out, data=options.data, model=recipe.model, training=recipe.training)
+    settings = Settings(out=out, data=data, model=recipe.model, training=recipe.training)
     return Preset("custom", source, settings, examples)
 
 

@@ -17,7 +17,7 @@ from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.cli.understood import lines, understanding
 from axial_transformers.cli.wording import command
-from axial_transformers.data import Examples, image_grid, load
+from axial_transformers.data import EmptySplitError, Examples, image_grid, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
@@ -128,7 +128,7 @@ def _load_to_train(preset: Preset) -> Examples:
 def _size_of_test(preset: Preset) -> int | None:
     try:
         return len(load(preset.source, preset.settings.data, "test", bar("reading")))
-    except ValueError:
+    except EmptySplitError:
         return None
 
 

@@ -27,7 +27,7 @@ def understanding(preset: Preset, examples: Examples, validation: int, test: int
         train=len(examples),
         validation=validation,
         test=test,
-        axes=axis_names(len(examples.shape)),
+        axes=axis_names(len(examples.shape), settings.data.axes),
         channels=channel_names(examples.channels, examples.uint16),
         parameters=sum(parameters(settings.model).values()),
         memory_bytes=needed,

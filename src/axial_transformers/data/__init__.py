@@ -7,6 +7,7 @@ from axial_transformers.data.imagenet_batches import imagenet_version
 from axial_transformers.data.loading import load
 from axial_transformers.data.movies import MOVIES, save_clips, save_movie
 from axial_transformers.data.own_datasets import examples_from
+from axial_transformers.data.picture_sizes import picture_sizes
 from axial_transformers.data.saving import save_arrays, save_grid, save_images
 from axial_transformers.data.shards import names_shards
 from axial_transformers.data.splits import EmptySplitError
@@ -27,6 +28,7 @@ __all__ = [
     "load",
     "marks_for_display",
     "names_shards",
+    "picture_sizes",
     "save_arrays",
     "save_clips",
     "save_grid",

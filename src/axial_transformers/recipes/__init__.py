@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from axial_transformers.recipes.bair import bair
-from axial_transformers.recipes.custom import custom
+from axial_transformers.recipes.custom import custom, tiled
 from axial_transformers.recipes.digits import digits
 from axial_transformers.recipes.fashion_mnist import fashion_mnist, fashion_mnist_gpu
 from axial_transformers.recipes.imagenet import imagenet32, imagenet32_released, imagenet64, imagenet64_released
@@ -29,4 +29,4 @@ NAMED: dict[str, Callable[[], Recipe]] = {
 }
 """The recipes that the command line names; `custom` is for any other data."""
 
-__all__ = ["NAMED", "NOT_YET_MEASURED", "Recipe", "custom", *NAMED]
+__all__ = ["NAMED", "NOT_YET_MEASURED", "Recipe", "custom", "tiled", *NAMED]

@@ -25,8 +25,14 @@ class Understanding:
     """Estimated time of all steps, without evaluations; None: not estimated."""
 
 
-def axis_names(axes: int) -> tuple[str, ...]:
-    """Names of the axes of an example by their number."""
+NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
+"""Names of axes by the letters of `DataConfig.axes`."""
+
+
+def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
+    """Names of the axes of an example by their letters if the user gave them, otherwise by their number."""
+    if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
+        return tuple(NAMES[letter] for letter in stated)
     usual = {1: ("position",), 2: ("height", "width"), 3: ("frame or depth", "height", "width")}
     return usual.get(axes, tuple(f"axis {i}" for i in range(1, axes + 1)))
 
