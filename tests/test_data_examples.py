@@ -12,7 +12,7 @@ from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data import examples_from
-from axial_transformers.data.splits import consecutive_part, hashed_part, part_of_file, part_of_folder
+from axial_transformers.data.splits import consecutive_part, hashed_parts, part_of_file, part_of_folder
 
 _VALUES = npst.arrays(np.uint8, npst.array_shapes(min_dims=3, max_dims=5, max_side=4))
 
@@ -139,13 +139,22 @@ def test_tail_splits_partition_in_order(count, validation, test):
 
 def test_hashed_splits_depend_on_name_and_seed_alone():
     names = [f"folder/{i}.png" for i in range(4000)]
-    parts = [hashed_part(name, 0, 0.1, 0.2) for name in names]
+    parts = hashed_parts(names, 0, 0.1, 0.2)
     for part, share in [("train", 0.7), ("validation", 0.1), ("test", 0.2)]:
         assert abs(parts.count(part) / len(names) - share) < 0.03
-    assert parts != [hashed_part(name, 1, 0.1, 0.2) for name in names]
+    assert parts != hashed_parts(names, 1, 0.1, 0.2)
     # The test part stays as it is when the validation share changes.
-    wider = [hashed_part(name, 0, 0.3, 0.2) for name in names]
+    wider = hashed_parts(names, 0, 0.3, 0.2)
     assert [part == "test" for part in parts] == [part == "test" for part in wider]
+
+
+def test_of_few_examples_one_validates():
+    for seed in range(20):
+        names = [f"{i}.png" for i in range(4)]
+        parts = hashed_parts(names, seed, 0.1, 0.1)
+        assert "validation" in parts or parts.count("train") <= 1
+        assert hashed_parts(names, seed, 0.0, 0.1).count("validation") == 0
+        assert hashed_parts(names[:1], seed, 0.01, 0.0) == ["train"]
 
 
 def test_names_state_their_split():

@@ -436,7 +436,7 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
     config = dataclasses.replace(CONFIG, steps=60, sample_every=25, tensorboard=True)
     origin = Origin(recipe="custom", source="made up", data=DataConfig())
     result = run(tmp_path / "run", config, sample=sample, about=origin)
-    assert seen == [25, 50]
+    assert seen == [25, 50, 60]
     assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
     record = read_run(tmp_path / "run")
     assert record is not None

@@ -23,6 +23,7 @@ from axial_transformers.compression.files import Written
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import bar
+from axial_transformers.storage.files import require_place
 
 Rates = dict[str, float | None]
 """Bits/dim by codec; None where a codec cannot take the images."""
@@ -70,6 +71,7 @@ def main(argv: Sequence[str]) -> None:
         raise ValueError(f"--chunk-images must be in {bounds}, not {options.chunk_images}")
     if not options.force and os.path.lexists(options.archive):
         raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")
+    require_place(options.archive, folder=False)
     model = open_model(options.model, options.weights, options.device).model
     written = compress_files(
         model, options.source, options.archive, other_sizes=options.other_sizes, verify=options.verify,

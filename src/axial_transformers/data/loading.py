@@ -19,7 +19,7 @@ from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
     consecutive_part,
-    hashed_part,
+    hashed_parts,
     part_of_file,
     part_of_folder,
 )
@@ -193,7 +193,8 @@ def _load_each(
     else:
         fractions = _fractions(config, parts, test_default=0.0 if has_splits else 0.1)
         train = parts.get("train", [])
-        chosen = [file for file in train if hashed_part(places[file].as_posix(), config.seed, *fractions) == split]
+        drawn = hashed_parts([places[file].as_posix() for file in train], config.seed, *fractions)
+        chosen = [file for file, part in zip(train, drawn, strict=True) if part == split]
     if not chosen:
         raise _empty(folder, split, parts)
     wanted = set(chosen)

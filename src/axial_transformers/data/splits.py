@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from axial_transformers.data.config import Split
@@ -35,11 +36,24 @@ def part_of_file(stem: str) -> Part | None:
     return parts.pop() if len(parts) == 1 else None
 
 
-def hashed_part(name: str, seed: int, validation: float, test: float) -> Part:
-    """The split of a named example: a pure function of name and seed, so that adding examples moves no others."""
+def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float) -> list[Part]:
+    """The splits of named examples: each by its own name and the seed, so that adding examples moves no others.
+
+    Of few examples none may fall to validation: then the one nearest to it does, if another is left to train.
+    """
+    draws = [_draw(name, seed) for name in names]
+    parts: list[Part] = [
+        "test" if draw < test else "validation" if draw < test + validation else "train" for draw in draws
+    ]
+    if validation > 0 and "validation" not in parts and parts.count("train") > 1:
+        parts[min((draw, place) for place, draw in enumerate(draws) if parts[place] == "train")[1]] = "validation"
+    return parts
+
+
+def _draw(name: str, seed: int) -> float:
+    """A number in 0 .. 1 that looks random."""
     digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
-    draw = int.from_bytes(digest[:8], "big") / 2**64
-    return "test" if draw < test else "validation" if draw < test + validation else "train"
+    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def consecutive_part(count: int, split: Split, validation: float, test: float) -> slice:

@@ -63,7 +63,7 @@ class TrainConfig:
     evaluate_every: int = 1_000
     """Steps between evaluations of the averaged weights."""
     sample_every: int = 5_000
-    """Steps between sample grids."""
+    """Steps between sample grids; one is drawn at the end too."""
     save_every: int = 1_000
     """Steps between checkpoints; one is written before each evaluation too."""
     shard: bool = False

@@ -59,8 +59,8 @@ def train(  # noqa: PLR0913
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim.
         evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best.
-        sample: `sample(averaged_model, step)`, called at intervals for its effects; may return figures to log, and
-            pictures for TensorBoard: uint8 [H, W] or [H, W, 3].
+        sample: `sample(averaged_model, step)`, called at intervals and at the end for its effects; may return figures
+            to log, and pictures for TensorBoard: uint8 [H, W] or [H, W, 3].
         resume: continue from the newest intact checkpoint; start afresh where there is none.
         about: the recipe and the source of the data, for train.json: `axial train FOLDER` needs them to resume, and
             `axial evaluate FOLDER` reads the data by them.
@@ -105,6 +105,8 @@ def _train(run: Run, evaluate: Callback | None, sample: Callback | None, progres
         if evaluate and ending != "interrupted" and counters.evaluated_step != counters.step:
             run.evaluate(evaluate)
             ending = "interrupted" if run.cut_short else ending
+        if sample and ending != "interrupted" and counters.step % config.sample_every:
+            run.call(sample)
     return TrainResult(
         ending=ending,
         step=counters.step,
