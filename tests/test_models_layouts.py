@@ -32,6 +32,8 @@ def sites(shape, channels, layout):
         return [(*site, c) for c, *site in product(range(channels), *axes)]
     if layout in ("columns", "axis", "raster"):
         return list(product(*axes, range(channels)))
+    if layout == "side_by_side":
+        return [(*outer, a, c) for *outer, c, a in product(*axes[:-1], range(channels), axes[-1])]
     return [(t, *site, c) for t, c, *site in product(axes[0], range(channels), *axes[1:])]
 
 
