@@ -36,7 +36,7 @@ class Maps(nn.Module):
         self.layer = layer
 
     def forward(self, x: Tensor) -> Tensor:
-        return sum(part.out(part.qkv(x)[..., -part.value_dim :]) for part in self.layer.layers)
+        return sum(part.out(part.qkv(x)[..., -part.value_dim :]) for part in self.layer.layers.values())
 
 
 def axial(shape: tuple[int, ...]) -> AxialAttention:

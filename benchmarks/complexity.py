@@ -28,7 +28,7 @@ SIDES = {"full": (8, 16, 32, 64, 128), "axial": (8, 16, 32, 64, 128), "local": (
 
 
 def layer(kind: str) -> nn.Module:
-    """Attention to all sites ("full"), to a column and then a row ("axial"), or to SPAN sites of both ("local")."""
+    """Attention to all sites ("full"), to a row and then a column ("axial"), or to SPAN sites of both ("local")."""
     if kind == "full":
         return FullAttention(DIM, HEADS)
     if kind == "axial":

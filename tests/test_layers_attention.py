@@ -152,10 +152,10 @@ def test_layers_are_their_equation_between_two_linear_layers(name):
     if name == "full":
         expected = by_hand(layer, x, layer.weights(x))
     elif name == "sum":
-        expected = sum(by_hand(part, x, weights) for part, weights in zip(layer.layers, layer.weights(x)))
+        expected = sum(by_hand(part, x, weights) for part, weights in zip(layer.layers.values(), layer.weights(x)))
     else:
         expected = x
-        for part, weights in zip(layer.layers, layer.weights(x)):
+        for part, weights in zip(layer.layers.values(), layer.weights(x)):
             expected = by_hand(part, expected, weights)
     torch.testing.assert_close(layer(x), expected, rtol=0, atol=1e-12)
 
@@ -276,6 +276,7 @@ def test_layers_survive_compilation(name):
         (lambda: AxialAttention(8, 2, axes=(0, 1)), "from 1 on"),
         (lambda: AxialAttention(8, 2, axes=(1,), causal=(2,)), "causal"),
         (lambda: AxialAttention(8, 2, combine="mean"), "combine"),
+        (lambda: AxialAttention(8, 2, value_dim=4, project=False), "without projections"),
         (lambda: AxialAttention(8, 2, axes=3)(torch.zeros(1, 2, 2, 8)), "axis 3"),
         (lambda: FullAttention(8, 2)(torch.zeros(1, 2, 2, 8), torch.ones(1, 2, dtype=torch.bool)), "key_mask"),
         (lambda: full_attention(torch.zeros(1, 2, 1, 4), torch.zeros(1, 2, 1, 3), torch.zeros(1, 2, 1, 3)), "fit q"),

@@ -4,9 +4,10 @@ All are [B, *A, D] -> [B, *A, D] for any number of axes. Along a masked axis, th
 slab at a time, with a cache of keys and values.
 """
 
+import re
 from collections.abc import Sequence
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -27,25 +28,39 @@ class KeyValueCache(NamedTuple):
 class SelfAttention(nn.Module):
     """The linear layers around self-attention: `qkv` before it, `out` after it.
 
+    Without biases and projection, one head is softmax(Q K^T / sqrt(K)) V with Q, K, V = X Wq, X Wk, X Wv, and several
+    are the concatenation of these; with the projection, they are the multi-head attention of Vaswani et al. 2017,
+    section 3.2.2.
+
     Args:
         dim: width D.
         heads: number of heads N, a divisor of the widths below; scores are scaled by 1/sqrt(key_dim / N).
         key_dim: width of queries and keys, all heads together; D if not given.
         value_dim: width of values, all heads together; D if not given.
-        residual: whether the layer ends a residual branch: its output is then initialised to zero.
+        residual: whether the layer ends a residual branch: its output projection is then initialised to zero.
+        bias: whether the linear layers have biases.
+        project: whether a linear layer to width D follows; otherwise the output is the concatenated heads, of width
+            value_dim.
 
     Raises:
         ValueError: a width that is not a positive multiple of `heads`.
     """
 
     def __init__(
-        self, dim: int, heads: int, key_dim: int | None = None, value_dim: int | None = None, residual: bool = False
+        self,
+        dim: int,
+        heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        residual: bool = False,
+        bias: bool = True,
+        project: bool = True,
     ):
         super().__init__()
         self.heads = heads
         self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim)
-        self.qkv = Dense(dim, 2 * self.key_dim + self.value_dim)
-        self.out = Dense(self.value_dim, dim, residual=residual)
+        self.qkv = Dense(dim, 2 * self.key_dim + self.value_dim, bias=bias)
+        self.out = Dense(self.value_dim, dim, residual, bias) if project else nn.Identity()
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
         return unpacked((self.qkv(x),), (self.heads, *self._widths))
@@ -77,13 +92,13 @@ class AxisAttention(SelfAttention):
     """Self-attention along one axis: [B, *A, D] -> [B, *A, D].
 
     Args:
-        dim, heads, key_dim, value_dim, residual: see `SelfAttention`; here `residual` is True by default.
+        dim, heads, key_dim, value_dim, residual, bias, project: see `SelfAttention`; `residual` is True by default.
         axis: dimension of the input attended along: 1..d, or counted from the end, where -2 is the innermost axis.
             Counted from the end, it is the same in a whole tensor and in a slab of it.
         masked: whether a site attends only to itself and to earlier sites along the axis.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         dim: int,
         heads: int,
@@ -92,8 +107,10 @@ class AxisAttention(SelfAttention):
         key_dim: int | None = None,
         value_dim: int | None = None,
         residual: bool = True,
+        bias: bool = True,
+        project: bool = True,
     ):
-        super().__init__(dim, heads, key_dim, value_dim, residual)
+        super().__init__(dim, heads, key_dim, value_dim, residual, bias, project)
         self.axis, self.masked = axis, masked
 
     def forward(
@@ -115,8 +132,8 @@ class AxisAttention(SelfAttention):
         assert self.masked, "only masked attention can be computed step by step"
         lines = (batch * prod(slab), self.heads, length)
         return KeyValueCache(
-            self.out.weight.new_empty(*lines, self.key_dim // self.heads),
-            self.out.weight.new_empty(*lines, self.value_dim // self.heads),
+            self.qkv.weight.new_empty(*lines, self.key_dim // self.heads),
+            self.qkv.weight.new_empty(*lines, self.value_dim // self.heads),
         )
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
@@ -138,26 +155,32 @@ class AxisAttention(SelfAttention):
 class AxialAttention(nn.Module):
     """Attention along one axis, along several one after the other, or the sum of several.
 
+    The weights of axis N are named `layers.axis_N`; where it comes again, `layers.axis_N_round_2` and so on.
+
     Args:
-        dim, heads, key_dim, value_dim: see `SelfAttention`; every axis has its own linear layers.
-        axes: dimensions of the input attended along, 1..d, in this order; a single one may be given as a number.
+        dim, heads, key_dim, value_dim, bias, project: see `SelfAttention`; every axis has its own linear layers.
+        axes: dimensions of the input attended along, 1..d, in this order; a single one may be given as a number. By
+            default those of images [B, H, W, D], rows first and then columns, as in the blocks of Ho et al. 2019.
         combine: "sequence" applies each attention to the output of the one before; "sum" adds the outputs of all.
         causal: those of `axes` along which a site attends only to itself and to earlier sites.
 
     Raises:
-        ValueError: no axes, one below 1 (or, on a call, above d), `causal` names one that is not attended along, or an
-            unknown `combine`.
+        ValueError: no axes, one below 1 (or, on a call, above d), `causal` names one that is not attended along, an
+            unknown `combine`, or a sequence without projections whose value_dim is not D; from `load_state_dict`,
+            weights that are named by number (`layers.0`) and so do not say their axis.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         dim: int,
         heads: int,
-        axes: int | Sequence[int] = (1, 2),
+        axes: int | Sequence[int] = (2, 1),
         combine: Literal["sequence", "sum"] = "sequence",
         causal: Sequence[int] = (),
         key_dim: int | None = None,
         value_dim: int | None = None,
+        bias: bool = True,
+        project: bool = True,
     ):
         super().__init__()
         axes = (axes,) if isinstance(axes, int) else tuple(axes)
@@ -167,19 +190,25 @@ class AxialAttention(nn.Module):
             raise ValueError(f"causal {tuple(causal)} must be among axes {axes}")
         if combine not in ("sequence", "sum"):
             raise ValueError(f"combine must be 'sequence' or 'sum', not {combine!r}")
+        if combine == "sequence" and len(axes) > 1 and not project and value_dim not in (None, dim):
+            raise ValueError(f"without projections, a sequence of attentions needs value_dim {dim}, not {value_dim}")
         self.combine = combine
-        self.layers = nn.ModuleList(
-            AxisAttention(dim, heads, axis, axis in causal, key_dim, value_dim, residual=False) for axis in axes
-        )
+        self.layers = nn.ModuleDict()
+        for i, axis in enumerate(axes):
+            again = axes[:i].count(axis)
+            self.layers[f"axis_{axis}" + (f"_round_{again + 1}" if again else "")] = AxisAttention(
+                dim, heads, axis, axis in causal, key_dim, value_dim, residual=False, bias=bias, project=project
+            )
+        self.register_load_state_dict_pre_hook(_refuse_layers_by_number)  # type: ignore[no-untyped-call]
 
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
         if self.combine == "sum":
-            outs = [layer(x, key_mask) for layer in self.layers]
+            outs = [layer(x, key_mask) for layer in self.layers.values()]
             return sum(outs[1:], outs[0])
-        for layer in self.layers:
+        for layer in self.layers.values():
             x = layer(x, key_mask)
         return x
 
@@ -188,7 +217,7 @@ class AxialAttention(nn.Module):
     ) -> list[Float[Tensor, "b *a n l"]]:
         """The attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`."""
         weights = []
-        for layer in self.layers:
+        for layer in self.layers.values():
             assert isinstance(layer, AxisAttention)
             weights.append(layer.weights(x, key_mask))
             if self.combine == "sequence":
@@ -200,7 +229,7 @@ class CrossAttention(nn.Module):
     """Attention of every site of one tensor to every site of another, the context, which may have another grid.
 
     Args:
-        dim, heads, key_dim, value_dim: see `SelfAttention`.
+        dim, heads, key_dim, value_dim, bias, project: see `SelfAttention`.
         context_dim: width of the context; D if not given.
     """
 
@@ -211,13 +240,15 @@ class CrossAttention(nn.Module):
         context_dim: int | None = None,
         key_dim: int | None = None,
         value_dim: int | None = None,
+        bias: bool = True,
+        project: bool = True,
     ):
         super().__init__()
         self.heads = heads
         self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim)
-        self.q = Dense(dim, self.key_dim)
-        self.kv = Dense(context_dim or dim, self.key_dim + self.value_dim)
-        self.out = Dense(self.value_dim, dim)
+        self.q = Dense(dim, self.key_dim, bias=bias)
+        self.kv = Dense(context_dim or dim, self.key_dim + self.value_dim, bias=bias)
+        self.out = Dense(self.value_dim, dim, bias=bias) if project else nn.Identity()
 
     def forward(
         self,
@@ -256,6 +287,16 @@ class ChannelsFirst(nn.Module):
     ) -> Float[Tensor, "b d *a"]:
         """[B, D, *A] -> [B, D, *A]."""
         return self.layer(x.movedim(1, -1), key_mask).movedim(-1, 1)
+
+
+def _refuse_layers_by_number(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Refuses weights of an `AxialAttention` that was stored before its layers were named by axis."""
+    for name in state:
+        if by_number := re.match(re.escape(prefix) + r"layers\.\d+(?=\.)", name):
+            raise ValueError(
+                f"{by_number[0]} does not say its axis: rename it {prefix}layers.axis_N for the axis N that it was "
+                "stored with; layers 0 and 1 of a layer made without axes= were of axes 1 and 2"
+            )
 
 
 def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:

@@ -47,7 +47,7 @@ class AttentionBlock(nn.Module):
 
     def __init__(self, attention: AxisAttention, dropout: float):
         super().__init__()
-        self.norm = nn.LayerNorm(attention.out.out_features)
+        self.norm = nn.LayerNorm(attention.qkv.in_features)
         self.attention = attention
         self.dropout = Dropout(dropout)
 
@@ -81,7 +81,7 @@ class TransformerBlock(nn.Module):
     def __init__(self, attention: AxisAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
-        self.feedforward = FeedforwardBlock(attention.out.out_features, hidden, dropout)
+        self.feedforward = FeedforwardBlock(attention.qkv.in_features, hidden, dropout)
 
     @property
     def masked(self) -> bool:

@@ -15,11 +15,12 @@ class Dense(nn.Linear):
     Args:
         residual: whether the layer ends a residual branch; W is then initialised to zero, which makes the block the
             identity.
+        bias: whether there is a b.
     """
 
-    def __init__(self, fan_in: int, fan_out: int, residual: bool = False):
+    def __init__(self, fan_in: int, fan_out: int, residual: bool = False, bias: bool = True):
         self.residual = residual
-        super().__init__(fan_in, fan_out)
+        super().__init__(fan_in, fan_out, bias)
 
     def forward(self, x: Float[Tensor, "*s i"]) -> Float[Tensor, "*s o"]:
         """[.., in] -> [.., out]."""
@@ -27,7 +28,8 @@ class Dense(nn.Linear):
 
     def reset_parameters(self) -> None:
         """Initialises the weights."""
-        nn.init.zeros_(self.bias)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
         if self.residual:
             nn.init.zeros_(self.weight)
         else:

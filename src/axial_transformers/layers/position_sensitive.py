@@ -25,12 +25,15 @@ class PositionSensitiveAxialAttention(nn.Module):
             and span is given.
         causal: whether a site attends only to itself and to earlier sites.
         key_dim: width of queries and keys, all heads together; D / 2 by default, as published.
-        value_dim: width of values, all heads together. By default, as published, values have width D and the output is
-            the concatenation of the heads; otherwise a linear layer to D follows.
-        normalisation: "scale" divides scores by sqrt(K). "batch", as published, normalises q, k and v, each of the
-            three terms of the scores and each of the two sums of the output over the batch. It makes the output for an
-            example depend on the others: not for autoregressive models.
+        value_dim: width of values, all heads together; D by default.
+        normalisation: "none" is equation 4 as printed. "scale" divides scores by sqrt(K). "batch", as in the authors'
+            code, normalises q, k and v, each of the three terms of the scores and each of the two sums of the output
+            over the batch. It makes the output for an example depend on the others: not for autoregressive models.
         shared_tables: whether all heads share one set of tables, as published, or have one set each.
+        bias: whether the linear layers have biases. By default those of "scale" have, those of "none" have not, and of
+            those of "batch" only the output projection has.
+        project: whether a linear layer to width D follows; otherwise, as published, the output is the concatenated
+            heads, of width value_dim. By default one follows if value_dim is given.
 
     Raises:
         ValueError: none or both of size and span, an even span, widths that are not multiples of `heads`, an unknown
@@ -47,8 +50,10 @@ class PositionSensitiveAxialAttention(nn.Module):
         causal: bool = False,
         key_dim: int | None = None,
         value_dim: int | None = None,
-        normalisation: Literal["scale", "batch"] = "scale",
+        normalisation: Literal["none", "scale", "batch"] = "scale",
         shared_tables: bool = True,
+        bias: bool | None = None,
+        project: bool | None = None,
     ):
         super().__init__()
         if (size is None) == (span is None):
@@ -57,8 +62,8 @@ class PositionSensitiveAxialAttention(nn.Module):
             raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
         if size is not None and size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
-        if normalisation not in ("scale", "batch"):
-            raise ValueError(f"normalisation must be 'scale' or 'batch', not {normalisation!r}")
+        if normalisation not in ("none", "scale", "batch"):
+            raise ValueError(f"normalisation must be 'none', 'scale' or 'batch', not {normalisation!r}")
         self.heads, self.axis, self.size, self.causal = heads, axis, size, causal
         self.key_dim, self.value_dim = widths(dim, heads, key_dim or dim // 2, value_dim)
         key_width, value_width = self.key_dim // heads, self.value_dim // heads
@@ -69,14 +74,15 @@ class PositionSensitiveAxialAttention(nn.Module):
         self.value_table = normal_table(rows, tables, value_width)
         self.qkv: nn.Linear
         self.normalise: Scale | BatchNormalise
-        if normalisation == "scale":
-            self.qkv, self.normalise = Dense(dim, qkv_dim), Scale(key_width)
+        if normalisation == "batch":
+            self.qkv = nn.Linear(dim, qkv_dim, bias=bool(bias))
+            self.normalise = BatchNormalise(qkv_dim, heads, self.value_dim)
         else:
-            self.qkv, self.normalise = (
-                nn.Linear(dim, qkv_dim, bias=False),
-                BatchNormalise(qkv_dim, heads, self.value_dim),
-            )
-        self.out = nn.Identity() if value_dim is None else Dense(self.value_dim, dim)
+            self.qkv = Dense(dim, qkv_dim, bias=normalisation == "scale" if bias is None else bias)
+            self.normalise = Scale(1 / sqrt(key_width) if normalisation == "scale" else 1.0)
+        project = value_dim is not None if project is None else project
+        bias = normalisation != "none" if bias is None else bias
+        self.out = Dense(self.value_dim, dim, bias=bias) if project else nn.Identity()
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
@@ -111,11 +117,11 @@ class PositionSensitiveAxialAttention(nn.Module):
 
 
 class Scale(nn.Module):
-    """Scores times 1/sqrt(K); no other normalisation."""
+    """Scores times a factor; no other normalisation."""
 
-    def __init__(self, key_width: int):
+    def __init__(self, factor: float):
         super().__init__()
-        self.factor = 1 / sqrt(key_width)
+        self.factor = factor
 
     def qkv(self, x: Tensor) -> Tensor:
         """Concatenated queries, keys and values, unchanged."""

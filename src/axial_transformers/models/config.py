@@ -32,7 +32,7 @@ class AxialTransformerConfig:
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
     """Number of first channels (after the layout) that are given: conditioned on, without loss, not generated."""
-    layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
+    layout: Literal["channels", "rows", "columns", "side_by_side", "axis", "frames", "raster"] = "channels"
     """Arrangement of channels and frames in the model; see `layouts.py`."""
     dim: int = 128
     """Width D of the model."""
