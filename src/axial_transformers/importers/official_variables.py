@@ -101,6 +101,7 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
         encoder_layers=encoder_layers,
         outer_layers=2 * layers(f"{scope}outer_row"),
         inner_layers=layers(f"{scope}inner_row"),
+        input_divisor=255 if encoder_layers else None,  # whatever the number of values
     )
 
 
