@@ -9,6 +9,8 @@ from axial_transformers.storage.typed_json import to_json
 
 LARGEST = 1 << 20
 """Upper bound of every size: a damaged file must not make the program allocate without limit."""
+FORMER_DIVISOR = 255
+"""Number by which every channel encoder divided before there was `input_divisor`, as the authors' code does."""
 MOST_AXES = 8
 MOST_LAYERS = 1024
 
@@ -60,7 +62,8 @@ class AxialTransformerConfig:
     dropout: float = 0.0
     """Dropout probability on the residual branches."""
 
-    FORMERLY: ClassVar[dict[str, Any]] = {"input_divisor": 255}
+    FORMERLY: ClassVar[dict[str, Any]] = {"input_divisor": FORMER_DIVISOR}
+    """The values of fields in configurations that were stored without them, see `from_json`."""
 
     def __post_init__(self) -> None:
         _require(1 <= len(self.shape) <= MOST_AXES, f"shape must have 1 to {MOST_AXES} axes, not {len(self.shape)}")
@@ -148,7 +151,7 @@ class AxialTransformerConfig:
     def divisor(self) -> int:
         """Number by which the channel encoder divides values; 255 where there is no encoder, and nothing to divide."""
         if not self.encoder_layers:
-            return 255
+            return FORMER_DIVISOR
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
 
     @property
