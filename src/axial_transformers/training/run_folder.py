@@ -83,7 +83,7 @@ class RunRecord:
         return {
             "data": to_json(self.data),
             "training": {"seed": self.training.seed, "batch_size": self.training.batch_size},
-            "model": to_json(self.model),
+            "model": self.model.identity,
         }
 
     def write(self, folder: Path) -> None:
