@@ -62,7 +62,7 @@ def draw_together(
         skip_noise(part.start * numbers_each(config).noise, generator)
         return draw(part, generator)
 
-    share = DRAWN_ALIKE * ceil(count / processes.count / DRAWN_ALIKE)
+    share = DRAWN_ALIKE * ceil(count / (processes.count * DRAWN_ALIKE))
     dtype = torch.uint8 if config.num_values <= 256 else torch.int64
     whole = torch.zeros(count, *config.shape, config.channels, dtype=dtype)
     parts = (slice(start, min(start + share, count)) for start in range(0, count, share))

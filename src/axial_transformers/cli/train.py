@@ -159,9 +159,11 @@ def report(out: Path, result: TrainResult) -> None:
         print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
     if result.best_bits_per_dim is not None:
-        about = None if (record := read_run(out)) is None else record.about
+        record = read_run(out)
+        about = None if record is None else record.about
+        half = record is not None and record.training.evaluate_precision == "bfloat16"
         per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
-        unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
+        unit = "bits/dim" + " in bfloat16" * half + (per_value if about is not None and about.uint16 else "")
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
@@ -170,6 +172,7 @@ def report(out: Path, result: TrainResult) -> None:
 def _validate(validation: Examples, settings: Settings) -> Together:
     values = torch.from_numpy(validation.values)
     part = settings.training.batch_size // settings.training.accumulate  # more than it trains at once may not fit
+    half = settings.training.evaluate_precision == "bfloat16"
     label = None
     if (
         settings.model.num_classes is not None
@@ -179,8 +182,20 @@ def _validate(validation: Examples, settings: Settings) -> Together:
         label = torch.from_numpy(validation.labels)
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
-        figures = evaluate(model, values, label, batch_size=part, progress=bar("validation"), fill=fill)
-        return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
+        figures = evaluate(
+            model,
+            values,
+            label,
+            batch_size=part,
+            autocast=torch.bfloat16 if half else None,
+            progress=bar("validation"),
+            fill=fill,
+        )
+        return {
+            "bits_per_dim": figures.bits_per_dim,
+            "standard_error": figures.standard_error,
+            "precision": 16 if half else 32,
+        }
 
     return Together(callback)
 
