@@ -14,6 +14,7 @@ from axial_transformers.cli import arguments
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import open_model
+from axial_transformers.cli.sharing import one_voice, processes_on
 from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
@@ -30,6 +31,7 @@ class Evaluate:
       axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
       axial evaluate runs/clips clips_test.npz --given-frames 1
       axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32 --limit 1000
+      torchrun --nproc-per-node 8 -m axial_transformers.cli evaluate runs/imagenet32
     """
 
     model: arguments.Model
@@ -57,25 +59,33 @@ class Evaluate:
 
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
-    options = parse(Evaluate, argv, "evaluate")
-    require_within("batch-size", options.batch_size, 1)
-    require_within("given-frames", options.given_frames, 0)
-    require_within("limit", options.limit, 1)
-    trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
-    whole, described = trained.examples(options.source, options.split)
-    examples = limited(whole, options.limit)
-    if options.labels and examples.labels is None:
-        raise ValueError(f"{described} has no labels")
-    given_frames = _given_frames(trained.model.config, options.given_frames)
-    result = evaluate(
-        trained.model,
-        examples.values,
-        torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
-        batch_size=min(options.batch_size, len(examples)),
-        given_frames=given_frames,
-        autocast=torch.bfloat16 if options.precision == "bfloat16" else None,
-        progress=bar("bits/dim"),
-    )
+    with one_voice():
+        options = parse(Evaluate, argv, "evaluate")
+        require_within("batch-size", options.batch_size, 1)
+        require_within("given-frames", options.given_frames, 0)
+        require_within("limit", options.limit, 1)
+        processes = processes_on(options.device)
+    with processes:
+        with one_voice():
+            opened = open_model(options.model, options.weights, str(processes.device), options.trust_source)
+            trained = options.data.of(opened)
+            whole, described = trained.examples(options.source, options.split)
+            examples = limited(whole, options.limit)
+            if options.labels and examples.labels is None:
+                raise ValueError(f"{described} has no labels")
+            given_frames = _given_frames(trained.model.config, options.given_frames)
+        result = evaluate(
+            trained.model,
+            examples.values,
+            torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
+            batch_size=min(options.batch_size, len(examples)),
+            given_frames=given_frames,
+            autocast=torch.bfloat16 if options.precision == "bfloat16" else None,
+            progress=bar("bits/dim"),
+            fill=processes.fill,
+        )
+    if not processes.first:
+        return
     figures = {
         **result.to_json(),
         "data": described,

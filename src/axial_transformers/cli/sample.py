@@ -10,6 +10,7 @@ from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.parsing import either, parse, require_within
 from axial_transformers.cli.reading import Reading, label_of
 from axial_transformers.cli.runs import TrainedModel, open_model
+from axial_transformers.cli.sharing import draw_together, one_voice, processes_on
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.progress import bar
 
@@ -54,29 +55,41 @@ class Sample:
 
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
-    options = parse(Sample, argv, "sample")
-    for name in ("count", "fps"):
-        require_within(name, getattr(options, name), 1)
-    require_within("seed", options.seed, -(2**63))
-    compiled = either(options.compile, options.no_compile, "compile")
-    trained = options.data.of(open_model(options.model, options.weights, options.device))
-    outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
-    label = label_of(trained, options.label)
-    outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
-    values = sample(
-        trained.model,
-        options.count,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-        generator=torch.Generator().manual_seed(options.seed),
-        label=None if label is None else label.expand(options.count),
-        known=_known(trained, options),
-        compile=compiled,
-        progress=bar(f"drawing {options.count} samples"),
-    )
+    with one_voice():
+        options = parse(Sample, argv, "sample")
+        for name in ("count", "fps"):
+            require_within(name, getattr(options, name), 1)
+        require_within("seed", options.seed, -(2**63))
+        compiled = either(options.compile, options.no_compile, "compile")
+        processes = processes_on(options.device)
+    with processes:
+        with one_voice():
+            trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
+            outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
+            label = label_of(trained, options.label)
+            outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
+            known = _known(trained, options)
+
+        def draw(numbers: slice, generator: torch.Generator) -> torch.Tensor:
+            count = numbers.stop - numbers.start
+            return sample(
+                trained.model,
+                count,
+                temperature=options.temperature,
+                top_k=options.top_k,
+                top_p=options.top_p,
+                generator=generator,
+                label=None if label is None else label.expand(count),
+                known=None if known is None else known[numbers],
+                compile=compiled,
+                progress=bar(f"drawing {options.count} samples"),
+            )
+
+        values = draw_together(processes, trained.model.config, options.count, options.seed, draw)
+    if not processes.first:
+        return
     look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
-    outputs.save(options.output, values.cpu().numpy(), trained, look)
+    outputs.save(options.output, values.numpy(), trained, look)
     print(options.output)
 
 

@@ -21,6 +21,7 @@ from axial_transformers.cli.colours import HEAT, colour, sheet
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import TrainedModel, open_model
+from axial_transformers.cli.sharing import one_voice, processes_on
 from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split
 from axial_transformers.data.contact_sheet import as_row, enlargement
@@ -29,6 +30,7 @@ from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import auroc, corrected
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
+from axial_transformers.training.processes import Processes
 
 _TILE = re.compile(r"#\d+,\d+$")
 Scores = dict[str, NDArray[np.floating]]
@@ -74,7 +76,28 @@ class Score:
 
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
-    options = parse(Score, argv, "score")
+    with one_voice():
+        options = _checked(parse(Score, argv, "score"))
+        processes = processes_on(options.device)
+    with processes:
+        with one_voice():
+            opened = open_model(options.model, options.weights, str(processes.device), options.trust_source)
+            trained = options.data.of(opened)
+            examples = limited(trained.examples(options.source, options.split)[0], options.limit)[:]
+            others = limited(trained.examples(options.against, "all")[0], options.limit)[:] if options.against else None
+        scores = _scores(trained, examples, options.batch_size, processes)
+        odd = None if others is None else _scores(trained, others, options.batch_size, processes)
+    if not processes.first:
+        return
+    _write_scores(options, trained, examples, scores)
+    if others is not None and odd is not None:
+        print(f"AUROC of {len(others):,} images of {printable(options.against)} against these {len(examples):,}:")
+        for name in scores:
+            print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
+
+
+def _checked(options: Score) -> Score:
+    """The options; raises ValueError or OSError where one is out of its range, or an output cannot be written."""
     if options.output is not None and options.output.suffix not in (".csv", ".json"):
         raise ValueError(f"--output {options.output} is neither NAME.csv nor NAME.json")
     for path, folder in ((options.output, False), (options.heat_maps, True)):
@@ -83,10 +106,11 @@ def main(argv: Sequence[str]) -> None:
     require_within("top", options.top, 1)
     require_within("limit", options.limit, 1)
     require_within("batch-size", options.batch_size, 1)
-    trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
-    examples = limited(trained.examples(options.source, options.split)[0], options.limit)[:]
-    others = limited(trained.examples(options.against, "all")[0], options.limit)[:] if options.against else None
-    scores = _scores(trained, examples, options.batch_size)
+    return options
+
+
+def _write_scores(options: Score, trained: TrainedModel, examples: Examples, scores: Scores) -> None:
+    """Writes the scores of all examples and their heat maps, as asked, or prints those of the least likely."""
     order = np.argsort(-scores["bits_per_dim"], kind="stable")
     rows = _rows(examples.names, scores, order, examples.uint16)
     with ExitStack() as whole:  # both outputs appear, or neither
@@ -101,11 +125,6 @@ def main(argv: Sequence[str]) -> None:
         print(options.output)
     else:
         _write(rows[: options.top], sys.stdout, as_json=False)
-    if others is not None:
-        odd = _scores(trained, others, options.batch_size)
-        print(f"AUROC of {len(others):,} images of {printable(options.against)} against these {len(examples):,}:")
-        for name in scores:
-            print(f"  {auroc(scores[name], odd[name]):.4f}  by {name}")
 
 
 def _rows(names: Sequence[str], scores: Scores, order: NDArray[np.integer], uint16: bool) -> list[dict[str, Any]]:
@@ -128,12 +147,19 @@ def _of_pictures(names: Sequence[str], bits: NDArray[np.floating]) -> Scores:
     return {"picture_bits_per_dim": (np.bincount(picture_of, bits) / np.bincount(picture_of))[picture_of]}
 
 
-def _scores(trained: TrainedModel, examples: Examples, batch_size: int) -> Scores:
-    values = torch.from_numpy(examples.values)
-    bits = bits_of_each(
-        trained.model, values, batch_size=min(batch_size, len(examples)), progress=bar("bits/dim")
-    ).numpy()
-    return {"bits_per_dim": bits, "corrected": corrected(bits, examples.values)}
+def _scores(trained: TrainedModel, examples: Examples, batch_size: int, processes: Processes) -> Scores:
+    """The scores of all examples, in every process; each computes its share."""
+    values, size = torch.from_numpy(examples.values), min(batch_size, len(examples))
+    bits = bits_of_each(trained.model, values, batch_size=size, progress=bar("bits/dim"), fill=processes.fill)
+
+    def corrected_bits(batch: slice) -> torch.Tensor:
+        return torch.from_numpy(corrected(bits[batch].numpy(), examples.values[batch]))
+
+    batches = (slice(start, start + size) for start in range(0, len(examples), size))
+    return {
+        "bits_per_dim": bits.numpy(),
+        "corrected": processes.fill(torch.zeros_like(bits), batches, corrected_bits).numpy(),
+    }
 
 
 def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None:

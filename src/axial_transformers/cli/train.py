@@ -1,29 +1,28 @@
 """axial train: a recipe, or a model of one's own data."""
 
-import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli import INTERRUPTED, USAGE_ERROR
+from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
 from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
+from axial_transformers.cli.sharing import one_voice
 from axial_transformers.cli.understood import lines, understanding
 from axial_transformers.cli.wording import command
 from axial_transformers.data import EmptySplitError, Examples, image_grid, load
 from axial_transformers.decoding.sampling import sample
-from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Origin, TrainResult, read_run, train
+from axial_transformers.training import Origin, Together, TrainResult, read_run, train
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -142,22 +141,6 @@ def _check_same_data(examples: Examples, preset: Preset) -> None:
         )
 
 
-@contextmanager
-def one_voice() -> Iterator[None]:
-    """Within this block, of several processes on a machine only the first one prints, mistakes included.
-
-    It is for what all processes do alike, so that nothing is lost.
-    """
-    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
-        yield
-        return
-    try:
-        with Path(os.devnull).open("w") as nothing, redirect_stderr(nothing), redirect_stdout(nothing):
-            yield
-    except (ValueError, OSError):
-        raise SystemExit(USAGE_ERROR) from None
-
-
 def check_shape(examples: Examples, preset: Preset) -> None:
     """Raises ValueError, with what to do, where the data has not the shape of the model."""
     model = preset.settings.model
@@ -176,17 +159,20 @@ def report(out: Path, result: TrainResult) -> None:
         print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
     if result.best_bits_per_dim is not None:
-        about = None if (record := read_run(out)) is None else record.about
+        record = read_run(out)
+        about = None if record is None else record.about
+        half = record is not None and record.training.evaluate_precision == "bfloat16"
         per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
-        unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
+        unit = "bits/dim" + " in bfloat16" * half + (per_value if about is not None and about.uint16 else "")
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
-def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransformer, int], Mapping[str, float]]:
+def _validate(validation: Examples, settings: Settings) -> Together:
     values = torch.from_numpy(validation.values)
     part = settings.training.batch_size // settings.training.accumulate  # more than it trains at once may not fit
+    half = settings.training.evaluate_precision == "bfloat16"
     label = None
     if (
         settings.model.num_classes is not None
@@ -195,11 +181,23 @@ def _validate(validation: Examples, settings: Settings) -> Callable[[AxialTransf
     ):
         label = torch.from_numpy(validation.labels)
 
-    def callback(model: AxialTransformer, step: int) -> Mapping[str, float]:
-        figures = evaluate(model, values, label, batch_size=part, progress=bar("validation"))
-        return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
+    def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
+        figures = evaluate(
+            model,
+            values,
+            label,
+            batch_size=part,
+            autocast=torch.bfloat16 if half else None,
+            progress=bar("validation"),
+            fill=fill,
+        )
+        return {
+            "bits_per_dim": figures.bits_per_dim,
+            "standard_error": figures.standard_error,
+            "precision": 16 if half else 32,
+        }
 
-    return callback
+    return Together(callback)
 
 
 def _draw(

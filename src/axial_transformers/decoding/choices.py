@@ -131,9 +131,19 @@ def gumbel(
     """
     noise = torch.empty(shape, dtype=torch.float32, device=device)
     for part in noise.view(-1).split(DRAWN_TOGETHER):
-        uniform = torch.rand(len(part), generator=generator, dtype=torch.float64)
+        uniform = _uniform(len(part), generator)
         part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
     return noise
+
+
+def skip_noise(count: int, generator: torch.Generator) -> None:
+    """Moves the generator on as `gumbel` does for `count` values."""
+    for start in range(0, count, DRAWN_TOGETHER):
+        _uniform(min(DRAWN_TOGETHER, count - start), generator)
+
+
+def _uniform(count: int, generator: torch.Generator | None) -> Float[Tensor, " n"]:
+    return torch.rand(count, generator=generator, dtype=torch.float64)
 
 
 def _at(tensor: Tensor, sites: tuple[int | Tensor, ...]) -> Tensor:

@@ -1,5 +1,6 @@
 """Exact bits/dim of a data set: the mean over images, which does not depend on the batch size."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
@@ -19,6 +20,21 @@ class Images(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, chosen: slice, /) -> Any: ...
+
+
+class Fill(Protocol):
+    """A way to compute the parts of a whole: `fill` one after the other, `Processes.fill` in several processes."""
+
+    def __call__(self, whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor], /) -> Tensor:
+        """`whole` [N, ..], zeros, with whole[part] = compute(part) for every part."""
+        ...
+
+
+def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
+    """Sets whole[part] to compute(part) for one part after the other, and returns `whole`."""
+    for part in parts:
+        whole[part] = compute(part)
+    return whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +60,7 @@ class EvaluationOptions(TypedDict, total=False):
     given_frames: int
     autocast: torch.dtype | None
     progress: Progress
+    fill: Fill
 
 
 def evaluate(
@@ -65,6 +82,7 @@ def bits_of_each(
     given_frames: int = 0,
     autocast: torch.dtype | None = None,
     progress: Progress = iter,
+    fill: Fill = fill,
 ) -> Float[Tensor, " n"]:
     """Exact bits/dim of each image of x [N, *A, C]: [N] float64 on the CPU.
 
@@ -73,6 +91,7 @@ def bits_of_each(
         given_frames: number of frames at the start of a clip whose sites are not counted.
         autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own.
         progress: wraps the loop over batches, for a progress bar.
+        fill: computes the batches, such as `Processes.fill`, which shares them out over processes.
 
     Raises:
         ValueError: no images, images that are not the model's, or another number of labels.
@@ -84,14 +103,15 @@ def bits_of_each(
     if label is not None and len(label) != len(x):
         raise ValueError(f"{len(label)} labels for {len(x)} images")
     device = model.device
-    each = []
-    for start in progress(range(0, len(x), batch_size)):
-        batch = slice(start, start + batch_size)
+
+    def compute(batch: slice) -> Float[Tensor, " b"]:
         labels = None if label is None else label[batch].to(device)
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
             values = torch.as_tensor(x[batch]).to(device)
-            each.append(bits_per_dim(model, values, labels, given_frames=given_frames).cpu())
-    return torch.cat(each)
+            return bits_per_dim(model, values, labels, given_frames=given_frames).cpu()
+
+    batches = (slice(start, start + batch_size) for start in progress(range(0, len(x), batch_size)))
+    return fill(torch.zeros(len(x), dtype=torch.float64), batches, compute)
 
 
 def summarise(bits: Float[Tensor, " n"]) -> Evaluation:

@@ -28,6 +28,7 @@ def bair() -> Recipe:
             batch_size=64,
             learning_rate=2e-4,
             precision="bfloat16",
+            evaluate_precision="bfloat16",
             evaluate_every=10_000,
             sample_every=10_000,
             save_every=2_000,

@@ -72,6 +72,7 @@ def _recipe(model: AxialTransformerConfig, origin: str, reaches: str, learning_r
             clip_norm=1.0,
             ema_decay=0.99995,
             precision="bfloat16",
+            evaluate_precision="bfloat16",
             evaluate_every=10_000,
             sample_every=10_000,
             save_every=2_000,

@@ -2,6 +2,7 @@
 
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import NonFiniteLoss
+from axial_transformers.training.run import Together
 from axial_transformers.training.run_folder import Origin, RunRecord, raw_weights, read_run
 from axial_transformers.training.training_loop import TrainResult, train
 from axial_transformers.training.understanding import Understanding
@@ -10,6 +11,7 @@ __all__ = [
     "NonFiniteLoss",
     "Origin",
     "RunRecord",
+    "Together",
     "TrainConfig",
     "TrainResult",
     "Understanding",

@@ -52,6 +52,8 @@ class TrainConfig:
     """Start with the smaller decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
+    evaluate_precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the evaluations that choose the best weights. Bits/dim to be quoted are float32."""
     compile: bool = False
     """Compile the transformer blocks: seconds at the start, faster steps after; needs a C++ compiler on a CPU."""
     horizontal_flip: bool = False

@@ -1,6 +1,7 @@
 """The processes of a run, one or as many as torchrun starts, and their collective operations."""
 
 import os
+from collections.abc import Callable, Iterable
 from ctypes import py_object, pythonapi
 from datetime import timedelta
 from types import TracebackType
@@ -10,9 +11,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from axial_transformers.progress import rank
+from axial_transformers.training.interrupts import Interrupts
 
 TIMEOUT = timedelta(hours=4)
-"""The longest wait of the others for the first process, which alone evaluates and samples."""
+"""The longest wait of the others for the first process, which alone draws a run's samples."""
+
+
+class Interrupted(Exception):
+    """Work that processes share was interrupted in one of them, and has ended in all."""
 
 
 class Processes:
@@ -26,9 +32,13 @@ class Processes:
 
     Args:
         device: the device of a lone process; of many, each takes the CUDA device of its local rank.
+        way_out: said to the user of a process that has lost another.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(
+        self, device: torch.device, way_out: str = "the run can be resumed, with any number of processes"
+    ) -> None:
+        self.way_out = way_out
         self.rank, self.count = rank(), int(os.environ.get("WORLD_SIZE", 1))
         many_gpus = device.type == "cuda" and self.count > 1
         self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if many_gpus else device
@@ -53,6 +63,45 @@ class Processes:
             dist.all_reduce(x)
             x /= self.count
         return x
+
+    def fill(
+        self,
+        whole: Tensor,
+        parts: Iterable[slice],
+        compute: Callable[[slice], Tensor],
+        interrupts: Interrupts | None = None,
+    ) -> Tensor:
+        """Sets whole[part] to compute(part) for every part, in every process; process r computes parts r, r + count, ..
+
+        The processes wait for each other after each round of as many parts, so that they end together.
+
+        Args:
+            whole: [N, ..] zeros, of which the parts are disjoint slices; the same parts in every process.
+            interrupts: those of a loop; a signal to any process ends the computations in all.
+
+        Returns:
+            `whole`, or in several processes a tensor like it.
+
+        Raises:
+            Interrupted: a signal came to one of the processes.
+        """
+        interrupts = interrupts or Interrupts()
+        for number, part in enumerate(parts):
+            turn = number % self.count
+            if turn == 0:
+                self._end_if(interrupts.asked)
+            if turn == self.rank and (values := interrupts.until_asked(compute, part)) is not None:
+                whole[part] = values
+        self._end_if(interrupts.asked)
+        if self.count == 1:
+            return whole
+        total = whole.to(self.device)
+        dist.all_reduce(total)  # elsewhere each is zero
+        return total.to(whole.device)
+
+    def _end_if(self, interrupted: bool) -> None:
+        if self.any(interrupted):
+            raise Interrupted
 
     def broadcast(self, number: float) -> float:
         """The first process's number."""
@@ -90,8 +139,7 @@ class Processes:
             self._ours = False
         if lost:
             raise ConnectionError(
-                f"process {self.rank} of {self.count} has lost another, which says why if it could: "
-                "the run can be resumed, with any number of processes"
+                f"process {self.rank} of {self.count} has lost another, which says why if it could: {self.way_out}"
             ) from error
 
 

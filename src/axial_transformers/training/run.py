@@ -3,8 +3,9 @@
 import copy
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from axial_transformers.costs.operations import training_operations
 from axial_transformers.costs.training_step import keeps_freed_memory
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.allocator import keep_freed_memory, return_freed_memory
 from axial_transformers.training.batches import TrainingExamples, batches
@@ -31,11 +33,20 @@ from axial_transformers.training.parallelism import (
     synchronise_gradients,
     unsharded,
 )
-from axial_transformers.training.processes import Processes
+from axial_transformers.training.processes import Interrupted, Processes
 from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
-"""Takes the averaged model and the step; may return figures to log."""
+"""Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
+
+
+class Together(NamedTuple):
+    """A callback that all processes call at once, to share its computations."""
+
+    call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
+    """Takes the averaged model, the step, and `Processes.fill`; returns the same figures in every process."""
+
+
 Ending = Literal["finished", "time limit", "interrupted"]
 
 STEPS_BETWEEN_WAITS = 10
@@ -166,7 +177,7 @@ class Run:
         step = self.state.counters.step
         return step > 0 and step % self.config.evaluate_every == 0 and step != self.state.counters.evaluated_step
 
-    def evaluate(self, callback: Callback) -> None:
+    def evaluate(self, callback: Callback | Together) -> None:
         """Saves, evaluates the averaged weights, and exports them if they are the best so far.
 
         An interrupt ends the evaluation; a resume then begins with it.
@@ -185,18 +196,28 @@ class Run:
             self._export()
         self.checkpoints.save(self.state)
 
-    def call(self, callback: Callback, prefix: str = "") -> Mapping[str, Figure] | None:
-        """Calls back with the averaged weights, in the first process alone, and logs the figures that it returns.
+    def call(self, callback: Callback | Together, prefix: str = "") -> Mapping[str, Figure] | None:
+        """Calls back with the averaged weights, and logs the figures that it returns.
 
         Returns:
             None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
         """
         average, step = self._average(), self.state.counters.step
         with self.meter.paused(), torch.no_grad():
-            figures = self.interrupts.until_asked(lambda: callback(average, step) or {}) if self.processes.first else {}
+            figures = self._figures_of(callback, average, step)
         if figures:
             self.log.write(step, {prefix + name: value for name, value in figures.items()})
         return figures
+
+    def _figures_of(
+        self, callback: Callback | Together, average: AxialTransformer, step: int
+    ) -> Mapping[str, Figure] | None:
+        if isinstance(callback, Together):
+            try:
+                return callback.call(average, step, partial(self.processes.fill, interrupts=self.interrupts))
+            except Interrupted:
+                return None
+        return self.interrupts.until_asked(lambda: callback(average, step) or {}) if self.processes.first else {}
 
     def _read_clock(self) -> None:
         counters, several = self.state.counters, self.processes.count > 1

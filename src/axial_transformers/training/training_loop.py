@@ -13,7 +13,7 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import check_tensorboard, progress_figures
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Callback, Ending, Run
+from axial_transformers.training.run import Callback, Ending, Run, Together
 from axial_transformers.training.run_folder import Origin, opened_run
 
 
@@ -40,7 +40,7 @@ def train(  # noqa: PLR0913
     folder: str | Path,
     *,
     loss: Loss = random_slice_loss,
-    evaluate: Callback | None = None,
+    evaluate: Callback | Together | None = None,
     sample: Callback | None = None,
     resume: bool = False,
     about: Origin | None = None,
@@ -58,7 +58,8 @@ def train(  # noqa: PLR0913
         config: settings; a resume may change all but the seed and the batch size.
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim.
-        evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best.
+        evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best; called in
+            the first process, or in all of them if it is a `Together`.
         sample: `sample(averaged_model, step)`, called at intervals and at the end for its effects; may return figures
             to log, and pictures for TensorBoard: uint8 [H, W] or [H, W, 3].
         resume: continue from the newest intact checkpoint; start afresh where there is none.
@@ -83,7 +84,7 @@ def train(  # noqa: PLR0913
             return _train(run, evaluate, sample, progress or Display())
 
 
-def _train(run: Run, evaluate: Callback | None, sample: Callback | None, progress: Display) -> TrainResult:
+def _train(run: Run, evaluate: Callback | Together | None, sample: Callback | None, progress: Display) -> TrainResult:
     config, counters = run.config, run.state.counters
     with deaths_of_workers(), run.interrupts, closing(run), run.log, progress:
         progress.start(config.steps, counters.step)
