@@ -1,4 +1,4 @@
-"""The channel encoder: the channels before the current one as context of every site (section 3.3)."""
+"""The channel encoder: the channels before the current one as context of every site (section 3.2.2)."""
 
 from typing import Literal
 
