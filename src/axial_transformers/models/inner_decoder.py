@@ -1,4 +1,4 @@
-"""Inner decoders, along the last axis: masked attention (section 3.2), or the LSTM of the paper's ablation."""
+"""Inner decoders, along the last axis: masked attention (section 3.2.1), or the LSTM of the paper's ablation."""
 
 from collections.abc import Iterable
 from typing import Any

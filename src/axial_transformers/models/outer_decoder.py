@@ -1,4 +1,4 @@
-"""An outer decoder: the context from earlier positions of one axis, a whole slab at a time (section 3.2)."""
+"""An outer decoder: the context from earlier positions of one axis, a whole slab at a time (section 3.2.1)."""
 
 import torch
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""Files from the web: each is kept in the cache once it is known to be whole, and a tar file."""
+"""Files from the web: each is kept in the cache once it is known to be whole, by its checksum or as a tar file."""
 
 import hashlib
 import http.client
@@ -8,7 +8,7 @@ import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path, PurePosixPath
@@ -37,20 +37,26 @@ class DownloadError(OSError):
     """A file could not be downloaded, and trying again does not help; the message names the address."""
 
 
-def download(addresses: Sequence[str], options: DataConfig, progress: Progress = iter) -> list[Path]:
+def download(
+    addresses: Sequence[str], options: DataConfig, progress: Progress = iter, checksums: Mapping[str, str] | None = None
+) -> list[Path]:
     """Local copies of files in the web, downloaded unless the cache has them; progress is in hundredths of a file.
 
+    Args:
+        checksums: by address, the SHA-256 or MD5 in hexadecimal of a file, which then need not be a tar file.
+
     Raises:
-        OSError: one could not be downloaded, is no whole tar file, or all exceed the options' limits.
+        OSError: one could not be downloaded, is not what its checksum says or no whole tar file, or all exceed the
+            options' limits.
     """
-    downloads = _Downloads(addresses, options)
+    downloads = _Downloads(addresses, options, checksums or {})
     for _ in progress(downloads):
         pass
     return downloads.paths
 
 
-class _NoTar(DownloadError):
-    """The body of an answer is no tar file."""
+class _Unfit(DownloadError):
+    """The body of an answer is no tar file, or not what its checksum says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +75,12 @@ class _Record:
 class _Copy:
     """The place of a file's copy in the cache."""
 
-    def __init__(self, address: str) -> None:
-        key = hashlib.sha256(address.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    def __init__(self, address: str, expected: str) -> None:
+        key = hashlib.sha256((address + expected).encode("utf-8", "surrogatepass")).hexdigest()[:16]
         name = PurePosixPath(address.partition("?")[0]).name
+        self.expected = expected
         self.folder = cache_folder() / "downloads" / key
-        self.path = self.folder / (name if name.endswith(".tar") else f"{name.strip('.')}.tar")
+        self.path = self.folder / (name if expected or name.endswith(".tar") else f"{name.strip('.')}.tar")
         self.partial, self._about = self.folder / "partial", self.folder / "about.json"
 
     @property
@@ -94,7 +101,7 @@ class _Copy:
             return False
         state, record = self.path.stat(), self.record
         return state.st_size == record.size and (
-            state.st_mtime_ns == record.time or _sha256(self.path) == record.checksum
+            state.st_mtime_ns == record.time or _digest(self.path) == record.checksum
         )
 
     def arrived(self) -> int:
@@ -112,33 +119,41 @@ class _Copy:
         """Makes the part, of which nothing is missing, the copy.
 
         Raises:
-            DownloadError: it is no tar file, or not a whole one.
+            DownloadError: it is not what its checksum says, or is no whole tar file.
         """
-        with self.partial.open("rb") as file:
-            _check_head(address, file.read(tarfile.BLOCKSIZE))
-        try:
-            check_whole(self.partial)
-        except ValueError as error:
-            raise _NoTar(str(error).replace(str(self.partial), address)) from error
+        (self._check_sum if self.expected else self._check_tar)(address)
         state = self.partial.stat()
         self.write(
             _Record(
                 validator=self.record.validator,
                 size=state.st_size,
                 time=state.st_mtime_ns,
-                checksum=_sha256(self.partial),
+                checksum=_digest(self.partial),
             )
         )
         with written_whole(self.path) as aside:
             self.partial.replace(aside)
 
+    def _check_sum(self, address: str) -> None:
+        found = _digest(self.partial, "md5" if len(self.expected) == 32 else "sha256")
+        if found != self.expected:
+            raise _Unfit(f"{address} has the checksum {found}, not {self.expected}: it is another file, or has changed")
+
+    def _check_tar(self, address: str) -> None:
+        with self.partial.open("rb") as file:
+            _check_head(address, file.read(tarfile.BLOCKSIZE))
+        try:
+            check_whole(self.partial)
+        except ValueError as error:
+            raise _Unfit(str(error).replace(str(self.partial), address)) from error
+
 
 class _Downloads:
     """Downloads as an iterable of hundredths of files, within limits for all of them together."""
 
-    def __init__(self, addresses: Sequence[str], options: DataConfig) -> None:
+    def __init__(self, addresses: Sequence[str], options: DataConfig, checksums: Mapping[str, str]) -> None:
         self.addresses, self.paths = addresses, list[Path]()
-        self.options = options
+        self.options, self.checksums = options, checksums
         self.bytes_left = int(options.download_limit * 1e9)
         self.deadline = time.monotonic() + 60 * options.download_timeout
 
@@ -147,7 +162,7 @@ class _Downloads:
 
     def __iter__(self) -> Iterator[None]:
         for address in self.addresses:
-            shown, copy = 0, _Copy(address)
+            shown, copy = 0, _Copy(address, self.checksums.get(address, ""))
             with only_one_process(copy.folder):
                 if not copy.is_whole():
                     for share in self._fetched(address, copy):
@@ -168,7 +183,7 @@ class _Downloads:
                 yield from self._attempt(address, copy, before)
                 copy.finish(address)
                 return
-            except _NoTar:
+            except _Unfit:
                 copy.discard()
                 raise
             except (*Error, ValueError) as error:  # ValueError: an address with other letters than those of addresses
@@ -201,7 +216,8 @@ class _Downloads:
                 copy.folder.mkdir(parents=True, exist_ok=True)
                 if validator:
                     copy.write(_Record(validator=validator))
-            _check_headers(address, answer.headers)
+            if address not in self.checksums:  # which are of the bytes that come
+                _check_headers(address, answer.headers)
             total = None if answer.length is None else start + answer.length
             self._check_size(address, total or start)
             _check_space(address, copy.folder, answer.length or 0)
@@ -213,7 +229,7 @@ class _Downloads:
     ) -> Iterator[float]:
         """Appends an answer to a file."""
         size, head = file.tell(), b""
-        checked = size > 0
+        checked = size > 0 or address in self.checksums
         while total is None or size < total:
             chunk = answer.read1(_CHUNK if total is None else min(_CHUNK, total - size))
             if not checked:
@@ -233,6 +249,9 @@ class _Downloads:
 
     def _check_size(self, address: str, size: int) -> None:
         """Raises DownloadError where a file of that size exceeds the limits."""
+        if size > self.bytes_left and address in self.checksums:
+            limit = f"{self.options.download_limit:g} GB"
+            raise DownloadError(f"{address} is another file: those that are meant have at most {limit} together")
         if size > self.bytes_left:
             raise DownloadError(
                 f"{address} exceeds the {self.options.download_limit:g} GB that a source may download: raise"
@@ -302,9 +321,9 @@ def _check_head(address: str, head: bytes) -> None:
             "empty": not head,
         }
         kind = next((kind for kind, found in kinds.items() if found), f"no tar file ({error})")
-        raise _NoTar(f"{address} is {kind}: shards are uncompressed tar files; correct the address") from error
+        raise _Unfit(f"{address} is {kind}: shards are uncompressed tar files; correct the address") from error
 
 
-def _sha256(path: Path) -> str:
+def _digest(path: Path, algorithm: str = "sha256") -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, algorithm).hexdigest()
