@@ -23,6 +23,7 @@ from axial_transformers.decoding import Draw, GumbelChoice
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.ops import axial_attention, reference, torch_attention
 from small_models import VARIANTS, random_given, random_values
 
 SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}
@@ -31,26 +32,14 @@ BASELINES = {
     "sparse transformer": (SparseTransformer, SparseTransformerConfig(**SIZES)),
     "block transformer": (BlockTransformer, BlockTransformerConfig(blocks=((2, 1),), **SIZES)),
 }
-KINDS = (
-    "2d",
-    "3d",
-    "lstm",
-    "index plane",
-    "encoder of one channel",
-    "rows",
-    "columns",
-    "axis",
-    "frames",
-    "known channels",
-)
-MODELS = {
-    name: (AxialTransformer, VARIANTS[name]) for name in (*KINDS, "classes", "classes without encoder")
-} | BASELINES
+KINDS = """2d, 3d, lstm, index plane, encoder of one channel, rows, columns, axis, frames, known channels, classes,
+    classes without encoder"""
+MODELS = {name.strip(): (AxialTransformer, VARIANTS[name.strip()]) for name in KINDS.split(",")} | BASELINES
 every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
 
 
 class WithoutDeviceGuards(TorchFunctionMode):
-    """Indexing and inversion by functions: `x[i]` and `~x` ask for a device guard, which a build of torch without CUDA lacks."""
+    """Indexing and inversion by functions: `x[i]` and `~x` ask for a device guard, which torch without CUDA lacks."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.__getitem__:
@@ -120,3 +109,32 @@ def test_a_step_of_training_without_values_gives_every_parameter_its_gradient(ki
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.shape == parameter.shape
+
+
+@pytest.mark.parametrize("bound", [{"MOST_LINES": 7}, {"MOST_NUMBERS": 1000}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(bound, masked, causal, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(23, 1, 3, 2, width, generator=generator, requires_grad=True) for width in (1, 1, 3))
+    mask = torch.rand(23, 1, 3, generator=generator) > 0.4 if masked else None
+    expected = reference.axial_attention(q, k, v, 2, causal, mask)
+    calls = []
+
+    def record(*args: Any, **kwargs: Any) -> Tensor:
+        calls.append(len(args[0]))
+        return sdpa(*args, **kwargs)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    for name, value in bound.items():
+        monkeypatch.setattr(torch_attention, name, value)
+    monkeypatch.setattr(axial_attention, "choose_kernel", lambda *_: "fused")
+    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    got = axial_attention.axial_attention(q, k, v, 2, causal, mask)
+    assert sum(calls) == 23
+    assert max(calls) == (7 if "MOST_LINES" in bound else 1)  # 1 x 2 heads x 128 places x 3 numbers are 768
+    torch.testing.assert_close(got, expected)
+    grad = torch.randn(got.shape, generator=generator)
+    for mine, right in zip(torch.autograd.grad(got, (q, k, v), grad), torch.autograd.grad(expected, (q, k, v), grad)):
+        torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
