@@ -1,7 +1,10 @@
 """Tensors of a model on a GPU stay there: run without values on fake CUDA tensors, which refuse those of a CPU."""
 
+import re
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +22,22 @@ from axial_transformers.baselines import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from axial_transformers.decoding import Draw, GumbelChoice
+from axial_transformers.decoding import (
+    Choose,
+    Draw,
+    GumbelChoice,
+    KnownFirst,
+    backend_choice,
+    decode,
+    graph_backend,
+    gumbel,
+)
+from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.ops import axial_attention, reference, torch_attention
-from small_models import VARIANTS, random_given, random_values
+from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}
 BASELINES = {
@@ -35,6 +48,7 @@ BASELINES = {
 KINDS = """2d, 3d, lstm, index plane, encoder of one channel, rows, columns, axis, frames, known channels, classes,
     classes without encoder"""
 MODELS = {name.strip(): (AxialTransformer, VARIANTS[name.strip()]) for name in KINDS.split(",")} | BASELINES
+EAGER = partial(backend_choice.choose_backend, compile=False)
 every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
 
 
@@ -138,3 +152,88 @@ def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(boun
     grad = torch.randn(got.shape, generator=generator)
     for mine, right in zip(torch.autograd.grad(got, (q, k, v), grad), torch.autograd.grad(expected, (q, k, v), grad)):
         torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
+
+
+def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
+    shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
+    return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), draw=Draw(**options))
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Tensor]]:
+    """What is recorded in place of CUDA graphs: computed again at every replay, from and into the same tensors."""
+    recorded = []
+
+    def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], Tensor]]:
+        recorded.append(work)
+        output = work()
+        return output, lambda: output.copy_(work())
+
+    monkeypatch.setattr(graph_backend, "record", record)
+    return recorded
+
+
+def by_graphs(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
+    return graph_backend.graphs(model, choose)
+
+
+@pytest.mark.parametrize("name", ["2d", "lstm", "known frames"])
+def test_one_recorded_row_serves_all_rows_and_calls_of_equal_shape(name, recorded):
+    model = random_model(VARIANTS[name], torch.float32)
+    for seed in (0, 1):
+        x, given = random_values(model, 2, seed), Conditioning(**random_given(model, 2, seed))
+        mask = torch.zeros(x.shape[1:], dtype=torch.bool)
+        mask[0, 1] = True
+        choose = KnownFirst(x, mask, draw_of(model, 2, seed, top_k=3, top_p=0.9))
+        assert torch.equal(decode(model, choose, x, given, by_graphs), decode(model, choose, x, given, EAGER))
+    assert len(recorded) == 1
+
+
+def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(recorded):
+    model = random_model(VARIANTS["2d"], torch.float32)
+
+    def check(batch: int, **options: Any) -> None:
+        x, choose = random_values(model, batch), draw_of(model, batch, **options)
+        assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
+
+    check(2)
+    check(3)
+    check(2, temperature=0.5)
+    assert len(recorded) == 3
+    other = random_model(VARIANTS["2d"], torch.float32, seed=1).state_dict()
+    model.load_state_dict(other)
+    check(2)
+    assert len(recorded) == 3, "new values in place need no new graph"
+    model.load_state_dict({name: tensor.clone() for name, tensor in other.items()}, assign=True)
+    check(2)
+    assert len(recorded) == 4
+    for top_k in range(1, graph_backend.MOST_KEPT + 1):
+        check(2, top_k=top_k)
+    assert len(graph_backend._kept[model]) == graph_backend.MOST_KEPT
+
+
+def test_graphs_are_gone_with_their_model(monkeypatch):
+    monkeypatch.setattr(graph_backend, "record", lambda work, device: (work(), lambda: None))  # holds kernels only
+    model = random_model(VARIANTS["2d"], torch.float32)
+    decode(model, draw_of(model, 2), random_values(model, 2), backend=by_graphs)
+    alive, kept = weakref.ref(model), len(graph_backend._kept)
+    del model
+    assert alive() is None
+    assert len(graph_backend._kept) == kept - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "obstacle"),
+    [
+        (*BASELINES["sparse transformer"], None),
+        (*BASELINES["block transformer"], "BlockAttention"),
+        (AxialTransformer, small_config((2, 1025), inner_layers=4), "1025 sites x 4 layers.*at most 4096"),
+        (AxialTransformer, VARIANTS["lstm"], None),
+    ],
+    ids=["sparse", "block", "long", "lstm"],
+)
+def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
+    device = torch.device("cuda:0")
+    choose = GumbelChoice(noise=SimpleNamespace(device=device))
+    found = backend_choice._obstacle(kind(config), choose, device)
+    assert found is None if obstacle is None else re.search(obstacle, found)
