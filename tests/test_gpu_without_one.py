@@ -29,12 +29,15 @@ from axial_transformers.decoding import (
     KnownFirst,
     backend_choice,
     decode,
+    decode_naively,
     graph_backend,
     gumbel,
 )
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.eager_backend import eager
+from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
+from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.ops import axial_attention, reference, torch_attention
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
@@ -237,3 +240,47 @@ def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
     choose = GumbelChoice(noise=SimpleNamespace(device=device))
     found = backend_choice._obstacle(kind(config), choose, device)
     assert found is None if obstacle is None else re.search(obstacle, found)
+
+
+class Moved(Exception):
+    """A tensor moves from the CPU to the GPU."""
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "forward": lambda model, x, label: model(x, label),
+    "slice_logits": lambda model, x, label: model.slice_logits(x, torch.zeros(len(x), dtype=torch.int64), label),
+    "random_slice_loss": lambda model, x, label: random_slice_loss(model, x, label),
+    "bits_map": lambda model, x, label: bits_map(model, x, label),
+    "evaluate": lambda model, x, label: evaluate(model, x, label, batch_size=2),
+    "sample": lambda model, x, label: sample(model, known=x, label=label),
+    "complete": lambda model, x, label: complete(model, x, channels=1, label=label),
+    "decode_naively": lambda model, x, label: decode_naively(model, draw_of(model, 2), x, Conditioning(label)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypatch):
+    """There, one out of range ends the process instead of being an error."""
+    model = AxialTransformer(small_config((2, 3), 2, num_classes=3))
+    weights, device = model.state_dict(), torch.device("cuda:0")
+    with FakeTensorMode():
+        model.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+    to = Tensor.to
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
+    x, label = random_values(model, 2), torch.tensor([0, 3])
+
+    def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if device in args or device in kwargs.values():
+            raise Moved
+        return to(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(Tensor, "to", moved)
+    wrong = x.clone()
+    wrong[1, 1, 2, 0] = 999
+    with pytest.raises(ValueError, match=r"x must be in 0\.\.4; found 0\.\.999"):
+        call(model, wrong, label)
+    with pytest.raises(Moved):
+        call(model, x, label)
+    monkeypatch.setattr(AxialTransformer, "check", lambda self, x: x)  # so that the labels are next
+    with pytest.raises(ValueError, match=r"label must be \[2\] classes in 0\.\.2.*found 0\.\.999"):
+        call(model, x, torch.tensor([0, 999]))

@@ -87,10 +87,9 @@ def bits_of_each(
     each = []
     for start in progress(range(0, len(x), batch_size)):
         batch = slice(start, start + batch_size)
-        labels = None if label is None else label[batch].to(device)
+        labels = None if label is None else label[batch]
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            values = torch.as_tensor(x[batch]).to(device)
-            each.append(bits_per_dim(model, values, labels, given_frames=given_frames).cpu())
+            each.append(bits_per_dim(model, torch.as_tensor(x[batch]), labels, given_frames=given_frames).cpu())
     return torch.cat(each)
 
 
