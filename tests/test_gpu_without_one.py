@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from axial_transformers.baselines import (
     BlockTransformer,
@@ -284,3 +285,34 @@ def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypat
     monkeypatch.setattr(AxialTransformer, "check", lambda self, x: x)  # so that the labels are next
     with pytest.raises(ValueError, match=r"label must be \[2\] classes in 0\.\.2.*found 0\.\.999"):
         call(model, x, torch.tensor([0, 999]))
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that compute: on a GPU each is at least one kernel to launch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        views = any(out.alias_info is not None and not out.alias_info.is_write for out in func._schema.returns)
+        self.count += not views and func.overloadpacket.__name__ not in ("_unsafe_view", "empty_like")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [({"inner_layers": 1}, 7 + 18), ({"inner_layers": 3}, 7 + 3 * 18), ({"inner": "lstm"}, 22)],
+    ids=["1 layer", "3 layers", "lstm"],
+)
+def test_a_decoded_site_takes_no_more_operations_than_it_did(fields, most):
+    """Eager decoding on a GPU takes as long as it takes to launch them: raise a number for a reason only."""
+    counts = []
+    for length in (4, 5):
+        model = random_model(small_config((2, length), **fields), torch.float32)
+        sites, context = model.order.unflatten(0, (-1, length))[0], torch.zeros(3, length, 8)
+        row = eager(model, draw_of(model, 3)).row
+        with torch.no_grad(), Launches() as launches:
+            row(context, sites)
+        counts.append(launches.count)
+    assert counts[1] - counts[0] <= most
