@@ -37,6 +37,8 @@ from axial_transformers.decoding import (
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -241,6 +243,49 @@ def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
     choose = GumbelChoice(noise=SimpleNamespace(device=device))
     found = backend_choice._obstacle(kind(config), choose, device)
     assert found is None if obstacle is None else re.search(obstacle, found)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causal, monkeypatch):
+    layer = AxisAttention(12, 3, axis, causal, key_dim=6, value_dim=15)
+    randomise(layer, torch.Generator().manual_seed(0))
+    x = torch.randn(2, 3, 4, 5, 12, generator=torch.Generator().manual_seed(1))
+    grad = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
+    expected = layer(x)
+    gradients = torch.autograd.grad(expected, tuple(layer.parameters()), grad)
+    storages = []
+
+    def record(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        storages.append({part.untyped_storage().data_ptr() for part in (q, k, v)})
+        return sdpa(q, k, v, **options)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    found = layer(x)
+    assert [len(each) for each in storages] == [1]
+    torch.testing.assert_close(found, expected)
+    for mine, right in zip(torch.autograd.grad(found, tuple(layer.parameters()), grad), gradients):
+        torch.testing.assert_close(mine, right, atol=1e-4, rtol=1e-4)
+
+
+def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
+    q, k, v = torch.randn(3, 2, 3, 5, 2, 4, generator=torch.Generator().manual_seed(0))
+    expected = axial_attention.axial_attention(q, k, v, 1)
+    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    fused = torch_attention._fused
+    for name, value, lines in (("MOST_LINES", 10, 2), ("MOST_LINES", 9, 9), ("MOST_NUMBERS", 5000, 4)):
+        calls = []
+        with monkeypatch.context() as patch:
+            patch.setattr(torch_attention, name, value)
+            patch.setattr(
+                torch_attention, "_fused", lambda *args, calls=calls: calls.append(len(args[0])) or fused(*args)
+            )
+            torch.testing.assert_close(axial_attention.axial_attention(q, k, v, 1), expected)
+        assert max(calls) == lines
 
 
 class Moved(Exception):

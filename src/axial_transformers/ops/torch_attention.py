@@ -59,14 +59,19 @@ def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
     """torch's own fused kernel, for as many lines at a time as it takes."""
-    places = -(-max(q.shape[-2], k.shape[-2]) // ROUNDED_TO) * ROUNDED_TO
-    numbers = q.shape[1] * places * max(q.shape[-1], v.shape[-1])
-    most = max(1, min(MOST_LINES, MOST_NUMBERS // max(1, numbers)))
+    most = max(1, most_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
     if len(q) <= most:
         return _fused(q, k, v, causal, key_mask)
     masks = repeat(None) if key_mask is None else key_mask.split(most)
     parts = zip(q.split(most), k.split(most), v.split(most), masks)
     return torch.cat([_fused(q, k, v, causal, mask) for q, k, v, mask in parts])
+
+
+def most_lines(heads: int, length: int, width: int) -> int:
+    """The number of lines that `fused` computes in one call; 0 where one line has too many heads or numbers."""
+    places = -(-length // ROUNDED_TO) * ROUNDED_TO
+    most = min(MOST_LINES, MOST_NUMBERS // max(1, heads * places * width))
+    return most if heads <= MOST_LINES else 0
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
