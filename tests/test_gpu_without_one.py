@@ -39,6 +39,7 @@ from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.position_sensitive import _normalised_over
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -286,6 +287,38 @@ def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
             )
             torch.testing.assert_close(axial_attention.axial_attention(q, k, v, 1), expected)
         assert max(calls) == lines
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_statistics_over_the_pairs_that_attend_are_those_of_the_pairs_picked_out(training):
+    generator = torch.Generator().manual_seed(0)
+    norms = [torch.nn.BatchNorm1d(3).double().train(training) for _ in range(2)]
+    for norm in norms:
+        weights = {"weight": torch.tensor([0.5, -2, 3]), "bias": torch.tensor([1, 0.1, -4])}
+        norm.load_state_dict(weights | {"running_var": torch.tensor([3, 0.2, 1])}, strict=False)
+    terms, grad = torch.randn(2, 4, 3, 5, 5, dtype=torch.float64, generator=generator)
+    allowed, found = torch.ones(5, 5).tril().triu(-2).bool(), []
+    for norm, normalised in zip(norms, (_normalised_over, picked_out)):
+        x = terms.clone().requires_grad_()
+        out = normalised(norm, x, allowed) * allowed
+        gradients = torch.autograd.grad(out, [x, *norm.parameters()], grad)
+        found.append([out, *gradients, *(buffer.double() for buffer in norm.buffers())])
+    for mine, right in zip(*found):
+        torch.testing.assert_close(mine, right, rtol=1e-10, atol=1e-12)
+
+
+def picked_out(norm: torch.nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
+    return torch.zeros_like(x).masked_scatter(allowed, norm(x[..., allowed]))
+
+
+def test_statistics_over_the_pairs_that_attend_never_wait_for_a_gpu():
+    """A fake tensor has no values to wait for: a shape or a branch that depends on them raises."""
+    norm = torch.nn.BatchNorm1d(3)
+    weights = norm.state_dict()
+    with FakeTensorMode(), WithoutDeviceGuards(), torch.no_grad():
+        norm.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+        terms, allowed = torch.empty(4, 3, 5, 5, device="cuda"), torch.empty(5, 5, dtype=torch.bool, device="cuda")
+        assert _normalised_over(norm, terms, allowed).device.type == "cuda"
 
 
 class Moved(Exception):
