@@ -52,7 +52,7 @@ BASELINES = {
     "sparse transformer": (SparseTransformer, SparseTransformerConfig(**SIZES)),
     "block transformer": (BlockTransformer, BlockTransformerConfig(blocks=((2, 1),), **SIZES)),
 }
-KINDS = "2d, 3d, lstm, index plane, rows, columns, axis, frames, known channels, classes"
+KINDS = "lstm, index plane, rows, axis, frames, known channels, classes"
 MODELS = {name: (AxialTransformer, VARIANTS[name]) for name in KINDS.split(", ")} | BASELINES
 EAGER = partial(backend_choice.choose_backend, compile=False)
 every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
