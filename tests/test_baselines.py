@@ -48,7 +48,7 @@ def reached(model: AxialTransformer) -> torch.Tensor:
         layer = torch.zeros(sites, sites, dtype=torch.bool)
         for i in range(sites):
             attention = block.attention.attention
-            groups = attention.attended(i) if isinstance(attention, SequenceAttention) else [torch.arange(i + 1)]
+            groups = attention.attended(i) if isinstance(attention, SequenceAttention) else [slice(i + 1)]
             for positions in groups:
                 layer[i, positions] = True
         reach = (layer.float() @ reach.float()) > 0

@@ -7,9 +7,10 @@ that the query at position i attends to: a step uses it, and tests compare `atte
 from functools import cached_property
 from math import prod
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.baselines.local_attention import local_attention
@@ -24,8 +25,11 @@ class SequenceAttention(AxisAttention):
     def __init__(self, dim: int, heads: int):
         super().__init__(dim, heads, axis=-2, masked=True)
 
-    def attended(self, i: int) -> list[Int[Tensor, " s"]]:
-        """The positions among 0..i that query i attends to: one tensor for each of equal groups of heads."""
+    def attended(self, i: int) -> list[slice] | list[list[int]]:
+        """The positions among 0..i that query i attends to, as an index: one for each of equal groups of heads.
+
+        Slices, where positions are evenly spaced: no index is copied to the device at each site.
+        """
         raise NotImplementedError
 
     def attend(
@@ -64,9 +68,9 @@ class LocalAttention(SequenceAttention):
         super().__init__(dim, heads)
         self.block, self.memory = block, memory
 
-    def attended(self, i: int) -> list[Int[Tensor, " s"]]:
+    def attended(self, i: int) -> list[slice]:
         first = i // self.block * self.block - self.memory
-        return [torch.arange(max(0, first), i + 1)]
+        return [slice(max(0, first), i + 1)]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return local_attention(q, k, v, self.block, self.memory)
@@ -87,8 +91,8 @@ class StridedAttention(SequenceAttention):
             raise ValueError(f"heads must be even, half for rows and half for columns, not {heads}")
         self.stride = stride
 
-    def attended(self, i: int) -> list[Int[Tensor, " s"]]:
-        return [torch.arange(max(0, i - self.stride), i + 1), torch.arange(i % self.stride, i + 1, self.stride)]
+    def attended(self, i: int) -> list[slice]:
+        return [slice(max(0, i - self.stride), i + 1), slice(i % self.stride, i + 1, self.stride)]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         (q1, q2), (k1, k2), (v1, v2) = (x.chunk(2, dim=1) for x in (q, k, v))
@@ -119,15 +123,16 @@ class BlockAttention(SequenceAttention):
             raise ValueError(f"blocks {block} do not tile the grid {grid}: give a divisor of each size")
         self.grid, self.block = grid, block
 
-    def attended(self, i: int) -> list[Int[Tensor, " s"]]:
-        positions = self._block_of[i]
-        return [positions[positions <= i]]
+    def attended(self, i: int) -> list[list[int]]:
+        return [[position for position in self._block_of[i] if position <= i]]
 
     @cached_property
-    def _block_of(self) -> dict[int, Tensor]:
+    def _block_of(self) -> dict[int, list[int]]:
         """The positions of the block that each position is in."""
-        blocks = self._split(torch.arange(prod(self.grid), device="cpu").view(1, 1, -1, 1)).flatten(1)
-        return {i: positions for positions in blocks for i in positions.tolist()}
+        pairs = [size for pair in zip(self._blocks, self.block) for size in pair]
+        axes = np.arange(prod(self.grid)).reshape(pairs)
+        blocks = axes.transpose(*range(0, len(pairs), 2), *range(1, len(pairs), 2)).reshape(-1, prod(self.block))
+        return {i: positions for positions in blocks.tolist() for i in positions}
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         blocks = attend(self._split(q), self._split(k), self._split(v), causal=True)

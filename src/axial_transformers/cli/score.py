@@ -188,8 +188,7 @@ def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
 
 
 def _heat(trained: TrainedModel, values: NDArray[np.uint8], hottest: float) -> NDArray[np.uint8]:
-    x = torch.from_numpy(values[None]).to(trained.model.device)
-    bits = bits_map(trained.model, x)[0].mean(dim=-1).cpu().numpy()
+    bits = bits_map(trained.model, torch.from_numpy(values[None]))[0].mean(dim=-1).cpu().numpy()
     if bits.ndim == 3:
         bits = np.concatenate(list(bits), axis=1)
     if bits.ndim == 1:

@@ -39,7 +39,7 @@ def encode_chunk(
     """
     rows = [slice(first, first + micro_batch) for first in range(0, len(images), micro_batch)]
     device = exact.device
-    parts = [_intervals(exact, images[some].to(device), conditioning.of(some).double().to(device)) for some in rows]
+    parts = [_intervals(exact, images[some].to(device), conditioning.of(some).double()) for some in rows]
     values, lower, frequency, ambiguous = (torch.cat(part) for part in zip(*parts))  # [N, sites] each
 
     bits = (PRECISION - frequency.double().log2()).sum(1)
@@ -92,7 +92,7 @@ def decode_chunk(
         pixels[i] = torch.from_numpy(webp.decode(file, shape))
     modelled = [i for i in range(images) if i not in chunk.webp]
     if modelled:
-        some = conditioning.of(modelled).double().to(exact.device)
+        some = conditioning.of(modelled).double()
         pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some, micro_batches(micro_batch))
     if _checksum(pixels.numpy()) != chunk.checksum:
         raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")

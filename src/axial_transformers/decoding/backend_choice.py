@@ -8,7 +8,7 @@ import torch
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, noise_of
 from axial_transformers.decoding.eager_backend import eager
-from axial_transformers.decoding.graph_backend import graphs
+from axial_transformers.decoding.graph_backend import LONGEST_ROW, graphs
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
@@ -50,23 +50,37 @@ def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> 
     if noise.device != device:
         return f"the noise is on {noise.device}, the model on {device}"
     if device.type == "cuda":
-        return None
+        return _obstacle_of_graphs(model)
     if device.type != "cpu":
         return f"on {device.type} nothing is compiled"
     dtypes = {parameter.dtype for parameter in model.parameters()} | {noise.dtype}
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
-    inner = model.inner_decoder
-    parts = (
-        {type(block.attention.attention) for block in inner.blocks}
-        if isinstance(inner, InnerAttention)
-        else {type(inner)}
-    )
-    if not parts <= {AxisAttention, InnerLSTM}:
-        return f"nothing is compiled for {' and '.join(part.__name__ for part in parts)}"
+    if strange := _inner_parts(model) - {AxisAttention, InnerLSTM}:
+        return f"nothing is compiled for {' and '.join(part.__name__ for part in strange)}"
     if util.find_spec("numba") is None:
         return "numba is not installed"
     return None
+
+
+def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
+    """The reason why no CUDA graph of the model's rows is recorded; None if there is none."""
+    from axial_transformers.baselines.sequence_attention import LocalAttention, StridedAttention  # all of them: slow
+
+    if strange := _inner_parts(model) - {AxisAttention, InnerLSTM, LocalAttention, StridedAttention}:
+        return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
+    sites, layers = model.layout.shape[-1], model.config.inner_layers
+    if sites * layers > LONGEST_ROW:
+        return f"a row of {sites} sites x {layers} layers is too long for one CUDA graph (at most {LONGEST_ROW} steps)"
+    return None
+
+
+def _inner_parts(model: AxialTransformer) -> set[type]:
+    """The kinds of attention in the inner decoder, or that of another inner decoder."""
+    inner = model.inner_decoder
+    if isinstance(inner, InnerAttention):
+        return {type(block.attention.attention) for block in inner.blocks}
+    return {type(inner)}
 
 
 def _pays(model: AxialTransformer, batch: int) -> bool:

@@ -47,7 +47,9 @@ class Draw:
     def __call__(self, logits: Float[Tensor, "b v"], noise: Float[Tensor, "b v"]) -> Integer[Tensor, " b"]:
         """Logits and noise [B, V] -> values [B]."""
         noisy = logits + self.temperature * noise
-        return noisy.masked_fill(self._excluded(logits), -torch.inf).argmax(dim=-1)
+        if self.top_k is not None or self.top_p is not None:
+            noisy = noisy.masked_fill(self._excluded(logits), -torch.inf)
+        return noisy.argmax(dim=-1)
 
     def _excluded(self, logits: Tensor) -> Tensor:
         excluded = torch.zeros_like(logits, dtype=torch.bool)

@@ -37,7 +37,7 @@ def decode(
         progress: wraps the loop over rows.
 
     Returns:
-        int64 [B, *A, C], on the device of x.
+        int64 [B, *A, C], on the model's device.
     """
     y = model.layout.to_model(model.check(x)).clone()
     batch, shape = len(y), model.layout.shape

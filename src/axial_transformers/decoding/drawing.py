@@ -74,9 +74,9 @@ class Drawing:
     def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
         """The examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64."""
         backend, parts = partial(choose_backend, compile=compile), self.parts()
-        for part in parts[1:]:  # a mistake is found before hours of work; the first part is checked when it is decoded
+        for part in parts:  # a mistake is found before hours of work
             self.model.check(self.known[part])
-            self.model.embed_conditioning(len(self.known[part]), self._conditioning(part))
+            self.model.embed_conditioning(len(self.known[part]), self.conditioning.of(part))
         rows = len(self.model.order) // self.model.layout.shape[-1]
         steps = iter(progress(range(rows * len(parts))))
 
@@ -85,11 +85,9 @@ class Drawing:
                 yield item
 
         dtype = torch.uint8 if self.model.config.num_values <= 256 else torch.int64
-        values = torch.empty(self.known.shape, dtype=dtype, device=self.model.device)
-        for part in parts:
-            values[part] = self._values(part, backend, counted)
+        values = [self._values(part, backend, counted).to(dtype) for part in parts]
         next(steps, None)  # ends a progress bar
-        return values
+        return torch.cat(values)
 
     def parts(self) -> list[slice]:
         """The batch in equal parts whose noise and caches are not too large; one part if the noise is given."""
@@ -110,14 +108,11 @@ class Drawing:
             return MOST_NUMBERS
         return max(MOST_NUMBERS, torch.cuda.mem_get_info(device)[0] // SHARE_OF_GPU // torch.float32.itemsize)
 
-    def _conditioning(self, part: slice) -> Conditioning:
-        return self.conditioning.of(part).to(self.model.device)
-
     def _values(self, part: slice, backend: BackendFactory, progress: Progress) -> Tensor:
-        known, device = self.known[part].to(self.model.device), self.model.device
+        known, device = self.model.check(self.known[part]), self.model.device
         noise = self.noise
         if noise is None:
             noise = gumbel((len(known), *self._noise_shape), self.generator, device)
         drawn = GumbelChoice(noise=noise.to(device), draw=self.draw)
-        choose = drawn if self.mask is None else KnownFirst(known.long(), self.mask, drawn)
-        return decode(self.model, choose, known, self._conditioning(part), backend, progress)
+        choose = drawn if self.mask is None else KnownFirst(known, self.mask, drawn)
+        return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)

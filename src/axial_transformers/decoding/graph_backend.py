@@ -1,7 +1,8 @@
 """Decoding with rows as CUDA graphs: all kernels of a row are launched at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -11,38 +12,67 @@ from axial_transformers.decoding.choices import Choose, RowChoice, row_choice
 from axial_transformers.decoding.eager_backend import SiteLogits, eager, walk_row
 from axial_transformers.models import AxialTransformer
 
+LONGEST_ROW = 1 << 12
+"""Sites of a row times layers of the inner decoder: every step of a layer adds some twenty kernels to the graph."""
+MOST_KEPT = 4
+"""Graphs of a model that are kept for further calls, those used last: each holds the activations of a row."""
+
+Row = Callable[[Tensor, RowChoice], Tensor]
+_kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
+
 
 def graphs(model: AxialTransformer, choose: Choose) -> Backend:
-    """The eager backend, but with the kernels of a row as one CUDA graph, captured at the first row."""
-    captured: list[Callable[[Tensor, RowChoice], Tensor]] = []
+    """The eager backend, but with the kernels of a row as one CUDA graph.
+
+    It is recorded at the first row and kept with the model, for rows of equal shape, dtype and options. A graph reads
+    the weights where they lie in memory: new values are taken, and weights that lie elsewhere are recorded anew.
+    """
+    weights = tuple(parameter.data_ptr() for parameter in model.parameters())
+    kept = _kept.setdefault(model, {})
 
     def row(context: Tensor, sites: Tensor) -> Tensor:
         choice = row_choice(choose, sites)
         assert choice is not None
-        if not captured:
-            captured.append(_capture(model, context, choice))
-        return captured[0](context, choice)
+        autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
+        key = weights, context.shape, context.dtype, context.device, choice.noise.dtype, choice.draw, autocast
+        kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice)
+        if len(kept) > MOST_KEPT:
+            del kept[next(iter(kept))]
+        return kept[key](context, choice)
 
     return replace(eager(model, choose), row=row)
 
 
-def _capture(model: AxialTransformer, context: Tensor, choice: RowChoice) -> Callable[[Tensor, RowChoice], Tensor]:
-    """A function that replays the computation of this row for others of the same shapes and options."""
+def _recorded_row(model: AxialTransformer, context: Tensor, choice: RowChoice) -> Row:
+    """A function that repeats the computation of this row for others of the same shapes and options."""
     inputs = context.clone(), choice.noise.clone(), choice.known.clone()
-    static = replace(choice, noise=inputs[1], known=inputs[2])
-    logits, side_stream = SiteLogits(model), torch.cuda.Stream(context.device)
-    side_stream.wait_stream(torch.cuda.current_stream(context.device))
-    with torch.cuda.stream(side_stream):  # libraries allocate their workspaces before the capture, not in it
-        walk_row(model, inputs[0], static, logits)
-    torch.cuda.current_stream(context.device).wait_stream(side_stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(context.device), torch.cuda.graph(graph):
-        values = walk_row(model, inputs[0], static, logits)
+    static, logits = replace(choice, noise=inputs[1], known=inputs[2]), SiteLogits(model)
+    values, repeat = record(lambda: walk_row(model, inputs[0], static, logits), context.device)
 
-    def replay(context: Tensor, choice: RowChoice) -> Tensor:
+    def row(context: Tensor, choice: RowChoice) -> Tensor:
         for held, new in zip(inputs, (context, choice.noise, choice.known)):
             held.copy_(new)
-        graph.replay()
+        repeat()
         return values.clone()
 
-    return replay
+    return row
+
+
+def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
+    """The output of `work` on a CUDA device, and a function that computes it again in place, as one CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream(device)  # the default one of captures is on the device that captured first
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):  # libraries allocate their workspaces before the capture, not in it
+            work()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        # Other threads, such as those that pin memory, may call CUDA meanwhile.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            output = work()
+
+    def repeat() -> None:
+        with torch.cuda.device(device):
+            graph.replay()
+
+    return output, repeat

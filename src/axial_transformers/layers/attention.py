@@ -13,7 +13,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.axial_attention import attend_step, axial_attention_weights, axial_self_attention
+from axial_transformers.ops.axial_attention import (
+    attend_step,
+    axial_attention,
+    axial_attention_weights,
+    axial_self_attention,
+    by_head_pays,
+    project_by_head,
+)
 from axial_transformers.ops.compiled_attention import unpacked
 from axial_transformers.ops.full_attention import full_attention, full_attention_weights
 
@@ -117,7 +124,12 @@ class AxisAttention(SelfAttention):
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
-        out = axial_self_attention(self.qkv(x), self.heads, self._widths, self._axis_of_heads, self.masked, key_mask)
+        axis = self._axis_of_heads
+        if by_head_pays(x, axis, key_mask):
+            q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self._widths)
+            out = axial_attention(q, k, v, axis, self.masked)
+        else:
+            out = axial_self_attention(self.qkv(x), self.heads, self._widths, axis, self.masked, key_mask)
         return self.out(out.flatten(-2))
 
     def weights(

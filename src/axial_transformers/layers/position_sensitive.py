@@ -161,10 +161,11 @@ class BatchNormalise(nn.Module):
         """The three terms [M, N, L, W] -> scores [M, N, L, W]: statistics per head, over the pairs that attend."""
         total = torch.zeros((), dtype=terms[0].dtype, device=terms[0].device)
         for norm, term in zip(self.of_terms, terms):
+            assert isinstance(norm, nn.BatchNorm1d)
             if window.complete:
                 total = total + norm(term.flatten(2)).view(term.shape)
             else:
-                total = total + torch.zeros_like(term).masked_scatter(window.allowed, norm(term[..., window.allowed]))
+                total = total + _normalised_over(norm, term, window.allowed)
         return total
 
     def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
@@ -173,3 +174,23 @@ class BatchNormalise(nn.Module):
         of_content, of_position = (part.transpose(1, 2).flatten(2) for part in (of_content, of_position))
         total = self.of_content(of_content) + self.of_position(of_position)
         return total.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
+    """`norm` of x [M, N, L, W] per head, with statistics over the pairs that are allowed, [L, W].
+
+    They are sums over all pairs: to index by a mask, the CPU would wait for the GPU.
+    """
+    mean, variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
+    wide = x if x.dtype == torch.float64 else x.float()
+    if norm.training:
+        assert norm.momentum is not None
+        averages, count = (mean, variance), len(x) * allowed.sum()
+        mean = (wide * allowed).sum((0, 2, 3)) / count
+        squares = ((wide - mean[:, None, None]) * allowed).square().sum((0, 2, 3))
+        variance = squares / count
+        for average, new in zip(averages, (mean, squares / (count - 1).clamp(min=1))):
+            average.lerp_(new.detach().to(average.dtype), norm.momentum)
+        norm.get_buffer("num_batches_tracked").add_(1)
+    gain = norm.weight * (variance + norm.eps).rsqrt()
+    return (wide * gain[:, None, None] + (norm.bias - mean * gain)[:, None, None]).to(x.dtype)

@@ -32,7 +32,7 @@ def slice_nats(
     """
     logits = model.slice_logits(x, channel, label, cond)
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    values = model.slice_values(x, channel)
+    values = model.slice_values(x.to(logits.device), channel.to(logits.device))
     # flattened: with the classes in a dimension that is not the last in memory it takes ten times as long
     return F.cross_entropy(logits.flatten(0, -2), values.flatten(), reduction="none").view(values.shape)
 
@@ -76,6 +76,7 @@ def bits_map(
     Raises:
         ValueError: x, label or cond are not the model's.
     """
+    x = model.check(x)
     with without_dropout(model):
         bits = [
             slice_nats(model, x, torch.full((len(x),), c, device=x.device), label, cond) / LOG2 for c in model.slices

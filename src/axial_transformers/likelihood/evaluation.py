@@ -105,10 +105,9 @@ def bits_of_each(
     device = model.device
 
     def compute(batch: slice) -> Float[Tensor, " b"]:
-        labels = None if label is None else label[batch].to(device)
+        labels = None if label is None else label[batch]
         with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
-            values = torch.as_tensor(x[batch]).to(device)
-            return bits_per_dim(model, values, labels, given_frames=given_frames).cpu()
+            return bits_per_dim(model, torch.as_tensor(x[batch]), labels, given_frames=given_frames).cpu()
 
     batches = (slice(start, start + batch_size) for start in progress(range(0, len(x), batch_size)))
     return fill(torch.zeros(len(x), dtype=torch.float64), batches, compute)

@@ -93,7 +93,7 @@ class AxialTransformer(nn.Module):
         """Logits of every site, which depend on the sites before it in `order` only.
 
         Args:
-            x: [B, *A, C], any integer dtype, values 0..V-1.
+            x: [B, *A, C], any integer dtype, values 0..V-1; all arguments may be on the CPU or on the model's device.
             label: integer [B], classes 0..num_classes-1 or num_classes for unlabelled, or one int for all examples;
                 None: all are unlabelled.
             cond: [B, *A, D] external conditioning, added to the input of the channel encoder or, without one, to the
@@ -119,6 +119,7 @@ class AxialTransformer(nn.Module):
         """Logits of one slice of each example, the model's channel `channel` [B]: [B, *A', V], in model coordinates."""
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
+        channel = channel.to(x.device)
         context = self.context(self.layout.to_model(x), channel, conditioning)
         h = self.embed_value(self.slice_values(x, channel))
         for outer in self.outer_decoders:
@@ -144,24 +145,29 @@ class AxialTransformer(nn.Module):
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Float[Tensor, "b *g d"] | float:
         """The label's embedding plus external conditioning, in model coordinates; 0 where there is neither.
 
+        Both may be on the CPU: labels are then checked before they move to the model's device.
+
         Raises:
             ValueError: a label or cond that the model does not take.
         """
         label, cond = conditioning
         embedded: Tensor | float = 0.0
+        device = self.embed_value.table.device
         if self.labels is not None:
-            label = None if label is None else _check_label(label, batch, self.labels.classes)
+            label = None if label is None else _check_label(label, batch, self.labels.classes).to(device)
             embedded = self.labels(label, batch).view(batch, *(1,) * len(self.layout.shape), self.config.dim)
         elif label is not None:
             raise ValueError("label is given, but the model has no num_classes")
         if cond is not None:
             if cond.shape != (batch, *self.config.shape, self.config.dim):
                 raise ValueError(f"cond must be {[batch, *self.config.shape, self.config.dim]}, not {list(cond.shape)}")
-            embedded = embedded + self.layout.expand_cond(cond)
+            embedded = embedded + self.layout.expand_cond(cond.to(device))
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """x as int64, after a check of its shape, its dtype and, on the CPU, its values.
+        """x as int64 on the model's device, after a check of its shape, its dtype and, if it is on the CPU, its values.
+
+        On a GPU, a check would wait for it, and a value out of range ends the process: values are checked before.
 
         Raises:
             ValueError: one that the model does not take.
@@ -175,10 +181,11 @@ class AxialTransformer(nn.Module):
             raise ValueError(
                 f"x must be [B, {', '.join(map(str, (*config.shape, config.channels)))}], not {list(x.shape)}"
             )
-        x = x.long()
-        if x.device.type == "cpu" and x.numel() and (x.min() < 0 or x.max() >= config.num_values):
-            raise ValueError(f"x must be in 0..{config.num_values - 1}; found {x.min().item()}..{x.max().item()}")
-        return x
+        values, device = x.long(), self.embed_value.table.device
+        if x.device.type == "cpu" and x.numel() and (values.min() < 0 or values.max() >= config.num_values):
+            found = f"{values.min().item()}..{values.max().item()}"
+            raise ValueError(f"x must be in 0..{config.num_values - 1}; found {found}")
+        return values if values.device == device else x.to(device).long()
 
     def save_pretrained(self, folder: str | Path, overwrite: bool = False) -> None:
         """Writes the model folder: config.json and model.safetensors.

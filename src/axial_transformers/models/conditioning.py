@@ -23,10 +23,6 @@ class Conditioning(NamedTuple):
         """The conditioning with every example repeated `count` times in succession."""
         return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
 
-    def to(self, device: torch.device) -> "Conditioning":
-        """The conditioning on a device."""
-        return Conditioning(*(None if part is None else part.to(device) for part in self))
-
     def double(self) -> "Conditioning":
         """The conditioning with cond in float64."""
         return self._replace(cond=None if self.cond is None else self.cond.double())

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from axial_transformers.ops import compiled_attention, torch_attention
 from axial_transformers.ops.kernel_choice import choose_kernel
+from axial_transformers.ops.linear import linear
 
 
 def axial_attention(
@@ -38,6 +39,9 @@ def axial_attention(
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size")
     if choose_kernel(q.device, q.dtype, q.shape[axis], q.shape[:-1].numel()) == "compiled":
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
+    if key_mask is None and all(_more_heads_are_a_view(x, axis) for x in (q, k, v)):
+        out = torch_attention.attend(_as_more_heads(q, axis), _as_more_heads(k, axis), _as_more_heads(v, axis), causal)
+        return out.transpose(1, 2).reshape(v.shape)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
     out = torch_attention.attend(to_lines(q, axis), to_lines(k, axis), to_lines(v, axis), causal, mask)
     return from_lines(out, q, axis)
@@ -64,6 +68,35 @@ def axial_self_attention(
         return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask)
     q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
     return axial_attention(q, k, v, axis, causal, key_mask)
+
+
+def project_by_head(
+    x: Float[Tensor, "b *a d"],
+    weight: Float[Tensor, "e d"],
+    bias: Float[Tensor, " e"] | None,
+    heads: int,
+    widths: tuple[int, int, int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [B, *A, heads, width] of a packed projection, those of a head beside each other.
+
+    A head is then as far from the next as the last head of a site from the first of the next site, so that
+    `axial_attention` needs no copy of them along any axis: the sites inside of an axis are more heads.
+
+    Args:
+        weight, bias: of the projection whose output `axial_self_attention` takes, with `heads` and `widths`.
+    """
+
+    def by_head(rows: Tensor) -> Tensor:
+        return torch.cat([part.unflatten(0, (heads, -1)) for part in rows.split(widths)], dim=1).flatten(0, 1)
+
+    qkv = linear(x, by_head(weight), None if bias is None else by_head(bias)).unflatten(-1, (heads, -1))
+    q, k, v = qkv.split([width // heads for width in widths], dim=-1)
+    return q, k, v
+
+
+def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None) -> bool:
+    """Whether `project_by_head` avoids copies: on a GPU, along another axis than the innermost, without a mask."""
+    return _copies_count(x.device) and key_mask is None and data_axis(x.unsqueeze(-1), axis) != x.ndim - 2
 
 
 def axial_attention_weights(
@@ -111,6 +144,29 @@ def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], a
     """The inverse of `to_lines`, onto the grid of `like`."""
     rest = [size for dim, size in enumerate(like.shape[:-2]) if dim != axis]
     return out.transpose(1, 2).unflatten(0, rest).movedim(-3, axis)
+
+
+def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
+    """Whether there are sites inside of `axis`, and all [outer axes], and all [inner axes, heads], are evenly spaced.
+
+    If so, and if the kernel takes as many heads, torch's fused kernels read the lines where they lie, by strides.
+    """
+    if not _copies_count(x.device) or axis == x.ndim - 3:
+        return False
+    groups = range(axis - 1), range(axis + 1, x.ndim - 2)
+    evenly = all(x.stride(d) == x.stride(d + 1) * x.shape[d + 1] for dims in groups for d in dims)
+    heads = x.shape[axis + 1 : -1].numel()
+    return evenly and torch_attention.most_lines(heads, x.shape[axis], x.shape[-1]) > 0
+
+
+def _copies_count(device: torch.device) -> bool:
+    """False on a CPU, whose kernels read lines where they are, or copy blocks of them into its cache."""
+    return device.type != "cpu"
+
+
+def _as_more_heads(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
+    """[B, *A, N, K] -> [outer, inner * N, L, K]: the lines along `axis`; sites inside of it count as heads."""
+    return x.flatten(axis + 1, -2).flatten(0, axis - 1).transpose(1, 2)
 
 
 def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:

@@ -1,6 +1,7 @@
 """Attention along lines, softmax(q k^T / sqrt(K)) v, by torch's operations: `fused`, `blocked` and `composed`."""
 
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from math import sqrt
 from typing import Any
 
@@ -14,6 +15,12 @@ from axial_transformers.ops.kernel_choice import choose_kernel
 
 BLOCK = 2**18
 """Scores that `blocked` works on at a time: 1 MB of float32, what a core's own cache holds."""
+MOST_LINES = 2**16 - 1
+"""Lines in one call of torch's fused kernels: CUDA has no more blocks in the dimension of the grid that counts them."""
+MOST_NUMBERS = 2**31 - 1
+"""Numbers of a tensor in one call of them, lengths rounded up: their backward pass counts in 32 bits."""
+ROUNDED_TO = 128
+"""Lengths are rounded up to a multiple of so many places by flash attention."""
 
 
 def attend(
@@ -51,7 +58,23 @@ def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    """torch's own fused kernel."""
+    """torch's own fused kernel, for as many lines at a time as it takes."""
+    most = max(1, most_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
+    if len(q) <= most:
+        return _fused(q, k, v, causal, key_mask)
+    masks = repeat(None) if key_mask is None else key_mask.split(most)
+    parts = zip(q.split(most), k.split(most), v.split(most), masks)
+    return torch.cat([_fused(q, k, v, causal, mask) for q, k, v, mask in parts])
+
+
+def most_lines(heads: int, length: int, width: int) -> int:
+    """The number of lines that `fused` computes in one call; 0 where one line has too many heads or numbers."""
+    places = -(-length // ROUNDED_TO) * ROUNDED_TO
+    most = min(MOST_LINES, MOST_NUMBERS // max(1, heads * places * width))
+    return most if heads <= MOST_LINES else 0
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
     if key_mask is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     allowed = _allowed(q, k, causal, key_mask)

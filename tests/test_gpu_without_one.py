@@ -1,0 +1,395 @@
+"""Tensors of a model on a GPU stay there: run without values on fake CUDA tensors, which refuse those of a CPU."""
+
+import re
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from axial_transformers.baselines import (
+    BlockTransformer,
+    BlockTransformerConfig,
+    ImageTransformer,
+    ImageTransformerConfig,
+    SparseTransformer,
+    SparseTransformerConfig,
+)
+from axial_transformers.decoding import (
+    Choose,
+    Draw,
+    GumbelChoice,
+    KnownFirst,
+    backend_choice,
+    decode,
+    decode_naively,
+    graph_backend,
+    gumbel,
+)
+from axial_transformers.decoding.backend import Backend
+from axial_transformers.decoding.eager_backend import eager
+from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.position_sensitive import _normalised_over
+from axial_transformers.likelihood.bits import bits_map, random_slice_loss
+from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.ops import axial_attention, reference, torch_attention
+from small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}
+BASELINES = {
+    "image transformer": (ImageTransformer, ImageTransformerConfig(block=4, memory=3, **SIZES)),
+    "sparse transformer": (SparseTransformer, SparseTransformerConfig(**SIZES)),
+    "block transformer": (BlockTransformer, BlockTransformerConfig(blocks=((2, 1),), **SIZES)),
+}
+KINDS = "lstm, index plane, rows, axis, frames, known channels, classes"
+MODELS = {name: (AxialTransformer, VARIANTS[name]) for name in KINDS.split(", ")} | BASELINES
+EAGER = partial(backend_choice.choose_backend, compile=False)
+every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
+
+
+class WithoutDeviceGuards(TorchFunctionMode):
+    """Indexing and inversion by functions: `x[i]` and `~x` ask for a device guard, which torch without CUDA lacks."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__getitem__:
+            return indexed(*args)
+        if func is Tensor.__setitem__:
+            place = indexed(*args[:2])
+            assert place.device == args[2].device, "an assignment copies between devices"
+            return args[2].expand_as(place)
+        if func is Tensor.__invert__:
+            return torch.logical_not(*args)
+        return func(*args, **(kwargs or {}))
+
+
+def indexed(x: Tensor, index: Any) -> Tensor:
+    """x[index], whose tensors and lists are of one dimension."""
+    index = index if isinstance(index, tuple) else (index,)
+    if Ellipsis in [part for part in index if not isinstance(part, Tensor)]:
+        at = next(i for i, part in enumerate(index) if part is Ellipsis)
+        index = (*index[:at], *[slice(None)] * (x.ndim - len(index) + 1), *index[at + 1 :])
+    dim, positions = 0, []
+    for part in index:
+        if isinstance(part, int):
+            x = x.select(dim, part)
+            continue
+        if part is None:
+            x = x.unsqueeze(dim)
+        elif isinstance(part, slice):
+            x = torch.ops.aten.slice(x, dim, part.start, part.stop, part.step or 1)
+        else:
+            positions += [None] * (dim - len(positions)) + [torch.as_tensor(part)]
+        dim += 1
+    return torch.ops.aten.index(x, positions) if positions else x
+
+
+def on_fake_gpu(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda")
+
+
+@every_model
+def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(kind, config):
+    model = kind(config).eval()
+    x, given, weights = random_values(model, 2), random_given(model, 2), model.state_dict()
+    sites = [SimpleNamespace(tolist=row.tolist) for row in model.order.unflatten(0, (-1, model.layout.shape[-1]))]
+    with FakeTensorMode(), WithoutDeviceGuards(), torch.no_grad():
+        model.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+        x, given = on_fake_gpu(x), {name: on_fake_gpu(tensor) for name, tensor in given.items()}
+        assert random_slice_loss(model, x, **given).device.type == "cuda"
+        if config in (VARIANTS["rows"], VARIANTS["known channels"]):
+            assert bits_map(model, x, **given).device.type == "cuda"
+        noise = torch.empty(*x.shape, config.num_values, device="cuda")
+        parts = eager(model, GumbelChoice(noise=noise, draw=Draw(top_k=3, top_p=0.9)))
+        embedded = model.embed_conditioning(2, Conditioning(**given))
+        slab = parts.context(model.layout.to_model(x), model.slices.start, embedded).expand(2, *model.layout.shape, -1)
+        for outer in parts.outer_decoders:
+            slab = slab.select(1, 0)
+            assert outer.step(slab, 0, outer.start(2)).device.type == "cuda"
+        assert parts.row(slab, sites[0]).device.type == "cuda"
+
+
+@every_model
+def test_a_step_of_training_without_values_gives_every_parameter_its_gradient(kind, config):
+    """On the meta device, where gradients can be had without a GPU; it refuses tensors of a CPU likewise."""
+    with torch.device("meta"):
+        model = kind(replace(config, dropout=0.1))
+    x, given = random_values(model, 2).to("meta"), random_given(model, 2)
+    random_slice_loss(model, x, **{name: tensor.to("meta") for name, tensor in given.items()}).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.shape == parameter.shape
+
+
+@pytest.mark.parametrize("bound", [{"MOST_LINES": 7}, {"MOST_NUMBERS": 1000}], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(bound, masked, causal, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(23, 1, 3, 2, width, generator=generator, requires_grad=True) for width in (1, 1, 3))
+    mask = torch.rand(23, 1, 3, generator=generator) > 0.4 if masked else None
+    expected = reference.axial_attention(q, k, v, 2, causal, mask)
+    calls = []
+
+    def record(*args: Any, **kwargs: Any) -> Tensor:
+        calls.append(len(args[0]))
+        return sdpa(*args, **kwargs)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    for name, value in bound.items():
+        monkeypatch.setattr(torch_attention, name, value)
+    monkeypatch.setattr(axial_attention, "choose_kernel", lambda *_: "fused")
+    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    got = axial_attention.axial_attention(q, k, v, 2, causal, mask)
+    assert sum(calls) == 23
+    assert max(calls) == (7 if "MOST_LINES" in bound else 1)  # 1 x 2 heads x 128 places x 3 numbers are 768
+    torch.testing.assert_close(got, expected)
+    grad = torch.randn(got.shape, generator=generator)
+    for mine, right in zip(torch.autograd.grad(got, (q, k, v), grad), torch.autograd.grad(expected, (q, k, v), grad)):
+        torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
+
+
+def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
+    shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
+    return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), draw=Draw(**options))
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Tensor]]:
+    """What is recorded in place of CUDA graphs: computed again at every replay, from and into the same tensors."""
+    recorded = []
+
+    def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], Tensor]]:
+        recorded.append(work)
+        output = work()
+        return output, lambda: output.copy_(work())
+
+    monkeypatch.setattr(graph_backend, "record", record)
+    return recorded
+
+
+def by_graphs(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
+    return graph_backend.graphs(model, choose)
+
+
+@pytest.mark.parametrize("name", ["2d", "lstm", "known frames"])
+def test_one_recorded_row_serves_all_rows_and_calls_of_equal_shape(name, recorded):
+    model = random_model(VARIANTS[name], torch.float32)
+    for seed in (0, 1):
+        x, given = random_values(model, 2, seed), Conditioning(**random_given(model, 2, seed))
+        mask = torch.zeros(x.shape[1:], dtype=torch.bool)
+        mask[0, 1] = True
+        choose = KnownFirst(x, mask, draw_of(model, 2, seed, top_k=3, top_p=0.9))
+        assert torch.equal(decode(model, choose, x, given, by_graphs), decode(model, choose, x, given, EAGER))
+    assert len(recorded) == 1
+
+
+def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(recorded):
+    model = random_model(VARIANTS["2d"], torch.float32)
+
+    def check(batch: int, **options: Any) -> None:
+        x, choose = random_values(model, batch), draw_of(model, batch, **options)
+        assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
+
+    check(2)
+    check(3)
+    check(2, temperature=0.5)
+    assert len(recorded) == 3
+    other = random_model(VARIANTS["2d"], torch.float32, seed=1).state_dict()
+    model.load_state_dict(other)
+    check(2)
+    assert len(recorded) == 3, "new values in place need no new graph"
+    model.load_state_dict({name: tensor.clone() for name, tensor in other.items()}, assign=True)
+    check(2)
+    assert len(recorded) == 4
+    for top_k in range(1, graph_backend.MOST_KEPT + 1):
+        check(2, top_k=top_k)
+    assert len(graph_backend._kept[model]) == graph_backend.MOST_KEPT
+
+
+def test_graphs_are_gone_with_their_model(monkeypatch):
+    monkeypatch.setattr(graph_backend, "record", lambda work, device: (work(), lambda: None))  # holds kernels only
+    model = random_model(VARIANTS["2d"], torch.float32)
+    decode(model, draw_of(model, 2), random_values(model, 2), backend=by_graphs)
+    alive, kept = weakref.ref(model), len(graph_backend._kept)
+    del model
+    assert alive() is None
+    assert len(graph_backend._kept) == kept - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "obstacle"),
+    [
+        (*BASELINES["sparse transformer"], None),
+        (*BASELINES["block transformer"], "BlockAttention"),
+        (AxialTransformer, small_config((2, 1025), inner_layers=4), "1025 sites x 4 layers.*at most 4096"),
+        (AxialTransformer, VARIANTS["lstm"], None),
+    ],
+    ids=["sparse", "block", "long", "lstm"],
+)
+def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
+    device = torch.device("cuda:0")
+    choose = GumbelChoice(noise=SimpleNamespace(device=device))
+    found = backend_choice._obstacle(kind(config), choose, device)
+    assert found is None if obstacle is None else re.search(obstacle, found)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causal, monkeypatch):
+    layer = AxisAttention(12, 3, axis, causal, key_dim=6, value_dim=15)
+    randomise(layer, torch.Generator().manual_seed(0))
+    x = torch.randn(2, 3, 4, 5, 12, generator=torch.Generator().manual_seed(1))
+    grad = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))
+    expected = layer(x)
+    gradients = torch.autograd.grad(expected, tuple(layer.parameters()), grad)
+    storages = []
+
+    def record(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        storages.append({part.untyped_storage().data_ptr() for part in (q, k, v)})
+        return sdpa(q, k, v, **options)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    found = layer(x)
+    assert [len(each) for each in storages] == [1]
+    torch.testing.assert_close(found, expected)
+    for mine, right in zip(torch.autograd.grad(found, tuple(layer.parameters()), grad), gradients):
+        torch.testing.assert_close(mine, right, atol=1e-4, rtol=1e-4)
+
+
+def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
+    q, k, v = torch.randn(3, 2, 3, 5, 2, 4, generator=torch.Generator().manual_seed(0))
+    expected = axial_attention.axial_attention(q, k, v, 1)
+    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    fused = torch_attention._fused
+    for name, value, lines in (("MOST_LINES", 10, 2), ("MOST_LINES", 9, 9), ("MOST_NUMBERS", 5000, 4)):
+        calls = []
+        with monkeypatch.context() as patch:
+            patch.setattr(torch_attention, name, value)
+            patch.setattr(
+                torch_attention, "_fused", lambda *args, calls=calls: calls.append(len(args[0])) or fused(*args)
+            )
+            torch.testing.assert_close(axial_attention.axial_attention(q, k, v, 1), expected)
+        assert max(calls) == lines
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_statistics_over_the_pairs_that_attend_are_those_of_the_pairs_picked_out(training):
+    generator = torch.Generator().manual_seed(0)
+    norms = [torch.nn.BatchNorm1d(3).double().train(training) for _ in range(2)]
+    for norm in norms:
+        weights = {"weight": torch.tensor([0.5, -2, 3]), "bias": torch.tensor([1, 0.1, -4])}
+        norm.load_state_dict(weights | {"running_var": torch.tensor([3, 0.2, 1])}, strict=False)
+    terms, grad = torch.randn(2, 4, 3, 5, 5, dtype=torch.float64, generator=generator)
+    allowed, found = torch.ones(5, 5).tril().triu(-2).bool(), []
+    for norm, normalised in zip(norms, (_normalised_over, picked_out)):
+        x = terms.clone().requires_grad_()
+        out = normalised(norm, x, allowed) * allowed
+        gradients = torch.autograd.grad(out, [x, *norm.parameters()], grad)
+        found.append([out, *gradients, *(buffer.double() for buffer in norm.buffers())])
+    for mine, right in zip(*found):
+        torch.testing.assert_close(mine, right, rtol=1e-10, atol=1e-12)
+
+
+def picked_out(norm: torch.nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
+    return torch.zeros_like(x).masked_scatter(allowed, norm(x[..., allowed]))
+
+
+def test_statistics_over_the_pairs_that_attend_never_wait_for_a_gpu():
+    """A fake tensor has no values to wait for: a shape or a branch that depends on them raises."""
+    norm = torch.nn.BatchNorm1d(3)
+    weights = norm.state_dict()
+    with FakeTensorMode(), WithoutDeviceGuards(), torch.no_grad():
+        norm.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+        terms, allowed = torch.empty(4, 3, 5, 5, device="cuda"), torch.empty(5, 5, dtype=torch.bool, device="cuda")
+        assert _normalised_over(norm, terms, allowed).device.type == "cuda"
+
+
+class Moved(Exception):
+    """A tensor moves from the CPU to the GPU."""
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "forward": lambda model, x, label: model(x, label),
+    "slice_logits": lambda model, x, label: model.slice_logits(x, torch.zeros(len(x), dtype=torch.int64), label),
+    "random_slice_loss": lambda model, x, label: random_slice_loss(model, x, label),
+    "bits_map": lambda model, x, label: bits_map(model, x, label),
+    "evaluate": lambda model, x, label: evaluate(model, x, label, batch_size=2),
+    "sample": lambda model, x, label: sample(model, known=x, label=label),
+    "complete": lambda model, x, label: complete(model, x, channels=1, label=label),
+    "decode_naively": lambda model, x, label: decode_naively(model, draw_of(model, 2), x, Conditioning(label)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypatch):
+    """There, one out of range ends the process instead of being an error."""
+    model = AxialTransformer(small_config((2, 3), 2, num_classes=3))
+    weights, device = model.state_dict(), torch.device("cuda:0")
+    with FakeTensorMode():
+        model.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
+    to = Tensor.to
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 0))
+    x, label = random_values(model, 2), torch.tensor([0, 3])
+
+    def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if device in args or device in kwargs.values():
+            raise Moved
+        return to(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(Tensor, "to", moved)
+    wrong = x.clone()
+    wrong[1, 1, 2, 0] = 999
+    with pytest.raises(ValueError, match=r"x must be in 0\.\.4; found 0\.\.999"):
+        call(model, wrong, label)
+    with pytest.raises(Moved):
+        call(model, x, label)
+    monkeypatch.setattr(AxialTransformer, "check", lambda self, x: x)  # so that the labels are next
+    with pytest.raises(ValueError, match=r"label must be \[2\] classes in 0\.\.2.*found 0\.\.999"):
+        call(model, x, torch.tensor([0, 999]))
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operations that compute: on a GPU each is at least one kernel to launch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        views = any(out.alias_info is not None and not out.alias_info.is_write for out in func._schema.returns)
+        self.count += not views and func.overloadpacket.__name__ not in ("_unsafe_view", "empty_like")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [({"inner_layers": 1}, 7 + 18), ({"inner_layers": 3}, 7 + 3 * 18), ({"inner": "lstm"}, 22)],
+    ids=["1 layer", "3 layers", "lstm"],
+)
+def test_a_decoded_site_takes_no_more_operations_than_it_did(fields, most):
+    """Eager decoding on a GPU takes as long as it takes to launch them: raise a number for a reason only."""
+    counts = []
+    for length in (4, 5):
+        model = random_model(small_config((2, length), **fields), torch.float32)
+        sites, context = model.order.unflatten(0, (-1, length))[0], torch.zeros(3, length, 8)
+        row = eager(model, draw_of(model, 3)).row
+        with torch.no_grad(), Launches() as launches:
+            row(context, sites)
+        counts.append(launches.count)
+    assert counts[1] - counts[0] <= most

@@ -1,0 +1,79 @@
+"""Custom operators and autograd functions have implementations without values that agree with the real ones."""
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import axial_transformers
+from axial_transformers.ops import compiled_attention, elementwise, kernel_choice, linear, torch_attention
+
+needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
+needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="oneDNN is taken with AVX-512 only")
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+Q, K, V = (random(2, 3, 5, 2, width) for width in (4, 4, 3))
+MASK = random(2, 3, 5) > -1
+SUMS = torch.ones(60, 2)
+GRADS = [torch.empty_like(x) for x in (Q, K, V)]
+OPERATORS = {
+    "attend_lines": (compiled_attention._forward, ([Q, K, V], 2, True, MASK, torch.empty_like(V), SUMS), needs_numba),
+    "attend_lines_backward": (
+        compiled_attention._backward,
+        ([Q, K, V, random(*V.shape)], 2, True, MASK, SUMS, GRADS),
+        needs_numba,
+    ),
+    "kept": (elementwise._kept, (random(5, 7), 1000), ()),
+    "linear": (linear._onednn, (random(32, 16), random(16, 16), random(16)), needs_onednn),
+}
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [pytest.param(*case, marks=marks, id=name) for name, (*case, marks) in OPERATORS.items()],
+)
+def test_custom_operators_are_declared_as_they_are(operator, arguments):
+    torch.library.opcheck(
+        operator, arguments, test_utils=("test_schema", "test_autograd_registration", "test_faketensor")
+    )
+
+
+FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    "_Attention": (lambda *qkv: compiled_attention.attend(*qkv, 2, True), (Q, K, V)),
+    "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
+    "_Blocked": (lambda *qkv: torch_attention.blocked(*qkv, True, None), tuple(x.flatten(0, 1) for x in (Q, K, V))),
+    "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        pytest.param(*case, marks={"_Attention": needs_numba, "_Linear": needs_onednn}.get(name, ()), id=name)
+        for name, case in FUNCTIONS.items()
+    ],
+)
+def test_autograd_functions_have_values_and_gradients_of_the_same_form_without_values(function, arguments):
+    found = []
+    for mode in (nullcontext(), FakeTensorMode(allow_non_fake_inputs=True)):
+        with mode:
+            tensors = [torch.zeros_like(x).requires_grad_() for x in arguments]
+            out = function(*tensors)
+            gradients = torch.autograd.grad(out.sum(), tensors)
+        found.append([(x.shape, x.stride(), x.dtype) for x in (out, *gradients)])
+    assert found[0] == found[1]
+
+
+def test_no_operator_or_function_is_left_out():
+    sources = "\n".join(path.read_text() for path in Path(axial_transformers.__file__).parent.rglob("*.py"))
+    assert set(re.findall(r'"axial_transformers::(\w+)"', sources)) == OPERATORS.keys()
+    assert set(re.findall(r"class (\w+)\(torch\.autograd\.Function\)", sources)) == FUNCTIONS.keys()
