@@ -16,7 +16,7 @@ from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.compression.files import picture_folders
-from axial_transformers.data import DataConfig
+from axial_transformers.data import DataConfig, EmptySplitError
 from axial_transformers.models import AxialTransformerConfig
 
 
@@ -104,14 +104,37 @@ def test_sub_folders_are_classes_and_splits(tmp_path):
         data.load(tmp_path)
 
 
-def test_train_folder_without_validation_is_divided(tmp_path):
+def test_train_folder_without_validation_is_divided_if_that_is_said(tmp_path):
     for i in range(40):
         _save(tmp_path / "train" / f"{i}.png", np.full((2, 2), i, np.uint8))
-    train, validation = data.load(tmp_path), data.load(tmp_path, split="validation")
+    options = DataConfig(validation_fraction=0.1)
+    train, validation = data.load(tmp_path, options), data.load(tmp_path, options, "validation")
     assert sorted(train.names + validation.names) == data.load(tmp_path, split="all").names
     assert len(validation) > 0
     with pytest.raises(ValueError, match="no test examples"):
-        data.load(tmp_path, split="test")
+        data.load(tmp_path, options, "test")
+
+
+@pytest.mark.parametrize("inside", ["", "train_32x32"], ids=["itself", "alone in a folder"])
+def test_a_train_folder_alone_trains_whole_and_its_validation_is_missing(tmp_path, inside):
+    for i in range(40):
+        _save(tmp_path / "train_32x32" / f"{i}.png", np.full((2, 2), i, np.uint8))
+    folder = tmp_path if inside else tmp_path / "train_32x32"
+    assert len(data.load(folder)) == 40
+    for split in ("validation", "test"):
+        with pytest.raises(EmptySplitError, match="nothing is held out: give the folder that holds it and its"):
+            data.load(folder, split=split)
+    assert len(data.load(folder, DataConfig(validation_fraction=0.5), "validation")) > 8
+    _save(tmp_path / "test" / "0.png", np.zeros((2, 2), np.uint8))
+    if inside:  # a folder with a test part, but no validation part, is divided
+        assert 0 < len(data.load(folder, split="validation")) < 40
+
+
+def test_a_valid_folder_is_the_validation_part(tmp_path):
+    _save(tmp_path / "valid_32x32" / "0.png", np.zeros((2, 2), np.uint8))
+    assert len(data.load(tmp_path / "valid_32x32", split="validation")) == 1
+    with pytest.raises(EmptySplitError, match="no train examples"):
+        data.load(tmp_path / "valid_32x32")
 
 
 def test_further_images_move_none_between_splits(tmp_path):

@@ -97,7 +97,7 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto", trus
         model.to(find_device(device)),
         described,
         None if about is None else about.source,
-        DataConfig() if about is None else about.data,
+        DataConfig() if about is None else replace(about.data, offsets="fixed"),
         about is not None and about.uint16,
         None if about is None else about.class_names,
         folder,

@@ -32,12 +32,17 @@ class DataConfig:
     stride: int = 1
     """Every stride-th frame of a video is taken, from the first."""
 
+    offsets: Literal["fixed", "random"] = "fixed"
+    """Position of the clips in videos of a folder. fixed: one after the other from the first frame. random: training
+    takes one clip of each video, at an offset that is drawn anew each time; validation and test are fixed."""
+
     mode: Literal["auto", "rgb", "gray"] = "auto"
     """Channels of a folder's images and videos; auto: gray if each of them is; arrays are only checked against it."""
 
-    validation_fraction: float = 0.1
+    validation_fraction: float | None = None
     """Share of the examples that validates where the source has no validation part: the end of arrays; of a folder of
-    images or videos, those that a hash of seed and file name selects."""
+    images or videos, those that a hash of seed and file name selects. None: 0.1, but 0 where a folder or its only
+    sub-folder is called train, train_32x32 or the like: all of it trains, and the validation part is missing."""
 
     test_fraction: float | None = None
     """Share that tests where the source has no test part, chosen like validation_fraction. None: 0.1 for a folder of
@@ -80,6 +85,8 @@ class DataConfig:
             raise ValueError(f"frames must be at least 1, not {self.frames}")
         if self.stride < 1:
             raise ValueError(f"stride must be at least 1, not {self.stride}")
+        if self.offsets == "random" and self.frames is None:
+            raise ValueError("offsets=random needs the frames of a clip, for example frames=16")
         if self.skip_bad is not None and self.skip_bad < 0:
             raise ValueError(f"skip_bad must be at least 0, not {self.skip_bad}")
         for name in ("download_limit", "download_timeout"):
@@ -89,6 +96,6 @@ class DataConfig:
             raise ValueError(f"fit={self.fit} needs a size, for example size=32")
         if self.num_values is not None and not 2 <= self.num_values <= 256:
             raise ValueError(f"num_values must be within 2..256, not {self.num_values}")
-        shares = self.validation_fraction, self.test_fraction or 0.0
+        shares = self.validation_fraction or 0.0, self.test_fraction or 0.0
         if not (min(shares) >= 0 and sum(shares) < 1):
             raise ValueError(f"validation_fraction and test_fraction {shares} must be at least 0, and below 1 together")

@@ -4,6 +4,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -24,6 +25,7 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.walking import files_below, is_hidden
+from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress, rank
 
 FEW = 8
@@ -47,7 +49,8 @@ def load(
             validation file the last `validation_fraction` of train validates.
         A folder of images. Sub-folders train, validation or val, and test (also train_32x32, valid_32x32) are the
             splits; otherwise, and where validation is missing, a hash of `config.seed` and of each file's path
-            decides. Sub-folders inside of these are classes, if every image lies in one.
+            decides; of a folder called train_32x32 or the like, and of one with such a sub-folder alone, all of it
+            trains. Sub-folders inside of these are classes, if every image lies in one.
         A folder of videos, if `config.frames` is set: video files, and folders that hold the frames of one video as
             images. Splits and classes as for images, by each video's path, so that all clips of a video are in one
             split. TFRecord files of BAIR robot pushing need no `frames`.
@@ -69,7 +72,12 @@ def load(
         EmptySplitError: nothing in that split; a ValueError.
         ValueError: an example that cannot be read; the message names the file.
     """
-    examples = _load(source, config or DataConfig(), split, progress)
+    config = config or DataConfig()
+    if split != "train":
+        config = replace(config, offsets="fixed")
+    examples = _load(source, config, split, progress)
+    if config.offsets == "random" and not isinstance(examples, WindowedExamples):
+        raise ValueError(f"offsets=random cuts clips of folders of videos and TFRecord files, which {source} is not")
     if split in ("validation", "test"):
         _say_small(source, examples, split)
     return examples
@@ -114,6 +122,8 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
 
 
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
+    if config.offsets == "random":
+        raise ValueError(f"{path} is one source of clips: offsets=random needs a folder of several videos or files")
     return video.load_videos(Selection(path.parent, [path]), config, video.kind_of_videos([path], config), progress)
 
 
@@ -185,11 +195,16 @@ def _load_each(
             if stated.get(file) is None:
                 raise ValueError(f"{file} lies beside the folders of the splits: move it into one of them, or away")
         places = {file: place.relative_to(place.parts[0]) for file, place in places.items()}
-    parts = _parts(files, stated.get)
+    is_part = None if has_splits or config.validation_fraction is not None else part_of_folder(folder.resolve().name)
+    parts = _parts(files, lambda file: stated.get(file) or is_part)
     if split == "all":
         chosen = list(files)
     elif split in parts and split != "train":
         chosen = parts[split]
+    elif config.validation_fraction is None and (is_part or set(stated.values()) == {"train"}):
+        if split != "train":
+            raise _without_validation(folder, split)
+        chosen = parts.get("train", [])
     else:
         fractions = _fractions(config, parts, test_default=0.0 if has_splits else 0.1)
         train = parts.get("train", [])
@@ -268,7 +283,15 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
 def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
     """Fractions of the train part that validate and test: 0 where the source has such a part."""
     test = test_default if config.test_fraction is None else config.test_fraction
-    return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
+    validation = 0.1 if config.validation_fraction is None else config.validation_fraction
+    return 0.0 if "validation" in parts else validation, 0.0 if "test" in parts else test
+
+
+def _without_validation(folder: Path, split: Split) -> EmptySplitError:
+    return EmptySplitError(
+        f"{folder} is a train part by its name, of which nothing is held out: give the folder that holds it and its "
+        f"{split} part (such as {split}_32x32 beside train_32x32), or hold out a share with {split}_fraction"
+    )
 
 
 def _without_frames(path: Path) -> ValueError:
