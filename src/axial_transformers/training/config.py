@@ -1,7 +1,7 @@
 """The settings of a training run, which they, the model and the data determine."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -16,8 +16,9 @@ MOST_WORKERS = 256
 class TrainConfig:
     """Settings of a training run.
 
-    The defaults are the published setting: Adam at 2e-4 with a linear warm-up, gradients clipped to norm 1, weights
-    averaged with decay 0.99995, batches of 64 (Ho et al. 2019, section 4, and the released code).
+    The defaults have the published numbers: Adam at 2e-4 with a linear warm-up, gradients clipped to norm 1, weights
+    averaged with decay 0.99995, batches of 64 (Ho et al. 2019, section 4, and the released code). Three settings say
+    how these numbers are meant: the released code has clip_unit="bits", warmup_first_step=0 and ema_warmup=False.
     """
 
     steps: int = 200_000
@@ -33,12 +34,18 @@ class TrainConfig:
     eighth of the run, which follows its steps or its time limit."""
     longest_warmup: int = 5_000
     """Updates of the warm-up of a long run, where warmup_steps is not set."""
+    warmup_first_step: Literal[0, 1] = 1
+    """Number of the first update in the warm-up, whose update n has n / warmup_steps of the learning rate. With 0, as
+    in the released code, the first update changes no weights."""
     schedule: Literal["constant", "cosine"] = "constant"
     """The learning rate after the warm-up: constant, or a half cosine that falls to zero at the last step."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's decay rates of the first and the second moment."""
     clip_norm: float = 1.0
     """Gradients with a larger global norm are scaled down to it."""
+    clip_unit: Literal["nats", "bits"] = "nats"
+    """Unit of the loss per dimension, the norm of whose gradient is compared with clip_norm and logged: nats or, as in
+    the released code, bits, in which the norm is 1 / ln 2 = 1.44 times as large."""
     ema_decay: float = 0.99995
     """Decay of the running average of the weights, the ones that are evaluated and exported."""
     ema_warmup: bool = True
@@ -97,6 +104,12 @@ class TrainConfig:
             raise ValueError(f"accumulate={self.accumulate} does not divide batch_size={self.batch_size}")
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be at least 0 and below 2**63, not {self.seed}")
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal and (value := getattr(self, name)) not in get_args(hint):
+                raise ValueError(f"{name} must be {' or '.join(map(str, get_args(hint)))}, not {value!r}")
 
     def torch_device(self) -> torch.device:
         """The device to train on.

@@ -4,8 +4,10 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Adam, Optimizer
 
+from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.parallelism import full_tensor, local_shard, sharded_like
 
@@ -34,7 +36,7 @@ def learning_rate(step: int, config: TrainConfig, clock: float | None = None) ->
         rises = [(step, config.warmup_steps)]
     rate = config.learning_rate
     if all(at < length for at, length in rises):
-        rate = max(rate * min(at + 1, length) / length for at, length in rises)
+        rate = max(rate * min(at + config.warmup_first_step, length) / length for at, length in rises)
     if config.schedule == "constant":
         return rate
     warmup = min(length for _, length in rises)
@@ -51,6 +53,16 @@ def adam(model: nn.Module, config: TrainConfig) -> Optimizer:
     """Adam over all of the model's parameters, in one fused kernel where torch has it."""
     fused = next(model.parameters()).device.type in ("cpu", "cuda")
     return Adam(model.parameters(), lr=config.learning_rate, betas=config.betas, fused=fused)
+
+
+def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
+    """Scales the gradients of the loss in nats/dim so that their global norm is at most `clip_norm` in `clip_unit`.
+
+    Returns:
+        Their norm before, in that unit: a scalar, the same in every process.
+    """
+    nats = {"nats": 1.0, "bits": LOG2}[config.clip_unit]
+    return full_tensor(clip_grad_norm_(model.parameters(), config.clip_norm * nats)) / nats
 
 
 @torch.no_grad()

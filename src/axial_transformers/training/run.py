@@ -8,7 +8,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from axial_transformers.costs.measurements import matmul_rate
 from axial_transformers.costs.operations import training_operations
@@ -23,11 +22,10 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, random_bits
 from axial_transformers.training.interrupts import Interrupts
 from axial_transformers.training.metrics import VALIDATION, Figure, Meter, MetricsLog, NonFiniteLoss
-from axial_transformers.training.optimiser import adam, ema_decay, learning_rate, update_average
+from axial_transformers.training.optimiser import adam, clip_gradients, ema_decay, learning_rate, update_average
 from axial_transformers.training.parallelism import (
     Loss,
     Objective,
-    full_tensor,
     parallelise,
     shard_blocks,
     synchronise_gradients,
@@ -139,8 +137,7 @@ class Run:
         torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
         state.optimiser.zero_grad()
         nats = self._accumulate_gradients()
-        norm = full_tensor(clip_grad_norm_(state.model.parameters(), config.clip_norm))
-        self._measure(step + 1, nats, norm)
+        self._measure(step + 1, nats, clip_gradients(state.model, config))
         for group in state.optimiser.param_groups:
             group["lr"] = self.learning_rate = learning_rate(step, config, state.counters.clock)
         state.optimiser.step()
