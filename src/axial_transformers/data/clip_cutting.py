@@ -53,8 +53,9 @@ def single_frames(
         ValueError: as `clips`; some frames have come before.
     """
     length = 0
-    for length, part in enumerate(clips(video, frames, replace(options, frames=1, stride=1)), start=1):
+    for part in clips(video, frames, replace(options, frames=1, stride=1)):
         yield part
+        length += 1
     if length < _wanted(options):
         raise _too_short(video, length, options)
 
