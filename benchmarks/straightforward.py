@@ -73,6 +73,7 @@ class Straightforward(nn.Module):
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
         self.channels, self.classes, dim = config.channels, config.num_classes, config.dim
+        self.divisor = config.divisor
         if config.encoder_layers:
             self.convolution = nn.Conv2d(2 * config.channels, dim, 3, padding=1)
             self.encoder_positions = Positions(*config.shape, dim)
@@ -113,7 +114,7 @@ class Straightforward(nn.Module):
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel[:, None])[:, None, None]
         current = (number == channel[:, None])[:, None, None].expand(x.shape)
-        inputs = torch.cat([x / 255 * before, current], dim=-1).to(self.convolution.weight.dtype)
+        inputs = torch.cat([x / self.divisor * before, current], dim=-1).to(self.convolution.weight.dtype)
         h = self.convolution(inputs.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) + self.encoder_positions()
         if label is not None:
             h = h + self.labels(label)[:, None, None]

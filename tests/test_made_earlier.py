@@ -1,8 +1,11 @@
 """What earlier releases wrote is still read, and gives the same numbers."""
 
+import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +14,11 @@ from PIL import Image
 
 from axial_transformers import AxialTransformer, bits_per_dim, compress, decompress, sample
 from axial_transformers.compression import compress_files, decompress_files, fingerprint
-from axial_transformers.data import load
+from axial_transformers.data import Examples, load
+from axial_transformers.training import TrainConfig, read_run, train
+from axial_transformers.training.checkpoint_record import Record
 from conftest import Axial
+from small_models import random_model, random_values, small_config
 
 FOLDER = Path(__file__).parent / "data" / "made_at_a8c2b9c"
 FACTS = json.loads((FOLDER / "expected.json").read_text())
@@ -76,3 +82,55 @@ def test_a_run_goes_on_with_the_same_losses(axial: Axial, tmp_path):
         found = {str(line["step"]): line[figure] for line in lines if figure in line}
         assert found == pytest.approx(FACTS[figure], abs=1e-5)
         assert list(found)[-1] == "8"
+
+
+FEW_VALUES = small_config((3, 2), 2, num_values=17)
+OF_OLD = dataclasses.replace(FEW_VALUES, input_divisor=255)
+
+
+def test_a_model_stored_before_the_input_divisor_divides_by_255(tmp_path):
+    model = random_model(OF_OLD)
+    model.save_pretrained(tmp_path / "model")
+    rewrite(tmp_path / "model/config.json", lambda config: config.pop("input_divisor"))
+    loaded = AxialTransformer.from_pretrained(tmp_path / "model")
+    x = random_values(model, 2)
+    assert torch.equal(loaded(x), model(x))
+    assert fingerprint(loaded) == fingerprint(model) != fingerprint(random_model(FEW_VALUES))
+
+
+def test_a_run_begun_before_the_input_divisor_goes_on_dividing_by_255(tmp_path):
+    values = random_values(random_model(OF_OLD), 6).numpy().astype(np.uint8)
+    examples, config = Examples(values, [""] * len(values), num_values=17), TrainConfig(batch_size=2, device="cpu")
+
+    def run(folder, model_config, steps, **options):
+        torch.manual_seed(0)
+        model = AxialTransformer(model_config)
+        train(model, examples, dataclasses.replace(config, steps=steps), folder, **options)
+        return model.state_dict()
+
+    whole = run(tmp_path / "whole", OF_OLD, 3)
+    folder = tmp_path / "run"
+    run(folder, OF_OLD, 2)
+    rewrite(folder / "train.json", lambda record: record["model"].pop("input_divisor"))
+    checkpoint = folder / "checkpoints/step-00000002"
+    record = Record.read(checkpoint)
+    del record.identity["model"]["input_divisor"]
+    record.write(checkpoint)
+
+    with pytest.raises(ValueError, match=r"it has model\.input_divisor = 255, not 16"):
+        run(folder, FEW_VALUES, 3, resume=True)
+    resumed = run(folder, read_run(folder).model, 3, resume=True)
+    torch.testing.assert_close(resumed, whole, rtol=0, atol=0)
+
+
+def test_a_model_without_channel_encoder_is_the_same_as_before_the_input_divisor():
+    stored = read_run(FOLDER / "run")
+    made_now = dataclasses.replace(stored, model=dataclasses.replace(stored.model, input_divisor=None))
+    checkpoint = Record.read(FOLDER / "run/checkpoints/step-00000004")
+    assert json.loads(json.dumps(made_now.identity)) == checkpoint.identity
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))

@@ -1,13 +1,15 @@
-"""Layers that are not given are chosen by the axes and channels, and what is stored of them does not change."""
+"""Fields that are not given are chosen by the others, and what is stored of them does not change."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 
 from axial_transformers.compression.fingerprint import fingerprint
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.typed_json import from_json, to_json
-from small_models import random_model
+from small_models import random_model, random_values, small_config
 
 ROOT = Path(__file__).parents[1]
 SMALL = {"dim": 8, "heads": 2, "num_values": 5}
@@ -46,6 +48,20 @@ def test_a_stored_configuration_without_layers_has_those_of_its_time():
     assert (stored.encoder_layers, stored.outer_layers) == (0, 4)
 
 
+def test_the_largest_value_is_one_to_the_channel_encoder():
+    config = small_config((3, 5), 3, num_values=17)
+    new, old = random_model(config), random_model(dataclasses.replace(config, input_divisor=255))
+    x, channel = random_values(new, 4), torch.tensor([0, 1, 2, 1])
+    with torch.no_grad():
+        torch.testing.assert_close(new.encoder(x, channel, 0.0), old.encoder(x / 16 * 255, channel, 0.0))
+
+
+@pytest.mark.parametrize("divisor", [0, 1 << 21])
+def test_a_divisor_out_of_range_is_refused(divisor):
+    with pytest.raises(ValueError, match=f"input_divisor must be None or between 1 and 1048576, not {divisor}"):
+        AxialTransformerConfig(shape=(4,), input_divisor=divisor)
+
+
 @pytest.mark.parametrize(
     ("fields", "start"),
     [
@@ -58,7 +74,8 @@ def test_a_stored_configuration_without_layers_has_those_of_its_time():
 )
 def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, start):
     """They are in archives: these are of the time when the defaults were 0 and 4."""
-    assert fingerprint(random_model(AxialTransformerConfig(**fields, **SMALL))).hex().startswith(start)
+    config = AxialTransformerConfig(**fields, **SMALL, input_divisor=255)
+    assert fingerprint(random_model(config)).hex().startswith(start)
 
 
 @pytest.mark.parametrize(("name", "start"), [("clips32", "f7b7987d"), ("fashion_mnist", "b8fdc649")])

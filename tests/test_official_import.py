@@ -27,6 +27,7 @@ RGB = AxialTransformerConfig(
     encoder_layers=2,
     outer_layers=4,
     inner_layers=3,
+    input_divisor=255,
 )
 SINGLE = AxialTransformerConfig(
     shape=(12, 5), channels=1, num_values=11, dim=8, heads=4, mlp_ratio=0.5, outer_layers=2, inner_layers=1

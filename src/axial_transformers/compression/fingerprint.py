@@ -6,10 +6,9 @@ from dataclasses import MISSING, fields
 
 import torch
 
-from axial_transformers.models import AxialTransformer
-from axial_transformers.storage.typed_json import to_json
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
-FORMER_DEFAULTS = {"encoder_layers": 0, "outer_layers": 4}
+FORMER_DEFAULTS = {"encoder_layers": 0, "outer_layers": 4, **AxialTransformerConfig.FORMERLY}
 """Values that count as defaults of fields whose default is derived from the others now."""
 
 
@@ -25,7 +24,7 @@ def fingerprint(model: AxialTransformer) -> bytes:
     defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
     defaults |= FORMER_DEFAULTS
     config = {
-        name: value for name, value in to_json(model.config).items() if name not in defaults or value != defaults[name]
+        name: value for name, value in model.config.identity.items() if name not in defaults or value != defaults[name]
     }
     digest = hashlib.sha256(json.dumps({"model": model.name, **config}, sort_keys=True).encode())
     for name, tensor in sorted(model.state_dict().items()):

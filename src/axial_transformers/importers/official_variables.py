@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.config import FORMER_DIVISOR
 
 AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("", AVERAGE, "/Adam", "/Adam_1")
@@ -101,6 +102,7 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
         encoder_layers=encoder_layers,
         outer_layers=2 * layers(f"{scope}outer_row"),
         inner_layers=layers(f"{scope}inner_row"),
+        input_divisor=FORMER_DIVISOR if encoder_layers else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Attention block, feedforward block, transformer block (Ho et al. 2019, section 2)."""
+"""Attention block, feedforward block, transformer block (Ho et al. 2019, section 3.1)."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -20,7 +20,7 @@ class Embedding(nn.Module):
 
 
 class Positions(nn.Module):
-    """Additively factorised position embeddings: a site's is the sum of a row of each axis' table (section 2)."""
+    """Additively factorised position embeddings: a site's is the sum of a row of each axis' table (section 3.2.1)."""
 
     def __init__(self, shape: tuple[int, ...], dim: int):
         super().__init__()

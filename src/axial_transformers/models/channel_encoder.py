@@ -1,4 +1,4 @@
-"""The channel encoder: the channels before the current one as context of every site (section 3.3)."""
+"""The channel encoder: the channels before the current one as context of every site (section 3.2.2)."""
 
 from typing import Literal
 
@@ -17,13 +17,16 @@ from axial_transformers.ops.shift import shifted_copies
 class ChannelEncoder(nn.Module):
     """Unmasked attention over every axis of the channels before c, from an input that names c:
 
-    x[channels < c] / 255, planes that name c  ->  3-wide convolution  ->  + position + conditioning  ->  blocks  ->  e
+    x[channels < c] / divisor, planes that name c -> 3-wide convolution -> + position + conditioning -> blocks -> e
+
+    The divisor is the largest value, V - 1, or the configuration's.
     """
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
         shape, self.channels = config.bijection.shape, config.bijection.channels
         self.planes: Literal["one_hot", "index"] = config.channel_planes
+        self.divisor = config.divisor
         inputs = self.channels + (self.channels if self.planes == "one_hot" else 1)
         self.convolution = Dense(3 ** len(shape) * inputs, config.dim)
         self.position = Positions(shape, config.dim)
@@ -61,6 +64,6 @@ class ChannelEncoder(nn.Module):
         else:
             planes = (channel / self.channels).view(*site, 1)
         dtype = self.convolution.weight.dtype
-        values = torch.where(before, x, 0).to(dtype) / 255
+        values = torch.where(before, x, 0).to(dtype) / self.divisor
         h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
         return h + self.position() + conditioning

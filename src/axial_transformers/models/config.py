@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from axial_transformers.models.layouts import LAYOUTS, Layout
+from axial_transformers.storage.typed_json import to_json
 
 LARGEST = 1 << 20
 """Upper bound of every size: a damaged file must not make the program allocate without limit."""
+FORMER_DIVISOR = 255
+"""Number by which every channel encoder divided before there was `input_divisor`, as the authors' code does."""
 MOST_AXES = 8
 MOST_LAYERS = 1024
 
@@ -53,8 +56,14 @@ class AxialTransformerConfig:
     """Inner decoder: masked row attention, or one LSTM layer over the row."""
     channel_planes: Literal["one_hot", "index"] = "one_hot"
     """Input planes that name the current channel c: one for each channel (authors' code), or one of c/C (figure 3)."""
+    input_divisor: int | None = None
+    """Number by which the channel encoder divides the values of earlier channels; None: V - 1. The authors' code
+    divides by 255 whatever V is, and so does a stored configuration without this field."""
     dropout: float = 0.0
     """Dropout probability on the residual branches."""
+
+    FORMERLY: ClassVar[dict[str, Any]] = {"input_divisor": FORMER_DIVISOR}
+    """The values of fields in configurations that were stored without them, see `from_json`."""
 
     def __post_init__(self) -> None:
         _require(1 <= len(self.shape) <= MOST_AXES, f"shape must have 1 to {MOST_AXES} axes, not {len(self.shape)}")
@@ -65,6 +74,10 @@ class AxialTransformerConfig:
         _require(
             self.num_classes is None or 1 <= self.num_classes <= LARGEST,
             f"num_classes must be None or between 1 and {LARGEST}, not {self.num_classes}",
+        )
+        _require(
+            self.input_divisor is None or 1 <= self.input_divisor <= LARGEST,
+            f"input_divisor must be None or between 1 and {LARGEST}, not {self.input_divisor}",
         )
         _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
         _require(1 / self.dim <= self.mlp_ratio <= 64, f"mlp_ratio must be in [1/dim, 64], not {self.mlp_ratio}")
@@ -133,6 +146,18 @@ class AxialTransformerConfig:
         if isinstance(self.outer_layers, tuple):
             return self.outer_layers
         return (self.outer_layers,) * (len(self.bijection.shape) - 1)
+
+    @property
+    def divisor(self) -> int:
+        """Number by which the channel encoder divides values; 255 where there is no encoder, and nothing to divide."""
+        if not self.encoder_layers:
+            return FORMER_DIVISOR
+        return self.num_values - 1 if self.input_divisor is None else self.input_divisor
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields as a JSON object, the same of a model that was stored before `input_divisor` was a field."""
+        return to_json(self) | {"input_divisor": self.divisor}
 
     @property
     def layers(self) -> int:

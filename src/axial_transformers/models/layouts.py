@@ -1,4 +1,4 @@
-"""Layouts of channels and frames: bijections between data and model coordinates (section 3.3, appendix).
+"""Layouts of channels and frames: bijections between data and model coordinates (section 3.2.2).
 
 layout      data [B, *A, C]     model [B, *A', C']
 channels    [B, *A, C]          the same: one channel after the other through the channel encoder

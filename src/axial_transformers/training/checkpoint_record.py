@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import written_whole
 from axial_transformers.storage.typed_json import from_json, read_object
 
@@ -62,6 +63,8 @@ class Record:
         identity, files = content.get("identity"), content.get("files")
         if not isinstance(identity, dict) or not isinstance(files, dict):
             raise ValueError(f"{RECORD} names no run, or no files")
+        if isinstance(model := identity.get("model"), dict):
+            identity = {**identity, "model": {**AxialTransformerConfig.FORMERLY, **model}}
         return cls(counters, identity, files)
 
 

@@ -87,7 +87,7 @@ class RunRecord:
         return {
             "data": to_json(self.data),
             "training": {"seed": self.training.seed, "batch_size": self.training.batch_size},
-            "model": {**to_json(self.model), **name},
+            "model": {**self.model.identity, **name},
         }
 
     def write(self, folder: Path) -> None:
