@@ -49,7 +49,18 @@ def test_large_numbers_are_readable(number, text):
 
 
 def test_training_is_sized_for_the_devices_named(axial: Axial):
-    options = ["--devices", "8", "--utilisation", "0.5", "--rate", "300", "--memory", "24", "--training.accumulate", "1"]
+    options = [
+        "--devices",
+        "8",
+        "--utilisation",
+        "0.5",
+        "--rate",
+        "300",
+        "--memory",
+        "24",
+        "--training.accumulate",
+        "1",
+    ]
     found = json.loads(axial("inspect", "imagenet64", *options, "--json").out)["training"]
     assert (found["device_batch"], found["batch_size"], found["precision"]) == (8, 64, "bfloat16")
     assert found["seconds_per_step"] == pytest.approx(found["operations_per_step"] / (8 * 300e12 * 0.5))
