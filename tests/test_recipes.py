@@ -65,10 +65,7 @@ def test_the_papers_training_is_as_the_paper_says(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if "64" in name or "transformer" in name or "rele" in name else ())
-        for name in NAMED
-    ],
+    [pytest.param(name, marks=pytest.mark.slow if name == "bair" or "imagenet" in name else ()) for name in NAMED],
 )
 def test_a_recipes_step_fits_the_machine_that_it_names(name):
     """By the estimate for one device, without the room of half of it: no recipe is set for less than it needs."""
