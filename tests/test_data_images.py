@@ -125,6 +125,9 @@ def test_a_train_folder_alone_trains_whole_and_its_validation_is_missing(tmp_pat
         with pytest.raises(EmptySplitError, match="nothing is held out: give the folder that holds it and its"):
             data.load(folder, split=split)
     assert len(data.load(folder, DataConfig(validation_fraction=0.5), "validation")) > 8
+    parts = [len(data.load(folder, DataConfig(test_fraction=0.4), split)) for split in ("train", "test")]
+    assert sum(parts) == 40
+    assert parts[1] > 8
     _save(tmp_path / "test" / "0.png", np.zeros((2, 2), np.uint8))
     if inside:  # a folder with a test part, but no validation part, is divided
         assert 0 < len(data.load(folder, split="validation")) < 40

@@ -197,20 +197,17 @@ def _load_each(
         places = {file: place.relative_to(place.parts[0]) for file, place in places.items()}
     is_part = None if has_splits or config.validation_fraction is not None else part_of_folder(folder.resolve().name)
     parts = _parts(files, lambda file: stated.get(file) or is_part)
+    alone = config.validation_fraction is None and (is_part == "train" or set(stated.values()) == {"train"})
     if split == "all":
         chosen = list(files)
     elif split in parts and split != "train":
         chosen = parts[split]
-    elif config.validation_fraction is None and (is_part or set(stated.values()) == {"train"}):
-        if split != "train":
-            raise _without_validation(folder, split)
-        chosen = parts.get("train", [])
     else:
-        fractions = _fractions(config, parts, test_default=0.0 if has_splits else 0.1)
+        fractions = _fractions(config, parts, 0.0 if has_splits or alone else 0.1, 0.0 if alone else 0.1)
         train = parts.get("train", [])
         chosen = [file for file in train if hashed_part(places[file].as_posix(), config.seed, *fractions) == split]
     if not chosen:
-        raise _empty(folder, split, parts)
+        raise _without(split, folder) if alone and split != "train" else _empty(folder, split, parts)
     wanted = set(chosen)
     others = [file for file in files if file not in wanted] if split == "train" else []
     return load_files(Selection(folder, chosen, _classes(places, chosen), others, len(files)))
@@ -280,14 +277,16 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
     return examples.part(chosen)
 
 
-def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
+def _fractions(
+    config: DataConfig, parts: Parts, test_default: float, validation_default: float = 0.1
+) -> tuple[float, float]:
     """Fractions of the train part that validate and test: 0 where the source has such a part."""
     test = test_default if config.test_fraction is None else config.test_fraction
-    validation = 0.1 if config.validation_fraction is None else config.validation_fraction
+    validation = validation_default if config.validation_fraction is None else config.validation_fraction
     return 0.0 if "validation" in parts else validation, 0.0 if "test" in parts else test
 
 
-def _without_validation(folder: Path, split: Split) -> EmptySplitError:
+def _without(split: Split, folder: Path) -> EmptySplitError:
     return EmptySplitError(
         f"{folder} is a train part by its name, of which nothing is held out: give the folder that holds it and its "
         f"{split} part (such as {split}_32x32 beside train_32x32), or hold out a share with {split}_fraction"
