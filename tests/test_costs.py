@@ -5,6 +5,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from axial_transformers.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
+from axial_transformers.baselines.by_name import build, class_of
 from axial_transformers.costs.operations import (
     cache_numbers,
     decode_operations,
@@ -17,6 +19,7 @@ from axial_transformers.layers.attention import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
+SEQUENCE = {"shape": (3, 3), "channels": 2, "num_values": 5, "dim": 8, "heads": 2}
 CONFIGS = [
     AxialTransformerConfig(shape=(5,), num_values=7, dim=8, heads=2, outer_layers=(), inner_layers=2),
     AxialTransformerConfig(shape=(3, 5), num_values=7, dim=8, heads=2, mlp_ratio=1.5, outer_layers=4, inner_layers=1),
@@ -36,6 +39,9 @@ CONFIGS = [
         known_channels=2,
         channel_planes="index",
     ),
+    ImageTransformerConfig(block=4, memory=3, inner_layers=2, **SEQUENCE),
+    SparseTransformerConfig(inner_layers=1, **SEQUENCE),
+    BlockTransformerConfig(blocks=((1, 6), (3, 2)), inner_layers=2, **SEQUENCE),
 ]
 
 
@@ -45,9 +51,9 @@ def _count(run) -> int:
     return counter.get_total_flops()
 
 
-@pytest.fixture(params=CONFIGS, ids=lambda config: "x".join(map(str, (*config.shape, config.channels))))
+@pytest.fixture(params=CONFIGS, ids=lambda config: f"{class_of(config).name} {config.shape}")
 def model(request: pytest.FixtureRequest) -> AxialTransformer:
-    return AxialTransformer(request.param).eval()
+    return build(request.param).eval()
 
 
 def _zeros(model: AxialTransformer) -> torch.Tensor:

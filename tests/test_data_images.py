@@ -16,7 +16,7 @@ from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.compression.files import picture_folders
-from axial_transformers.data import DataConfig
+from axial_transformers.data import DataConfig, EmptySplitError
 from axial_transformers.models import AxialTransformerConfig
 
 
@@ -104,14 +104,19 @@ def test_sub_folders_are_classes_and_splits(tmp_path):
         data.load(tmp_path)
 
 
-def test_train_folder_without_validation_is_divided(tmp_path):
+@pytest.mark.parametrize("inside", ["", "train_32x32"], ids=["itself", "alone in a folder"])
+def test_a_train_folder_without_validation_is_divided_which_is_said(tmp_path, inside):
     for i in range(40):
-        _save(tmp_path / "train" / f"{i}.png", np.full((2, 2), i, np.uint8))
-    train, validation = data.load(tmp_path), data.load(tmp_path, split="validation")
-    assert sorted(train.names + validation.names) == data.load(tmp_path, split="all").names
-    assert len(validation) > 0
-    with pytest.raises(ValueError, match="no test examples"):
-        data.load(tmp_path, split="test")
+        _save(tmp_path / "train_32x32" / f"{i}.png", np.full((2, 2), i, np.uint8))
+    folder = tmp_path if inside else tmp_path / "train_32x32"
+    with pytest.warns(UserWarning, match="has a train part by name and no validation part: . of its 40 files validate"):
+        validation = data.load(folder, split="validation")
+    train = data.load(folder)
+    assert 0 < len(validation) < len(train) < 40
+    if inside:
+        assert sorted(train.names + validation.names) == data.load(folder, split="all").names
+        with pytest.raises(EmptySplitError, match="no test examples"):
+            data.load(folder, split="test")
 
 
 def test_further_images_move_none_between_splits(tmp_path):

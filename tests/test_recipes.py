@@ -2,11 +2,14 @@
 
 import inspect
 import math
+from dataclasses import replace
 
 import pytest
 
 from axial_transformers import recipes
+from axial_transformers.cli.settings import list_recipes
 from axial_transformers.costs.operations import parameters
+from axial_transformers.costs.training_step import needed_memory
 from axial_transformers.data import load
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED
 from axial_transformers.training.optimiser import learning_rate
@@ -46,7 +49,38 @@ def test_the_released_training_is_as_released(name, rate, dropout):
     training = recipe.training
     assert (training.learning_rate, training.longest_warmup, training.clip_norm) == (rate, 5_000, 1.0)
     assert (training.ema_decay, training.batch_size, training.betas) == (0.99995, 64, (0.9, 0.999))
+    assert (training.clip_unit, training.warmup_first_step, training.ema_warmup) == ("bits", 0, False)
     assert (recipe.model.mlp_ratio, recipe.model.dropout) == (1.0, dropout)
+
+
+@pytest.mark.parametrize("name", ["imagenet32", "imagenet64", "bair"])
+def test_the_papers_training_is_as_the_paper_says(name):
+    recipe = NAMED[name]()
+    assert recipe.training.steps == 200_000
+    assert recipe.model.hidden == recipe.model.dim == 2048
+    wider = replace(recipe.model, mlp_ratio=4.0)
+    sizes = [sum(parameters(model).values()) / 1e9 for model in (recipe.model, wider)]
+    assert sizes == pytest.approx([0.505, 1.009], abs=0.003)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "bair" or "imagenet" in name else ()) for name in NAMED],
+)
+def test_a_recipes_step_fits_the_machine_that_it_names(name):
+    """By the estimate for one device, without the room of half of it: no recipe is set for less than it needs."""
+    recipe = NAMED[name]()
+    needed = needed_memory(recipe.model, recipe.training, 1, recipe.fits.device) / 1e9
+    assert 0.45 * recipe.fits.gigabytes < needed <= recipe.fits.gigabytes
+    assert str(recipe.fits) in list_recipes()
+
+
+def test_other_models_have_the_size_of_the_axial_one_but_for_their_positions():
+    axial = parameters(NAMED["imagenet32"]().model)
+    for name in ("imagenet32_transformer", "imagenet32_image_transformer", "imagenet32_block_transformer"):
+        other = parameters(NAMED[name]().model)
+        positions = [sizes.pop("position") for sizes in (other, dict(axial))]
+        assert sum(other.values()) + positions[1] == pytest.approx(sum(axial.values()), rel=0.002)
 
 
 def test_digits_models_the_embedded_digits():
@@ -74,7 +108,7 @@ def test_a_whole_runs_learning_rates_are_those_that_were_measured(name, warmup, 
 
     def measured(step: int) -> float:
         if step < warmup:
-            return peak * (step + 1) / warmup
+            return peak * (step + config.warmup_first_step) / warmup
         fall = math.pi * min(1.0, (step - warmup) / (steps - warmup))
         return peak if schedule == "constant" else peak * 0.5 * (1 + math.cos(fall))
 

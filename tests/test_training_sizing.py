@@ -29,7 +29,9 @@ MODEL = AxialTransformerConfig(
     shape=(16, 24), channels=2, num_values=64, dim=64, heads=2, encoder_layers=2, outer_layers=4, inner_layers=2
 )
 TRAINING = TrainConfig(batch_size=8, device="cpu")
-IMAGENET64 = recipes.imagenet64()
+IMAGENET64 = dataclasses.replace(
+    recipes.imagenet64(), training=dataclasses.replace(recipes.imagenet64().training, accumulate=1)
+)
 
 
 def real_peak(training: TrainConfig, folder: Path) -> int:

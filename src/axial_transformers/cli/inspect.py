@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from axial_transformers.baselines.by_name import build, read_config
 from axial_transformers.cli import understood
 from axial_transformers.cli.console import engineering, working
 from axial_transformers.cli.machine import this_machine
@@ -21,9 +22,8 @@ from axial_transformers.costs.operations import cache_numbers, decode_operations
 from axial_transformers.costs.training_step import Hardware
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage import model_folders
-from axial_transformers.storage.typed_json import from_json
 from axial_transformers.training import Origin, TrainConfig, read_run
 
 MOST_SITES = 300
@@ -136,8 +136,7 @@ def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, 
     if looks_like_hub_id or (Path(name) / model_folders.CONFIG).is_file():
         parse(_NoOptions, argv[1:], f"inspect {name}")
         folder = model_folders.locate(name)
-        stored = model_folders.load_config(folder, AxialTransformer.name)
-        config = from_json(AxialTransformerConfig, stored, folder / model_folders.CONFIG)
+        config = read_config(folder)
         record = read_run(folder)
         if record is None:
             return config, TrainConfig(), None  # of an exported model, the published setting
@@ -162,7 +161,7 @@ def _dependencies(config: AxialTransformerConfig, size: int) -> dict[str, int] |
         return None
     with working("checking which sites depend on which"):
         generator = torch.Generator().manual_seed(0)
-        model = AxialTransformer(config).double()
+        model = build(config).double()
         randomise(model, generator)
         x = torch.randint(config.num_values, (1, *config.shape, config.channels), generator=generator)
         found = check(influence(model, x))

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from axial_transformers.baselines.by_name import read_model
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.models import AxialTransformer
@@ -85,7 +86,7 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto", trus
         FileNotFoundError: no such model.
         OSError: every checkpoint is damaged.
     """
-    model = AxialTransformer.from_pretrained(folder)
+    model = read_model(folder)
     record = read_run(folder)
     about = None if record is None else record.about
     described = "EMA" if record else "as stored"
@@ -97,7 +98,7 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto", trus
         model.to(find_device(device)),
         described,
         None if about is None else about.source,
-        DataConfig() if about is None else about.data,
+        DataConfig() if about is None else replace(about.data, offsets="fixed"),
         about is not None and about.uint16,
         None if about is None else about.class_names,
         folder,

@@ -148,6 +148,8 @@ def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset
 def list_recipes() -> str:
     """All recipes, one a line."""
     width = max(map(len, recipes.NAMED)) + 2
-    return "\n".join(
-        f"  {name:<{width}}{(recipe := make()).title}; {recipe.reaches}" for name, make in recipes.NAMED.items()
-    )
+    lines = []
+    for name, make in recipes.NAMED.items():
+        recipe = make()
+        lines += [f"  {name:<{width}}{recipe.title}; fits {recipe.fits}", f"  {'':<{width}}{recipe.reaches}"]
+    return "\n".join(lines)

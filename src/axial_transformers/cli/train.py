@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from axial_transformers.baselines.by_name import build
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
 from axial_transformers.cli.machine import fitted_to_this_machine
@@ -67,7 +68,7 @@ def run(preset: Preset) -> TrainResult:
     settings = preset.settings
     torch.manual_seed(settings.training.seed)
     return train(
-        AxialTransformer(settings.model),
+        build(settings.model),
         examples,
         settings.training,
         settings.out,

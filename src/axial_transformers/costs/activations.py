@@ -16,9 +16,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from axial_transformers.baselines.by_name import build
 from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformerConfig
 
 
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
@@ -31,7 +32,7 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
         recompute: blocks keep only their input for backward (`layers.blocks.checkpoint_blocks`).
     """
     with torch.device("meta"):
-        model = AxialTransformer(config)
+        model = build(config)
         x = torch.zeros(batch, *config.shape, config.channels, dtype=torch.uint8)
         channel = torch.full((batch,), model.slices.start)
         label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None

@@ -10,22 +10,27 @@ from math import prod
 
 import torch
 
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.baselines.by_name import build, class_of
+from axial_transformers.baselines.sequence_attention import SequenceAttention
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.inner_decoder import InnerAttention
 
 
 @dataclass(frozen=True)
 class _Layers:
-    """Layers over one axis of a slice, and how many sites of that axis each site attends to at most."""
+    """Layers over one axis of a slice."""
 
     layers: int
-    length: int
-    masked: bool
+    attended: float
+    """Sites that a site is multiplied with: on average, where all are computed at once."""
+    cached: float
+    """The same where the sites are decoded one after the other, from caches."""
 
 
 def parameters(config: AxialTransformerConfig) -> dict[str, int]:
     """Number of parameters of each part of the model."""
     with torch.device("meta"):
-        model = AxialTransformer(config)
+        model = build(config)
     return {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
 
 
@@ -66,8 +71,7 @@ def _operations(config: AxialTransformerConfig, cached: bool) -> int:
     per_site = 2 * dim * config.num_values
     total = float(per_site + _first_layer(config))
     for group in _layer_groups(config):
-        # Of L cached steps, the i-th attends to i + 1 sites: on average to (L + 1) / 2.
-        attended = (group.length + 1) / 2 if group.masked and cached else group.length
+        attended = group.cached if cached else group.attended
         total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * attended * dim)
     if config.inner == "lstm":
         total += 16 * dim**2
@@ -86,9 +90,28 @@ def _first_layer(config: AxialTransformerConfig) -> int:
 def _layer_groups(config: AxialTransformerConfig) -> Iterator[_Layers]:
     shape = config.bijection.shape
     for length in shape:
-        yield _Layers(config.layers_of_encoder // len(shape), length, masked=False)
+        yield _along_axis(config.layers_of_encoder // len(shape), length, masked=False)
     for level, layers in enumerate(config.layers_of_outer_decoders):
         for axis in range(level, len(shape)):
-            yield _Layers(layers // (len(shape) - level), shape[axis], masked=axis == level)
-    if config.inner == "attention":
-        yield _Layers(config.inner_layers, shape[-1], masked=True)
+            yield _along_axis(layers // (len(shape) - level), shape[axis], masked=axis == level)
+    if type(config) is not AxialTransformerConfig:
+        yield from _sequence_layers(config)
+    elif config.inner == "attention":
+        yield _along_axis(config.inner_layers, shape[-1], masked=True)
+
+
+def _along_axis(layers: int, length: int, masked: bool) -> _Layers:
+    """Of L cached steps, the i-th attends to i + 1 sites: on average to (L + 1) / 2."""
+    return _Layers(layers, length, (length + 1) / 2 if masked else length)
+
+
+def _sequence_layers(config: AxialTransformerConfig) -> Iterator[_Layers]:
+    """Those of the baselines' inner decoders, the attentions of which have patterns of their own."""
+    length = config.bijection.shape[-1]
+    with torch.device("meta"):
+        inner = class_of(config).build_inner(config)
+    assert isinstance(inner, InnerAttention)
+    for block in inner.blocks:
+        attention = block.attention.attention
+        assert isinstance(attention, SequenceAttention)
+        yield _Layers(1, attention.products(length) / length, attention.pairs(length) / length)

@@ -6,10 +6,11 @@ from typing import Protocol
 
 import torch
 
+from axial_transformers.baselines.by_name import build
 from axial_transformers.costs.activations import activation_bytes
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.layers.blocks import TransformerBlock
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformerConfig
 
 FLOAT = 4
 """Bytes of a number: weights, gradients, moments and the average are always float32."""
@@ -182,7 +183,7 @@ def _activations(model: AxialTransformerConfig, batch: int, precision: str, reco
 def _sizes(config: AxialTransformerConfig) -> tuple[int, int, int]:
     """Parameters: all, of the largest block, and outside of blocks."""
     with torch.device("meta"):
-        model = AxialTransformer(config)
+        model = build(config)
     blocks = [
         sum(parameter.numel() for parameter in block.parameters())
         for block in model.modules()

@@ -1,6 +1,7 @@
 """Videos cut into clips."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,5 +41,29 @@ def clips(
     if options.frames is None and clip:
         yield np.stack(clip, axis=1), tiles
     elif not number:
-        wanted = 1 + ((options.frames or 1) - 1) * options.stride
-        raise ValueError(f"{video} has {length} frames, too few for a clip of {wanted}: remove it, or lower frames")
+        raise _too_short(video, length, options)
+
+
+def single_frames(
+    video: Path, frames: Iterable[Image.Image], options: DataConfig
+) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+    """Every frame of one video as a clip of its own, to be cut later (`windows`), whatever the stride.
+
+    Raises:
+        ValueError: as `clips`; some frames have come before.
+    """
+    length = 0
+    for part in clips(video, frames, replace(options, frames=1, stride=1)):
+        yield part
+        length += 1
+    if length < _wanted(options):
+        raise _too_short(video, length, options)
+
+
+def _wanted(options: DataConfig) -> int:
+    return 1 + ((options.frames or 1) - 1) * options.stride
+
+
+def _too_short(video: Path, length: int, options: DataConfig) -> ValueError:
+    wanted = _wanted(options)
+    return ValueError(f"{video} has {length} frames, too few for a clip of {wanted}: remove it, or lower frames")

@@ -32,6 +32,10 @@ class DataConfig:
     stride: int = 1
     """Every stride-th frame of a video is taken, from the first."""
 
+    offsets: Literal["fixed", "random"] = "fixed"
+    """Position of the clips in videos of a folder. fixed: one after the other from the first frame. random: training
+    takes one clip of each video, at an offset that is drawn anew each time; validation and test are fixed."""
+
     mode: Literal["auto", "rgb", "gray"] = "auto"
     """Channels of a folder's images and videos; auto: gray if each of them is; arrays are only checked against it."""
 
@@ -76,10 +80,7 @@ class DataConfig:
         check_axes(self.axes, self.channels_last)
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
-        if self.frames is not None and self.frames < 1:
-            raise ValueError(f"frames must be at least 1, not {self.frames}")
-        if self.stride < 1:
-            raise ValueError(f"stride must be at least 1, not {self.stride}")
+        self._check_clips()
         if self.skip_bad is not None and self.skip_bad < 0:
             raise ValueError(f"skip_bad must be at least 0, not {self.skip_bad}")
         for name in ("download_limit", "download_timeout"):
@@ -92,3 +93,11 @@ class DataConfig:
         shares = self.validation_fraction, self.test_fraction or 0.0
         if not (min(shares) >= 0 and sum(shares) < 1):
             raise ValueError(f"validation_fraction and test_fraction {shares} must be at least 0, and below 1 together")
+
+    def _check_clips(self) -> None:
+        if self.frames is not None and self.frames < 1:
+            raise ValueError(f"frames must be at least 1, not {self.frames}")
+        if self.stride < 1:
+            raise ValueError(f"stride must be at least 1, not {self.stride}")
+        if self.offsets == "random" and self.frames is None:
+            raise ValueError("offsets=random needs the frames of a clip, for example frames=16")

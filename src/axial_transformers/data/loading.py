@@ -3,7 +3,8 @@
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -24,6 +25,7 @@ from axial_transformers.data.splits import (
     part_of_folder,
 )
 from axial_transformers.data.walking import files_below, is_hidden
+from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress, rank
 
 FEW = 8
@@ -69,7 +71,12 @@ def load(
         EmptySplitError: nothing in that split; a ValueError.
         ValueError: an example that cannot be read; the message names the file.
     """
-    examples = _load(source, config or DataConfig(), split, progress)
+    config = config or DataConfig()
+    if split != "train":
+        config = replace(config, offsets="fixed")
+    examples = _load(source, config, split, progress)
+    if config.offsets == "random" and not isinstance(examples, WindowedExamples):
+        raise ValueError(f"offsets=random cuts clips of folders of videos and TFRecord files, which {source} is not")
     if split in ("validation", "test"):
         _say_small(source, examples, split)
     return examples
@@ -114,6 +121,8 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
 
 
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
+    if config.offsets == "random":
+        raise ValueError(f"{path} is one source of clips: offsets=random needs a folder of several videos or files")
     return video.load_videos(Selection(path.parent, [path]), config, video.kind_of_videos([path], config), progress)
 
 
@@ -197,6 +206,8 @@ def _load_each(
         chosen = [file for file, part in zip(train, drawn, strict=True) if part == split]
     if not chosen:
         raise _empty(folder, split, parts)
+    if split == "validation" and "validation" not in parts:
+        _say_held_out(folder, {*stated.values(), part_of_folder(folder.resolve().name)}, len(chosen), len(files))
     wanted = set(chosen)
     others = [file for file in files if file not in wanted] if split == "train" else []
     return load_files(Selection(folder, chosen, _classes(places, chosen), others, len(files)))
@@ -264,6 +275,16 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
     if chosen.start == chosen.stop:
         raise _empty(source, split, parts)
     return examples.part(chosen)
+
+
+def _say_held_out(folder: Path, names: Collection[Part | None], validating: int, files: int) -> None:
+    """Warns that files which a folder's name calls train files validate."""
+    if "train" in names and rank() == 0:  # of the processes that torchrun started, one speaks
+        held_out = (
+            f"{folder} has a train part by name and no validation part: {validating} of its {files} files validate"
+        )
+        way_out = "give the folder that holds both parts, or set validation_fraction and test_fraction"
+        warnings.warn(f"{held_out}; {way_out}", stacklevel=3)
 
 
 def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:

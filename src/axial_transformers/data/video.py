@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import bair_videos, picture_files
-from axial_transformers.data.clip_cutting import clips
+from axial_transformers.data.clip_cutting import clips, single_frames
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import Selection, gather
 from axial_transformers.data.images import PixelKind, decoded, kind_of_images
 from axial_transformers.data.natural_order import natural_key
+from axial_transformers.data.windows import windowed
 from axial_transformers.progress import Progress
 
 _CONTAINERS = {
@@ -38,7 +39,8 @@ _GIF_ENDS = b"\x3b"
 
 
 def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
-    """Clips [N, T, H, W, C] of videos, each of them a file or a folder of frames.
+    """Clips [N, T, H, W, C] of videos, each of them a file or a folder of frames; `offsets` random: whole videos, of
+    which clips are cut when they are needed.
 
     Names are paths below the root, followed by #record within a TFRecord file, #clip, and #row,column for tiles.
     Colour of more than 8 bits is rounded; a rotation that the file asks for is applied.
@@ -50,15 +52,21 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
     of_records = any(map(_holds_records, [*selection.chosen, *selection.others]))
     skip_bad = 0 if options.skip_bad is None and of_records else options.skip_bad
 
+    cut = clips if options.offsets == "fixed" else single_frames
+
     def read(video: Path) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
         if not _holds_records(video):
-            yield from clips(video, frames_of(video, kind), options)
+            yield from cut(video, frames_of(video, kind), options)
             return
         for number, frames in enumerate(bair_videos.read_videos(video)):
-            for examples, places in clips(video, (_in_kind(frame, kind) for frame in frames), options):
+            for examples, places in cut(video, (_in_kind(frame, kind) for frame in frames), options):
                 yield examples, [f"#{number:04d}{place}" for place in places]
 
-    return gather(selection, read, skip_bad, kind == "gray16", progress)
+    examples = gather(selection, read, skip_bad, kind == "gray16", progress)
+    if options.offsets == "fixed":
+        return examples
+    assert options.frames is not None
+    return windowed(examples, options.frames, options.stride)
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:

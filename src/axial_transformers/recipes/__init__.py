@@ -7,8 +7,14 @@ from axial_transformers.recipes.custom import custom, tiled
 from axial_transformers.recipes.digits import digits
 from axial_transformers.recipes.fashion_mnist import fashion_mnist, fashion_mnist_gpu
 from axial_transformers.recipes.imagenet import imagenet32, imagenet32_released, imagenet64, imagenet64_released
+from axial_transformers.recipes.other_models import (
+    imagenet32_block_transformer,
+    imagenet32_image_transformer,
+    imagenet32_transformer,
+    imagenet64_sparse_transformer,
+)
 from axial_transformers.recipes.photos import photos32
-from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
+from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Machine, Recipe
 from axial_transformers.recipes.short_clips import clips32, clips32_frames
 
 NAMED: dict[str, Callable[[], Recipe]] = {
@@ -22,6 +28,10 @@ NAMED: dict[str, Callable[[], Recipe]] = {
         imagenet32_released,
         imagenet64,
         imagenet64_released,
+        imagenet32_transformer,
+        imagenet32_image_transformer,
+        imagenet32_block_transformer,
+        imagenet64_sparse_transformer,
         bair,
         clips32,
         clips32_frames,
@@ -29,4 +39,4 @@ NAMED: dict[str, Callable[[], Recipe]] = {
 }
 """The recipes that the command line names; `custom` is for any other data."""
 
-__all__ = ["NAMED", "NOT_YET_MEASURED", "Recipe", "custom", "tiled", *NAMED]
+__all__ = ["NAMED", "NOT_YET_MEASURED", "Machine", "Recipe", "custom", "tiled", *NAMED]

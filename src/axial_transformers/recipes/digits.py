@@ -1,7 +1,7 @@
 """Handwritten digits, 8x8, 17 values: trained in minutes on a laptop."""
 
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes.recipe import Recipe
+from axial_transformers.recipes.recipe import Machine, Recipe
 from axial_transformers.training import TrainConfig
 
 
@@ -10,6 +10,7 @@ def digits() -> Recipe:
     return Recipe(
         title="handwritten digits, 8x8, embedded in the package",
         reaches="1.780 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-21)",
+        fits=Machine("cpu", 0.5),
         source="digits",
         model=AxialTransformerConfig(
             shape=(8, 8),

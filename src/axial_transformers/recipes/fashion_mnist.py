@@ -1,7 +1,7 @@
 """Fashion-MNIST (Xiao et al. 2017): 28x28 gray images of ten kinds of clothing."""
 
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
+from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Machine, Recipe
 from axial_transformers.training import TrainConfig
 
 
@@ -10,6 +10,7 @@ def fashion_mnist() -> Recipe:
     return Recipe(
         title="Fashion-MNIST, 28x28, about an hour on two CPU cores",
         reaches="2.743 bits/dim on the 10,000 test images (81 minutes of one core, 2026-11-20)",
+        fits=Machine("cpu", 1),
         model=AxialTransformerConfig(shape=(28, 28), dim=128, heads=4, mlp_ratio=1.0, outer_layers=4, inner_layers=4),
         training=TrainConfig(
             steps=9_500,
@@ -31,6 +32,7 @@ def fashion_mnist_gpu() -> Recipe:
     return Recipe(
         title="Fashion-MNIST, 28x28, on a GPU",
         reaches=NOT_YET_MEASURED,
+        fits=Machine("cuda", 16),
         model=AxialTransformerConfig(shape=(28, 28), dim=256, heads=8, outer_layers=8, inner_layers=4, dropout=0.1),
         training=TrainConfig(
             steps=60_000,

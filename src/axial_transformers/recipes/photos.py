@@ -2,7 +2,7 @@
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
+from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Machine, Recipe
 from axial_transformers.training import TrainConfig
 
 
@@ -11,6 +11,7 @@ def photos32() -> Recipe:
     return Recipe(
         title="photographs of any size, cut into 32x32 tiles",
         reaches=NOT_YET_MEASURED,
+        fits=Machine("cpu", 2),
         data=DataConfig(size=32, fit="tiles", mode="rgb"),
         model=AxialTransformerConfig(
             shape=(32, 32),

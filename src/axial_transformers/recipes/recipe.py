@@ -1,12 +1,24 @@
 """The fields of a recipe."""
 
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig
 
 NOT_YET_MEASURED = "not yet measured"
+
+
+class Machine(NamedTuple):
+    """One device, on which a step of a recipe fits by its estimate; more devices share the batch."""
+
+    device: Literal["cpu", "cuda"]
+    gigabytes: float
+    """Its memory (1e9 bytes); of a CPU, what a step adds to the memory of the process."""
+
+    def __str__(self) -> str:
+        return f"one CPU, {self.gigabytes:g} GB" if self.device == "cpu" else f"one GPU of {self.gigabytes:g} GB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,11 +29,13 @@ class Recipe:
     """The data that is modelled, in a few words."""
     reaches: str
     """Bits/dim of this configuration, with the data and the machine; or `NOT_YET_MEASURED`."""
+    fits: Machine | None = None
+    """A machine that a step fits into; None: that depends on the data, to which `axial train` fits it."""
     source: str | None = None
     """Source of the data, as for `data.load`; None: the user names one."""
     data: DataConfig = field(default_factory=DataConfig)
     """Options of reading the source."""
     model: AxialTransformerConfig
-    """The model; the data must have its shape."""
+    """The model, the configuration of which is that of its class; the data must have its shape."""
     training: TrainConfig
     """Options of training."""

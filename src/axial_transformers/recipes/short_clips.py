@@ -2,7 +2,7 @@
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes.recipe import Recipe
+from axial_transformers.recipes.recipe import Machine, Recipe
 from axial_transformers.training import TrainConfig
 
 
@@ -11,6 +11,7 @@ def clips32() -> Recipe:
     return Recipe(
         title="clips of 16 frames of 32x32, time as an axis",
         reaches="1.985 bits/dim on 15 test clips, 35 % below JPEG XL (one core, 109 minutes; docs/results.md)",
+        fits=Machine("cpu", 2),
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),
@@ -32,6 +33,7 @@ def clips32_frames() -> Recipe:
     return Recipe(
         title="clips of 16 frames of 32x32, frames as channels",
         reaches="2.547 bits/dim on 15 test clips, 16 % below JPEG XL (one core, 53 minutes; docs/results.md)",
+        fits=Machine("cpu", 1),
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),

@@ -104,6 +104,15 @@ def load_config(folder: Path, name: str) -> dict[str, Any]:
     return config
 
 
+def stored_name(folder: Path) -> object:
+    """The name of the model in `folder`, as config.json has it, whatever that is.
+
+    Raises:
+        ValueError: not JSON, or a link out of the folder.
+    """
+    return read_object(require_inside(folder / CONFIG, _home(folder)), "a model configuration").get("model")
+
+
 def count_tensors(folder: Path) -> int:
     """Number of tensors in the weights in `folder`, of which only the header is read.
 

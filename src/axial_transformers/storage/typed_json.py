@@ -75,7 +75,7 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
         inner = arguments[:1] * len(value) if arguments[1:] == (...,) else arguments
         if len(inner) == len(value):
             return tuple(map(_typed, inner, value, repeat(name)))
-    elif _is_of(hint, value):
+    elif _is_of(hint, value) or (is_dataclass(hint) and isinstance(value, hint)):  # type: ignore[arg-type]
         return float(value) if hint is float else value
     kind = " or ".join(map(repr, arguments)) if origin is Literal else str(hint) if origin else hint.__name__
     raise ValueError(f"{name} is {brief(value)}, not {kind}")

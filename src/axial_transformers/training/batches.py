@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int, Int64
 from torch import Tensor
 
+from axial_transformers.data.windows import Windows
 from axial_transformers.data.workers import ahead
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.config import TrainConfig
@@ -109,7 +110,7 @@ def batches(
             config.accumulate, -1
         )
     )
-    in_memory = isinstance(examples.values, np.ndarray)
+    in_memory = isinstance(examples.values, (np.ndarray, Windows))
     workers = config.workers if config.workers is not None else 0 if in_memory else WORKERS
     return ahead(partial(_draw, examples, slices, num_classes, config), order, workers)
 
@@ -123,7 +124,11 @@ def _draw(
 ) -> Batch:
     """The batch of the examples of indices [B], at positions [B] of the run."""
     positions, indices = positions_and_indices
-    values = examples.values[indices]
+    values = examples.values
+    if isinstance(values, Windows):
+        values = values.cut(indices, uniforms(config.seed, Stream.OFFSET, positions))
+    else:
+        values = values[indices]
     if config.horizontal_flip:
         flip = uniforms(config.seed, Stream.FLIP, positions) < 0.5
         values[flip] = np.flip(values[flip], axis=-2)

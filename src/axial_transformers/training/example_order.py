@@ -22,6 +22,7 @@ class Stream(IntEnum):
     FLIP = 2
     LABEL = 3
     DROPOUT = 4
+    OFFSET = 5
 
 
 def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:

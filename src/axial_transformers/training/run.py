@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from axial_transformers.baselines.by_name import class_of
 from axial_transformers.costs.measurements import matmul_rate
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.costs.training_step import keeps_freed_memory
@@ -78,7 +79,11 @@ class Run:
     ) -> None:
         self.config, self.folder, self.processes, self.device = config, folder, processes, processes.device
         record = RunRecord(
-            data=Fingerprint(fingerprint=examples.fingerprint), training=config, model=model.config, about=about
+            data=Fingerprint(fingerprint=examples.fingerprint),
+            training=config,
+            model=model.config,
+            model_name=model.name,
+            about=about,
         )
         processes.barrier()  # the folder is ready
         self._distribute(model, loss)
@@ -115,8 +120,8 @@ class Run:
         self.state = State(model, average, adam(model, self.config))
 
     def _full_speed(self) -> float | None:
-        """Examples/s if all operations ran at the rate of matrix products; None for subclasses, not counted."""
-        if type(self.skeleton) is not AxialTransformer:
+        """Examples/s if all operations ran at the rate of matrix products; None for models that are not counted."""
+        if type(self.skeleton) is not class_of(self.skeleton.config):
             return None
         dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
         rate = self.processes.count * matmul_rate(self.device, dtype)

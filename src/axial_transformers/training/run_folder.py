@@ -20,6 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
+from axial_transformers.baselines.by_name import class_called
 from axial_transformers.data import DataConfig
 from axial_transformers.data.axes import FIRST_READING
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -67,6 +68,8 @@ class RunRecord:
     data: Fingerprint
     training: TrainConfig
     model: AxialTransformerConfig
+    model_name: str = AxialTransformer.name
+    """Name of the model, as config.json has it."""
     about: Origin | None = None
     """None for a run that was begun from Python without it."""
     signature: str | None = None
@@ -80,10 +83,11 @@ class RunRecord:
     @property
     def identity(self) -> dict[str, Any]:
         """The values that must not change over a run's life: of the data, the settings and the model."""
+        name = {} if self.model_name == AxialTransformer.name else {"model": self.model_name}  # as it was before others
         return {
             "data": to_json(self.data),
             "training": {"seed": self.training.seed, "batch_size": self.training.batch_size},
-            "model": self.model.identity,
+            "model": {**self.model.identity, **name},
         }
 
     def write(self, folder: Path) -> None:
@@ -107,6 +111,9 @@ def read_run(folder: str | Path) -> RunRecord | None:
     about = values.get("about")
     if isinstance(about, dict) and isinstance(about.get("data"), dict):
         about["data"].setdefault("axes", FIRST_READING)  # a run from before the question keeps its reading
+    config_class = class_called(values.get("model_name", AxialTransformer.name)).config_class
+    if isinstance(values.get("model"), dict):
+        values["model"] = from_json(config_class, values["model"], f"{path}: model")
     return from_json(RunRecord, values, path)
 
 

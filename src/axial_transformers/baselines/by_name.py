@@ -1,0 +1,43 @@
+"""The models that are trained by name: the Axial Transformer, and those of table 1 that are models of their own."""
+
+from pathlib import Path
+
+from axial_transformers.baselines.block_transformer import BlockTransformer
+from axial_transformers.baselines.image_transformer import ImageTransformer
+from axial_transformers.baselines.sparse_transformer import SparseTransformer
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.storage import model_folders
+from axial_transformers.storage.typed_json import from_json
+
+MODELS: tuple[type[AxialTransformer], ...] = (AxialTransformer, ImageTransformer, BlockTransformer, SparseTransformer)
+
+
+def class_of(config: AxialTransformerConfig) -> type[AxialTransformer]:
+    """The class of the models that a configuration describes; the Axial Transformer's for one not known here."""
+    return next((model for model in MODELS if model.config_class is type(config)), AxialTransformer)
+
+
+def class_called(name: object) -> type[AxialTransformer]:
+    """The class of the models of that name; the Axial Transformer's for an unknown one, which it refuses to read."""
+    return next((model for model in MODELS if model.name == name), AxialTransformer)
+
+
+def build(config: AxialTransformerConfig) -> AxialTransformer:
+    """A model of that configuration, with new weights."""
+    return class_of(config)(config)
+
+
+def read_config(folder: Path) -> AxialTransformerConfig:
+    """The configuration in a model folder.
+
+    Raises:
+        ValueError: it is damaged, or of another kind of model.
+    """
+    model = class_called(model_folders.stored_name(folder))
+    return from_json(model.config_class, model_folders.load_config(folder, model.name), folder / model_folders.CONFIG)
+
+
+def read_model(folder: str | Path) -> AxialTransformer:
+    """The model in a folder, or of a hub id "owner/name", whichever of these it is; errors as `from_pretrained`."""
+    folder = model_folders.locate(folder)
+    return class_called(model_folders.stored_name(folder)).from_pretrained(folder)

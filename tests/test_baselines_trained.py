@@ -1,0 +1,53 @@
+"""The other models of table 1 are trained, resumed and used by name, as the axial ones are."""
+
+import json
+
+import numpy as np
+import pytest
+
+from axial_transformers.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
+from axial_transformers.baselines.by_name import build, read_model
+from axial_transformers.data.examples import Examples
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe
+from axial_transformers.training import TrainConfig, read_run, train
+
+SIZE = {"shape": (2, 3), "channels": 2, "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 2}
+CONFIGS = {
+    "image_transformer": ImageTransformerConfig(block=4, memory=3, **SIZE),
+    "sparse_transformer": SparseTransformerConfig(**SIZE),
+    "block_transformer": BlockTransformerConfig(blocks=((1, 6), (2, 2)), **SIZE),
+}
+
+
+@pytest.mark.parametrize("name", [*list(CONFIGS)[:2], pytest.param("block_transformer", marks=pytest.mark.slow)])
+def test_a_run_is_resumed_evaluated_sampled_scored_and_inspected(name, axial, tmp_path, monkeypatch):
+    values = np.random.default_rng(0).integers(0, 5, (20, 2, 3, 2), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", images=values)
+    training = TrainConfig(steps=2, batch_size=2, evaluate_every=2, device="cpu")
+    recipe = Recipe(title="", reaches=NOT_YET_MEASURED, model=CONFIGS[name], training=training)
+    monkeypatch.setitem(NAMED, "other", lambda: recipe)
+    source, run = tmp_path / "data.npz", tmp_path / "run"
+    options = ["--data.num-values", "5", "--out", run]
+    assert axial("train", "other", source, *options, "--samples", "2", "--training.sample-every", "2").status == 0
+    assert json.loads((run / "config.json").read_text())["model"] == name
+    assert read_run(run).model == read_model(run).config == CONFIGS[name]
+    assert axial("train", run, "--training.steps", "4").status == 0
+    figures = json.loads(axial("evaluate", run, "--split", "validation", "--json").out)
+    assert figures["images"] == 2
+    assert abs(figures["bits_per_dim"] - np.log2(5)) < 0.1  # hardly trained
+    assert axial("sample", run, "--count", "2", "--output", tmp_path / "samples.npz").status == 0
+    assert axial("score", run, source, "--output", tmp_path / "scores.csv").status == 0
+    facts = json.loads(axial("inspect", run, "--dependencies", "--json").out)
+    assert facts["dependencies"]["leaks"] == 0
+    assert facts["operations"]["decode"] < facts["operations"]["forward"]
+
+
+def test_a_run_goes_on_as_the_model_that_it_was_begun_with(tmp_path):
+    """The weights of both have the same names and shapes; only the name of the model tells them apart."""
+    examples = Examples(np.zeros((4, 2, 3, 2), np.uint8), list("abcd"), num_values=5)
+    settings = TrainConfig(steps=1, batch_size=2, device="cpu")
+    train(build(CONFIGS["sparse_transformer"]), examples, settings, tmp_path / "run")
+    raster = build(AxialTransformerConfig(layout="raster", **SIZE))
+    with pytest.raises(ValueError, match="model"):
+        train(raster, examples, settings, tmp_path / "run", resume=True)

@@ -1,0 +1,111 @@
+"""Clips at random offsets: what is drawn follows from seed and position; evaluation sees the fixed first clip."""
+
+import numpy as np
+import pytest
+
+from axial_transformers import data
+from axial_transformers.data import DataConfig
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.batches import batches, draw_batch
+from axial_transformers.training.example_order import Stream, example_indices, uniforms
+from test_data_video import encode, moving
+from tfrecord_writer import video_record, write_records
+
+RANDOM = DataConfig(frames=3, stride=2, offsets="random", validation_fraction=0.0)
+LENGTHS = {"a/x.mkv": 7, "b/y.mkv": 5, "b/z.mkv": 12}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """A folder of videos of uneven lengths, in two classes, and their frames."""
+    folder = tmp_path_factory.mktemp("videos")
+    frames = {name: moving(count, seed=i) for i, (name, count) in enumerate(LENGTHS.items())}
+    for name, pixels in frames.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        encode(folder / name, pixels)
+    return folder, list(frames.values())
+
+
+def test_a_batch_is_the_windows_at_the_offsets_drawn_for_its_positions(videos):
+    folder, frames = videos
+    examples = data.load(folder, RANDOM)
+    assert (examples.names, examples.shape, examples.values.shape) == (list(LENGTHS), (3, 8, 8), (3, 3, 8, 8, 3))
+    assert examples.labels.tolist() == [0, 1, 1]
+    config, positions = TrainConfig(seed=5, batch_size=60), np.arange(60)
+    batch = draw_batch(examples, range(1), None, config, positions)
+    seen = {0: set(), 1: set(), 2: set()}
+    draws = uniforms(5, Stream.OFFSET, positions)
+    for clip, video, draw in zip(batch.values.numpy(), example_indices(5, 3, positions), draws, strict=True):
+        offset = int(draw * (len(frames[video]) - 4))
+        assert np.array_equal(clip, frames[video][offset : offset + 5 : 2])
+        seen[int(video)].add(offset)
+    assert seen == {0: {0, 1, 2}, 1: {0}, 2: set(range(8))}  # every offset that there is
+
+
+def test_the_windows_are_the_same_for_any_number_of_processes_workers_and_resumes(videos):
+    class Rank:
+        def __init__(self, rank, count):
+            self.rank, self.count = rank, count
+
+    examples = data.load(videos[0], RANDOM)
+    whole = draw_batch(examples, range(1), None, TrainConfig(batch_size=4), np.arange(8, 12)).values
+    for workers, ranks in [(0, 1), (0, 2), (1, 2)]:
+        config = TrainConfig(batch_size=4, workers=workers)
+        parts = []
+        for rank in range(ranks):
+            stream = batches(examples, range(1), None, config, Rank(rank, ranks), first_step=2)
+            parts.append(next(stream).values)
+            stream.close()
+        assert np.array_equal(np.concatenate(parts), whole)
+
+
+def test_evaluation_takes_the_fixed_clips_as_if_nothing_had_been_said(videos):
+    folder, frames = videos
+    fixed = data.load(folder, DataConfig(frames=3, stride=2), "all")
+    assert fixed.fingerprint == data.load(folder, RANDOM, "all").fingerprint
+    assert np.array_equal(data.load(folder, RANDOM).values[[2, 0]], [frames[2][:5:2], frames[0][:5:2]])
+
+
+def test_the_fingerprint_depends_on_every_frame_and_on_the_length_of_a_clip(tmp_path):
+    def fingerprint(pixels, length=2):
+        write_records(tmp_path / "train" / "a.tfrecords", map(video_record, pixels))
+        options = DataConfig(frames=length, offsets="random", size=4, fit="stretch", validation_fraction=0.0)
+        examples = data.load(tmp_path, options)
+        assert examples.names == ["train/a.tfrecords#0000", "train/a.tfrecords#0001"]
+        return examples.fingerprint
+
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 64, 64, 3), dtype=np.uint8)
+    changed = pixels.copy()
+    changed[1, 3] = 255 - changed[1, 3]
+    found = {fingerprint(pixels), fingerprint(changed), fingerprint(pixels, 3)}
+    assert len(found) == 3
+    assert fingerprint(pixels) in found
+
+
+def test_tiles_of_a_video_are_videos(tmp_path):
+    (tmp_path / "train").mkdir()
+    pixels = moving(4, height=8, width=16)
+    encode(tmp_path / "train" / "a.mkv", pixels)
+    options = DataConfig(frames=2, offsets="random", size=8, fit="tiles", validation_fraction=0.0)
+    examples = data.load(tmp_path, options)
+    assert examples.names == ["train/a.mkv#0,0", "train/a.mkv#0,1"]
+    clips = examples.values.cut(np.array([1, 0]), np.array([0.99, 0.4]))
+    assert np.array_equal(clips, [pixels[2:4, :, 8:], pixels[1:3, :, :8]])
+
+
+@pytest.mark.parametrize("inside", ["b/y.mkv", "."])
+def test_what_has_no_random_offsets_is_refused(videos, inside, tmp_path):
+    np.savez(tmp_path / "train.npz", images=np.zeros((3, 6, 8, 8, 3), np.uint8))
+    source = tmp_path if inside == "." else videos[0] / inside
+    with pytest.raises(ValueError, match="offsets=random"):
+        data.load(source, RANDOM)
+
+
+def test_a_video_shorter_than_a_clip_is_named(tmp_path):
+    for name, count in {"a": 3, "b": 9}.items():
+        encode(tmp_path / f"{name}.mkv", moving(count))
+    options = DataConfig(frames=3, stride=2, offsets="random", validation_fraction=0.0, test_fraction=0.0, skip_bad=0)
+    with pytest.raises(ValueError, match=r"a\.mkv has 3 frames, too few for a clip of 5"):
+        data.load(tmp_path, options)
+    with pytest.raises(ValueError, match="needs the frames of a clip"):
+        DataConfig(offsets="random")
