@@ -3,6 +3,7 @@
     python benchmarks/ablation.py run DATA --out runs/ablation --groups fashion photos clips --seeds 3
     python benchmarks/ablation.py table --out runs/ablation
     python benchmarks/ablation.py slowdown
+    python benchmarks/ablation.py products
 
 DATA is a folder with fashion_mnist_{train,test}.npz, photos/{train,test}/ and clips64_{train,test}.npz. Every row is a
 process of its own; what it found is a line of OUT/rows.jsonl, and rows that are there already are not run again. All
@@ -17,6 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -28,6 +30,8 @@ import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 from tyro.conf import OmitArgPrefixes, Positional
 
 from ablation_groups import GROUPS, of_size, size
@@ -243,10 +247,41 @@ def slowdown(
     return {"dim": dim, "batch": batch, "device": machine.device, "sizes": found}
 
 
+def products(n: int = 64, dim: int = 128) -> dict[str, dict[str, float]]:
+    """Matrix-vector products that the inner decoder does at each position, one after the other, when decoding.
+
+    Counted while a step at the last position of a row runs on the meta device; of the paper's 8 + 8 + 4 layers, with
+    attention and with an LSTM. `weights`: products with a weight matrix (queries, keys and values are one product);
+    `cache`: with the cached keys and values, all heads together; `multiply_adds`: of all of them, in units of dim^2.
+    """
+    found = {}
+    for name, config in with_lstm(n, dim).items():
+        with torch.device("meta"):
+            inner = AxialTransformer.build_inner(config)
+            state, r = inner.start(1), torch.zeros(1, dim)
+        with Calls() as calls, FlopCounterMode(display=False) as counter:
+            inner.step(r, n - 1, state)
+        matrices = {"weights": calls.of["aten::addmm"], "cache": calls.of["aten::bmm"]}
+        found[name] = {**matrices, "multiply_adds": counter.get_total_flops() / 2 / dim**2}
+    return found
+
+
+class Calls(TorchDispatchMode):
+    """Counts the calls of each operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.of[func.name().split(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+
 def main() -> None:
     """Runs the verb and prints its JSON."""
-    result = tyro.extras.subcommand_cli_from_dict({"run": run, "row": row, "table": table, "slowdown": slowdown})
-    print(json.dumps(result))
+    verbs: dict[str, Callable[..., Any]] = {each.__name__: each for each in (run, row, table, slowdown, products)}
+    print(json.dumps(tyro.extras.subcommand_cli_from_dict(verbs)))
 
 
 if __name__ == "__main__":

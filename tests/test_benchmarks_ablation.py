@@ -74,3 +74,9 @@ def test_a_row_goes_to_the_device_and_the_threads_that_are_named(tmp_path, monke
     monkeypatch.setattr(ablation.subprocess, "run", no_row)
     with pytest.raises(SystemExit):
         ablation.run(tmp_path, tmp_path, machine=ablation.Machine(device="cuda:1", threads=3))
+
+
+def test_an_lstm_step_has_two_matrix_products_and_four_attention_layers_have_sixteen():
+    found = ablation.products(n=8, dim=16)
+    assert found["lstm"] == {"weights": 2, "cache": 0, "multiply_adds": 8}
+    assert found["attention"] == {"weights": 16, "cache": 8, "multiply_adds": 4 * (4 + 8 + 2 * 8 / 16)}
