@@ -8,8 +8,8 @@ outer one. (Its least model of both axes has three layers; with fewer it is the 
 
 - reach: share of a site's past that its logits depend on, by the all-pairs dependency matrix (weights of scale 1), for
   each depth, on images of several sizes. Blocks and memories have 16 positions on all of them.
-- exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's flop
-  counter on meta tensors, fitted as a power of the number of sites. Blocks and memories have a fixed size, as in
+- exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's
+  formulas on meta tensors, fitted as a power of the number of sites. Blocks and memories have a fixed size, as in
   their papers.
 - waste: those products over the ones that the pattern needs, the price of standard dense operations in place of kernels
   written for the pattern.
@@ -24,6 +24,7 @@ Exponent, waste, operators, parallel and decode are of the largest depth.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 from axial_transformers.baselines import (
     BlockTransformer,
@@ -100,11 +101,25 @@ def reach(name: str, n: int, local: int, depth: int) -> float:
     return 1 - found.holes / int(found.past.sum())
 
 
+class Operators(TorchDispatchMode):
+    """Counts the operations of each operator that runs: those of matrix products, masked scores included, else 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func.overloadpacket)
+        self.operations[func.name().split(".")[0]] += formula(*args, out_val=out) if formula else 0
+        return out
+
+
 @contextmanager
-def counted() -> Iterator[FlopCounterMode]:
-    """Counts the operations of matrix products, those of masked scores too."""
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        yield counter
+def counted() -> Iterator[Counter[str]]:
+    """The operations by operator."""
+    with sdpa_kernel(SDPBackend.MATH), Operators() as counter:
+        yield counter.operations
 
 
 def blank(n: int) -> torch.Tensor:
@@ -119,12 +134,9 @@ def logits(model: AxialTransformer) -> torch.Tensor:
 
 def operations(model: AxialTransformer) -> tuple[int, int]:
     """Operations of one forward pass of one image: of scores and values, and of everything."""
-    with counted() as counter:
+    with counted() as found:
         logits(model)
-    by_operation = counter.get_flop_counts()["Global"]
-    linear = sum(flops for op, flops in by_operation.items() if "mm" in str(op) and "bmm" not in str(op))
-    total = sum(by_operation.values())
-    return total - linear, total
+    return found["aten::bmm"], found.total()
 
 
 def needed(model: AxialTransformer) -> int:
@@ -141,32 +153,20 @@ def needed(model: AxialTransformer) -> int:
     return pairs * 4 * COMMON["dim"] // COMMON["heads"]
 
 
-class Operators(TorchDispatchMode):
-    """Collects the names of the operators that run, "namespace.name"."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(f"{func.namespace}.{func._schema.name.split('::')[1]}")
-        return func(*args, **(kwargs or {}))
-
-
 def operators(model: torch.nn.Module, run: Callable[[], torch.Tensor]) -> set[str]:
     """Names of the operators of a forward and backward pass."""
-    with Operators() as found:
+    with counted() as found:
         run().sum().backward()
     model.zero_grad()
-    return found.names
+    return set(found)
 
 
 def sequential(model: AxialTransformer) -> int:
     """Operations of the inner decoder and the head in a forward pass: the part that decoding runs site by site."""
-    with counted() as counter:
+    with counted() as found:
         rows = torch.zeros(1, *model.layout.shape, COMMON["dim"], device=META)
         model.head(model.inner_decoder(rows))
-    return counter.get_total_flops()
+    return found.total()
 
 
 def nothing(logits: torch.Tensor, site: tuple[int, ...]) -> torch.Tensor:
@@ -183,9 +183,9 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
 
         def row(context: torch.Tensor, sites: torch.Tensor) -> torch.Tensor:
             nonlocal waiting
-            before = cached.get_total_flops()
+            before = cached.total()
             values = parts.row(context, sites)
-            waiting += cached.get_total_flops() - before
+            waiting += cached.total() - before
             return values
 
         return replace(parts, row=row)
@@ -195,7 +195,7 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
     return {
         "naive": n * n * operations(model)[1],
         "semi_parallel": semi_parallel(model) if model.outer_decoders else None,
-        "cached": cached.get_total_flops(),
+        "cached": cached.total(),
         "sequential": waiting,
     }
 
@@ -207,7 +207,7 @@ def semi_parallel(model: AxialTransformer) -> int:
     scheme, x = Paper(model, nothing), blank(n)
     with counted() as row:
         scheme.fill_row(x, scheme.start_channel(x, 0).expand(1, n, n, -1), row=0, channel=0)
-    return n * row.get_total_flops()
+    return n * row.total()
 
 
 def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], decode_size: int) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], de
         "exponent": round(float(np.polyfit(np.log([n * n for n in SIZES]), np.log(counts), 1)[0]), 3),
         "waste": round(waste, 2),
         "operators": sorted(found - operators(plain, lambda: logits(plain))),
-        "own_operators": sorted(each for each in found if each.split(".")[0] not in TORCH),
+        "own_operators": sorted(each for each in found if each.split("::")[0] not in TORCH),
         "parallel": round(1 - sequential(models[SIZES[-1]]) / operations(models[SIZES[-1]])[1], 3),
         "decode": {"size": decode_size, **decoding(drawn)},
         "paper": PAPER[name],

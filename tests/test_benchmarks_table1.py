@@ -36,7 +36,7 @@ def test_receptive_fields_grow_with_the_depth():
 
 @pytest.mark.parametrize("name", table1.PAPER)
 def test_decoding_with_caches_takes_one_forward_pass_without_masked_pairs(name):
-    model = build(name, 4, 3, local=2)
+    model = build(name, 4, 3 if name == "Axial Transformer" else 2, local=2)
     attention, everything = table1.operations(model)
     found = table1.decoding(model)
     assert found["cached"] == everything - attention + table1.needed(model)
@@ -65,11 +65,11 @@ def test_operators_of_another_origin_are_found():
 
     weight = torch.nn.Linear(2, 2)
     with_kernel = table1.operators(weight, lambda: weight(doubled(torch.zeros(1, 2))))
-    assert own(with_kernel) == {"for_a_test.doubled"}
+    assert own(with_kernel) == {"for_a_test::doubled"}
 
 
 def own(names):
-    return {name for name in names if name.split(".")[0] not in table1.TORCH}
+    return {name for name in names if name.split("::")[0] not in table1.TORCH}
 
 
 @pytest.mark.parametrize("sides", [(5,), (3, 4), (2, 3, 4), (3, 2, 2, 3)])
