@@ -11,6 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import ablation
+import timing
 from ablation_groups import GROUPS, size
 
 LSTM = "axial, LSTM, all else fixed"
@@ -80,3 +81,11 @@ def test_an_lstm_step_has_two_matrix_products_and_four_attention_layers_have_six
     found = ablation.products(n=8, dim=16)
     assert found["lstm"] == {"weights": 2, "cache": 0, "multiply_adds": 8}
     assert found["attention"] == {"weights": 16, "cache": 8, "multiply_adds": 4 * (4 + 8 + 2 * 8 / 16)}
+
+
+def test_seconds_on_a_device_with_a_queue_are_read_after_it_has_finished(monkeypatch):
+    waited = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
+    cuda = torch.device("cuda:1")
+    assert timing.interleaved({"": lambda: waited.append("ran")}, rounds=1, warm_up=0, device=cuda)[""] >= 0
+    assert waited == [cuda, "ran", cuda]
