@@ -254,7 +254,8 @@ def main(
         decode_size: side of the image of `decode`, a multiple of 16.
     """
     rows = {name: measure(name, depths, reach_sizes, decode_size) for name in PAPER}
-    reached = Table("", *(f"{n}x{n}, {depth} layers" for n in reach_sizes for depth in depths), title="Receptive field")
+    columns = (f"{n}x{n}: {depth}" for n in reach_sizes for depth in depths)
+    reached = Table("", *columns, title="Receptive field by image and number of layers")
     table = Table("", "attention, N^", "products over needed", "own operators", "row by row", title="Table 1, measured")
     side = f"{decode_size}x{decode_size}"
     drawn = Table("", "naive", "semi-parallel", "cached", "of these sequential", title=f"10^6 operations, {side}")
