@@ -1,24 +1,27 @@
-"""The paper's ablations: at equal parameters, data order and steps, what do the parts of the model change?
+"""The paper's ablations: with equal data order and steps, what do the parts of the model change?
 
-    python benchmarks/ablation.py run DATA --out runs/ablation --groups fashion photos clips --seeds 1
-    python benchmarks/ablation.py slowdown
+    python benchmarks/ablation.py run DATA --out runs/ablation --groups fashion photos clips --seeds 3
     python benchmarks/ablation.py table --out runs/ablation
+    python benchmarks/ablation.py slowdown
+    python benchmarks/ablation.py products
 
 DATA is a folder with fashion_mnist_{train,test}.npz, photos/{train,test}/ and clips64_{train,test}.npz. Every row is a
-process of its own; what it found is a line of OUT/rows.jsonl, and rows that are there already are not run again.
+process of its own; what it found is a line of OUT/rows.jsonl, and rows that are there already are not run again. All
+rows of seed 0 come first.
 
-Rows of a group have the same learning rate and schedule, and the parameters of the group's first row within 5 %: the
-width of the feedforward blocks makes up the difference. Seconds are CPU time of one thread, so that
-others on the same machine disturb less. JSON on the last line.
+The rows are those of ablation_groups.py, of equal parameters but where their name says otherwise, with the same
+learning rate and schedule. Seconds are CPU time on a CPU, by default of one thread, so that others on the same machine
+disturb less; on another device wall-clock time. JSON on the last line.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -27,127 +30,31 @@ import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import Positional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+from tyro.conf import OmitArgPrefixes, Positional
 
-from axial_transformers.baselines import (
-    BlockTransformer,
-    BlockTransformerConfig,
-    ImageTransformer,
-    ImageTransformerConfig,
-    SparseTransformer,
-    SparseTransformerConfig,
-)
-from axial_transformers.data import DataConfig, Examples, load
+from ablation_groups import GROUPS, of_size, size
+from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
-from timing import interleaved, peak_memory
-
-MODELS = {
-    model.config_class: model for model in (AxialTransformer, ImageTransformer, BlockTransformer, SparseTransformer)
-}
-COMMON: dict[str, Any] = {"dim": 64, "heads": 2}
+from timing import interleaved, now, peak_memory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """Models to compare on the same data."""
+class Machine:
+    """Where the rows run."""
 
-    train: str
-    test: str
-    data: DataConfig = field(default_factory=DataConfig)
-    test_count: int
-    """Test examples looked at, evenly spread."""
-    given_frames: int = 0
-    steps: int
-    batch: int
-    rows: Mapping[str, AxialTransformerConfig]
-    batches: Mapping[str, int] = field(default_factory=dict)
-    """Rows whose batch is another."""
-
-    def config(self, row: str) -> AxialTransformerConfig:
-        """The row's model, of the first row's size."""
-        return of_size(self.rows[row], size(next(iter(self.rows.values()))))
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, ..."""
+    threads: int = 1
+    """Threads of the CPU."""
 
 
-def _groups() -> dict[str, Group]:
-    gray = {"shape": (28, 28), **COMMON}
-    sequence = {**gray, "inner_layers": 8}
-    colours = {"shape": (32, 32), "channels": 3, **COMMON}
-    clip = {"shape": (16, 32, 32), "channels": 3, **COMMON}
-    frames = AxialTransformerConfig(
-        layout="frames", known_channels=3, encoder_layers=2, outer_layers=2, inner_layers=3, **clip
-    )
-    return {
-        "fashion": Group(
-            train="fashion_mnist_train.npz",
-            test="fashion_mnist_test.npz",
-            test_count=300,
-            steps=400,
-            batch=8,
-            rows={
-                "axial, attention": AxialTransformerConfig(outer_layers=4, inner_layers=4, mlp_ratio=2.0, **gray),
-                "axial, LSTM": AxialTransformerConfig(outer_layers=4, inner="lstm", inner_layers=1, **gray),
-                "Transformer": AxialTransformerConfig(layout="raster", **sequence),
-                "Image Transformer": ImageTransformerConfig(block=112, memory=112, **sequence),
-                "Block Transformer": BlockTransformerConfig(blocks=((14, 14), (4, 28)), **sequence),
-                "Strided Sparse Transformer": SparseTransformerConfig(**sequence),
-            },
-        ),
-        "photos": Group(
-            train="photos/train",
-            test="photos/test",
-            data=DataConfig(size=32, fit="tiles", mode="rgb"),
-            test_count=120,
-            steps=400,
-            batch=4,
-            rows={
-                "channels": AxialTransformerConfig(
-                    encoder_layers=2, outer_layers=4, inner_layers=2, mlp_ratio=2.0, **colours
-                ),
-                "rows": AxialTransformerConfig(layout="rows", outer_layers=6, inner_layers=2, **colours),
-                "columns": AxialTransformerConfig(layout="columns", outer_layers=6, inner_layers=2, **colours),
-                "axis": AxialTransformerConfig(layout="axis", outer_layers=(3, 2), inner_layers=3, **colours),
-            },
-        ),
-        "clips": Group(
-            train="clips64_train.npz",
-            test="clips64_test.npz",
-            data=DataConfig(size=32, fit="crop"),
-            test_count=15,
-            given_frames=1,
-            steps=200,
-            batch=1,
-            rows={
-                "time as an axis": AxialTransformerConfig(
-                    layout="columns", outer_layers=(3, 2), inner_layers=2, mlp_ratio=2.0, **clip
-                ),
-                "time as channels": frames,
-                "time as channels, 48 clips a batch": frames,
-            },
-            batches={"time as channels, 48 clips a batch": 48},
-        ),
-    }
-
-
-GROUPS = _groups()
-
-
-def size(config: AxialTransformerConfig) -> int:
-    """Parameters of the model."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in MODELS[type(config)](config).parameters())
-
-
-def of_size(config: AxialTransformerConfig, parameters: int) -> AxialTransformerConfig:
-    """The configuration whose feedforward blocks are so wide that the model has so many parameters, within 5 %."""
-    narrow, wide = (size(replace(config, mlp_ratio=ratio)) for ratio in (1.0, 2.0))
-    hidden = round(config.dim * (1 + (parameters - narrow) / (wide - narrow)))
-    sized = replace(config, mlp_ratio=hidden / config.dim)
-    assert abs(size(sized) / parameters - 1) < 0.05
-    return sized
+HERE = Machine()
 
 
 def step(model: AxialTransformer, x: torch.Tensor) -> Callable[[], None]:
@@ -164,34 +71,34 @@ def step(model: AxialTransformer, x: torch.Tensor) -> Callable[[], None]:
     return run
 
 
-def seconds(run: Callable[[], object], rounds: int) -> float:
-    """CPU time of one call, the median."""
-    return interleaved({"": run}, rounds, warm_up=1)[""]
-
-
 def row(
-    data: Positional[Path], group: Positional[str], name: Positional[str], seed: Positional[int], steps: int
+    data: Positional[Path],
+    group: Positional[str],
+    name: Positional[str],
+    seed: Positional[int],
+    steps: int,
+    machine: OmitArgPrefixes[Machine] = HERE,
 ) -> dict[str, Any]:
     """One row: memory and time of a step, training, evaluation, time of a sample."""
-    torch.set_num_threads(1)
-    torch.manual_seed(seed)
-    plan = GROUPS[group]
+    torch.set_num_threads(machine.threads)
+    plan, device = GROUPS[group], torch.device(machine.device)
     examples, test = (load(data / part, plan.data, "all") for part in (plan.train, plan.test))
-    model = MODELS[type(plan.rows[name])](plan.config(name))
     batch = plan.batches.get(name, plan.batch)
     found: dict[str, Any] = {"group": group, "row": name, "seed": seed, "steps": steps, "batch": batch}
+    found |= {"device": machine.device, "threads": machine.threads}
+    model = plan.model(name, seed, device)
     found["parameters"] = sum(p.numel() for p in model.parameters())
-    once = step(model, torch.from_numpy(examples.values[:batch]))
-    found["step_megabytes"] = peak_memory(once) / 2**20
-    found["step_seconds"] = seconds(once, 5)
-    torch.manual_seed(seed)
-    model = MODELS[type(plan.rows[name])](plan.config(name))
+    once = step(model, torch.from_numpy(examples.values[:batch]).to(device))
+    found["step_megabytes"] = peak_memory(once, device) / 2**20
+    found["step_seconds"] = interleaved({"": once}, rounds=5, warm_up=1, device=device)[""]
+    model = plan.model(name, seed, device)
     found["train_bits_per_dim"], found["train_seconds"] = trained(model, examples, steps, batch, seed)
     values = torch.from_numpy(some(test, plan.test_count))
     figures = evaluate(model.eval(), values, batch_size=8, given_frames=plan.given_frames, autocast=torch.bfloat16)
     found.update(bits_per_dim=figures.bits_per_dim, standard_error=figures.standard_error, images=figures.images)
     known = values[:1] if model.config.known_channels else None
-    found["sample_seconds"] = seconds(lambda: sample(model, 1, known=known, compile=False), 1)
+    sampling = {"": lambda: sample(model, 1, known=known, compile=False)}
+    found["sample_seconds"] = interleaved(sampling, rounds=1, warm_up=1, device=device)[""]
     return found
 
 
@@ -201,7 +108,8 @@ def some(examples: Examples, count: int) -> Any:
 
 
 def trained(model: AxialTransformer, examples: Examples, steps: int, batch: int, seed: int) -> tuple[float, float]:
-    """Leaves the averaged weights in the model; bits/dim of the last log line, and CPU seconds."""
+    """Leaves the averaged weights in the model; bits/dim of the last log line, and seconds."""
+    device = model.device
     config = TrainConfig(
         steps=steps,
         batch_size=batch,
@@ -213,12 +121,12 @@ def trained(model: AxialTransformer, examples: Examples, steps: int, batch: int,
         seed=seed,
         log_every=min(50, steps),
         save_every=steps,
-        device="cpu",
+        device=str(device),
     )
     with tempfile.TemporaryDirectory() as folder:
-        out, start = Path(folder) / "run", time.process_time()
+        out, start = Path(folder) / "run", now(device)
         train(model, examples, config, out)
-        used = time.process_time() - start
+        used = now(device) - start
         model.load_state_dict(type(model).from_pretrained(out).state_dict())
         last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
     return last["bits_per_dim"], used
@@ -231,6 +139,7 @@ def run(
     rows: tuple[str, ...] = (),
     steps: int | None = None,
     seeds: int = 1,
+    machine: OmitArgPrefixes[Machine] = HERE,
 ) -> dict[str, Any]:
     """Runs what is not in OUT/rows.jsonl yet, then prints the table.
 
@@ -240,13 +149,15 @@ def run(
         seeds: 0 .. seeds-1.
     """
     out.mkdir(parents=True, exist_ok=True)
+    where = ["--device", machine.device, "--threads", str(machine.threads)]
     for seed in range(seeds):
         for group in groups:
             for name in rows or GROUPS[group].rows:
                 wanted = {"group": group, "row": name, "seed": seed, "steps": steps or GROUPS[group].steps}
+                wanted["device"] = machine.device
                 if any(wanted.items() <= found.items() for found in read(out)):
                     continue
-                arguments = [str(data), group, name, str(seed), "--steps", str(wanted["steps"])]
+                arguments = [str(data), group, name, str(seed), "--steps", str(wanted["steps"]), *where]
                 ran = subprocess.run([sys.executable, __file__, "row", *arguments], stdout=subprocess.PIPE, text=True)
                 if ran.returncode:
                     raise SystemExit(f"row {name!r} of {group} failed")
@@ -256,67 +167,121 @@ def run(
 
 
 def read(out: Path) -> list[dict[str, Any]]:
-    """What was found so far."""
+    """What was found so far; lines of runs that name no device are of the CPU."""
     path = out / "rows.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [{"device": "cpu", **json.loads(line)} for line in lines]
 
 
 def table(out: Path) -> dict[str, Any]:
-    """Prints one table; bits/dim with the spread of seeds."""
-    found, summary = read(out), []
-    shown = Table("", "bits/dim", "seeds", "steps x batch", "s a step", "MB a step", "s a sample", "parameters")
-    for group, plan in GROUPS.items():
-        for name in plan.rows:
-            runs = [line for line in found if (line["group"], line["row"]) == (group, name)]
-            if not runs:
-                continue
-            bits = [line["bits_per_dim"] for line in runs]
-            spread = stdev(bits) if len(bits) > 1 else None
-            figures = {key: mean(line[key] for line in runs) for key in ("step_seconds", "step_megabytes")}
-            line = {**runs[0], **figures, "bits_per_dim": mean(bits), "spread": spread, "seeds": len(runs)}
-            shown.add_row(
-                f"{group}: {name}",
-                f"{line['bits_per_dim']:.3f}" + (f" ± {spread:.3f}" if spread is not None else ""),
-                f"{len(runs)}",
-                f"{line['steps']} x {line['batch']}",
-                f"{line['step_seconds']:.3f}",
-                f"{line['step_megabytes']:.0f}",
-                f"{line['sample_seconds']:.2f}",
-                f"{line['parameters']:,}",
-            )
-            summary.append(line)
+    """Prints one table; bits/dim as mean ± standard error over seeds."""
+    runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in sorted(read(out), key=_place):
+        runs.setdefault((*_place(line), line["steps"], line["device"]), []).append(line)
+    summary = [summarised(lines) for lines in runs.values()]
+    shown = Table("", "bits/dim", "seeds", "steps x batch", "s a step", "MB a step", "s a sample", "parameters", "on")
+    for line in summary:
+        error = line["seeds_standard_error"]
+        shown.add_row(
+            f"{line['group']}: {line['row']}",
+            f"{line['bits_per_dim']:.3f}" + ("" if error is None else f" ± {error:.3f}"),
+            f"{line['seeds']}",
+            f"{line['steps']} x {line['batch']}",
+            f"{line['step_seconds']:.3f}",
+            f"{line['step_megabytes']:.0f}",
+            f"{line['sample_seconds']:.2f}",
+            f"{line['parameters']:,}",
+            line["device"],
+        )
     Console(width=140).print(shown)
     return {"rows": summary}
 
 
-def slowdown(sizes: tuple[int, ...] = (32, 64), dim: int = 128, batch: int = 4, rounds: int = 5) -> dict[str, Any]:
+def _place(line: dict[str, Any]) -> tuple[int, int]:
+    """The group and the row, by number."""
+    rows = GROUPS[line["group"]].rows
+    return list(GROUPS).index(line["group"]), list(rows).index(line["row"])
+
+
+def summarised(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One line for the seeds of a row: means, and the standard error of bits/dim over seeds, stdev / sqrt(seeds)."""
+    bits = [line["bits_per_dim"] for line in runs]
+    means = {key: mean(line[key] for line in runs) for key in ("step_seconds", "step_megabytes", "sample_seconds")}
+    error = stdev(bits) / sqrt(len(bits)) if len(bits) > 1 else None
+    return {**runs[0], **means, "bits_per_dim": mean(bits), "seeds_standard_error": error, "seeds": len(runs)}
+
+
+def with_lstm(n: int, dim: int) -> dict[str, AxialTransformerConfig]:
+    """The paper's 8 + 8 + 4 layers for n x n images, and the same with an LSTM; with as many parameters besides."""
+    attention = AxialTransformerConfig(
+        shape=(n, n), channels=3, dim=dim, heads=4, encoder_layers=8, outer_layers=8, inner_layers=4
+    )
+    lstm = replace(attention, inner="lstm", inner_layers=1)
+    return {"attention": attention, "lstm": lstm, "lstm, equal parameters": of_size(lstm, size(attention))}
+
+
+def slowdown(
+    sizes: tuple[int, ...] = (32, 64),
+    dim: int = 128,
+    batch: int = 4,
+    rounds: int = 5,
+    machine: OmitArgPrefixes[Machine] = HERE,
+) -> dict[str, Any]:
     """A training step with an LSTM inner decoder beside one with attention, in turns; 8 + 8 + 4 layers, as the paper.
 
-    The other layers are the same; `equal_parameters` widens the LSTM model's feedforward blocks besides.
+    The other layers are the same; `equal parameters` widens the LSTM model's feedforward blocks besides.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(machine.threads)
+    device = torch.device(machine.device)
     found = {}
     for n in sizes:
-        attention = AxialTransformerConfig(
-            shape=(n, n), channels=3, dim=dim, heads=4, encoder_layers=8, outer_layers=8, inner_layers=4
-        )
-        lstm = replace(attention, inner="lstm", inner_layers=1)
-        models = {"attention": attention, "lstm": lstm, "lstm, equal parameters": of_size(lstm, size(attention))}
-        x = torch.randint(0, 256, (batch, n, n, 3))
-        times = interleaved({name: step(AxialTransformer(c), x) for name, c in models.items()}, rounds, warm_up=1)
+        x = torch.randint(0, 256, (batch, n, n, 3), device=device)
+        steps = {name: step(AxialTransformer(c).to(device), x) for name, c in with_lstm(n, dim).items()}
+        times = interleaved(steps, rounds, warm_up=1, device=device)
         found[n] = {
             **{f"{name} seconds": each for name, each in times.items()},
             "slower": times["lstm"] / times["attention"] - 1,
             "slower, equal parameters": times["lstm, equal parameters"] / times["attention"] - 1,
         }
         print(n, found[n], flush=True)
-    return {"dim": dim, "batch": batch, "sizes": found}
+    return {"dim": dim, "batch": batch, "device": machine.device, "sizes": found}
+
+
+def products(n: int = 64, dim: int = 128) -> dict[str, dict[str, float]]:
+    """Matrix-vector products that the inner decoder does at each position, one after the other, when decoding.
+
+    Counted while a step at the last position of a row runs on the meta device; of the paper's 8 + 8 + 4 layers, with
+    attention and with an LSTM. `weights`: products with a weight matrix (queries, keys and values are one product);
+    `cache`: with the cached keys and values, all heads together; `multiply_adds`: of all of them, in units of dim^2.
+    """
+    found = {}
+    for name, config in with_lstm(n, dim).items():
+        with torch.device("meta"):
+            inner = AxialTransformer.build_inner(config)
+            state, r = inner.start(1), torch.zeros(1, dim)
+        with Calls() as calls, FlopCounterMode(display=False) as counter:
+            inner.step(r, n - 1, state)
+        matrices = {"weights": calls.of["aten::addmm"], "cache": calls.of["aten::bmm"]}
+        found[name] = {**matrices, "multiply_adds": counter.get_total_flops() / 2 / dim**2}
+    return found
+
+
+class Calls(TorchDispatchMode):
+    """Counts the calls of each operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.of[func.name().split(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
 
 
 def main() -> None:
     """Runs the verb and prints its JSON."""
-    result = tyro.extras.subcommand_cli_from_dict({"run": run, "row": row, "table": table, "slowdown": slowdown})
-    print(json.dumps(result))
+    verbs: dict[str, Callable[..., Any]] = {each.__name__: each for each in (run, row, table, slowdown, products)}
+    print(json.dumps(tyro.extras.subcommand_cli_from_dict(verbs)))
 
 
 if __name__ == "__main__":

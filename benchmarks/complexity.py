@@ -1,52 +1,66 @@
-"""Operations, time and memory of full, axial and local attention over growing squares: for docs/complexity.md.
+"""Operations, time and memory of full, axial and local attention over growing grids: for docs/complexity.md.
 
+    python benchmarks/complexity.py
     pip install axial-transformers[plots]
     python benchmarks/complexity.py docs/images/complexity.png
 
-Operations are those of the score and value products, counted on paper; time is CPU time of a forward pass, memory the
-peak of a process of its own. The last line is JSON: all numbers, and the exponents in the number of sites.
+Without a picture to write, operations only: those of the score and value products, counted by torch's flop counter on
+meta tensors, for grids of 1 to 4 equal axes. With one, time and memory over squares besides: time is CPU time of a
+forward pass, memory the peak of a process of its own. The last line is JSON: all numbers, and the exponents in the
+number of sites.
 """
 
 import json
 import multiprocessing
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import tyro
+from rich.console import Console
+from rich.table import Table
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.layers.attention import AxialAttention, FullAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from timing import interleaved, peak_memory
 
 DIM, HEADS, SPAN = 64, 4, 9
-SIDES = {"full": (8, 16, 32, 64, 128), "axial": (8, 16, 32, 64, 128), "local": (8, 16, 32, 64, 128)}
+KINDS = ("full", "axial", "local")
+SQUARES = (8, 16, 32, 64, 128)
+SIDES = {1: (64, 256, 1024, 4096, 16384), 2: (16, 32, 64, 128), 3: (10, 16, 24, 32), 4: (10, 12, 14, 16)}
+"""Lengths of the axes, by the number of axes; all longer than SPAN."""
 
 
-def layer(kind: str) -> nn.Module:
-    """Attention to all sites ("full"), to a row and then a column ("axial"), or to SPAN sites of both ("local")."""
+def layer(kind: str, axes: int = 2) -> nn.Module:
+    """Attention to all sites ("full"), or to each axis in turn: all of it ("axial"), or SPAN sites ("local")."""
     if kind == "full":
         return FullAttention(DIM, HEADS)
     if kind == "axial":
-        return AxialAttention(DIM, HEADS)
+        return AxialAttention(DIM, HEADS, axes=range(1, axes + 1))
     return nn.Sequential(
-        *(PositionSensitiveAxialAttention(DIM, HEADS, axis, span=SPAN, key_dim=DIM) for axis in (1, 2))
+        *(PositionSensitiveAxialAttention(DIM, HEADS, axis, span=SPAN, key_dim=DIM) for axis in range(1, axes + 1))
     )
 
 
-def products(kind: str, side: int) -> int:
-    """Multiply-adds of the score and value products: 2 DIM for each site and each of its keys."""
-    sites = side * side
-    return sites * 2 * DIM * {"full": sites, "axial": 2 * side, "local": 2 * SPAN}[kind]
+def products(kind: str, sides: Sequence[int]) -> int:
+    """Multiply-adds of the score and value products of one forward pass over a grid, counted while it runs."""
+    with torch.device("meta"):
+        module, x = layer(kind, len(sides)), torch.zeros(1, *sides, DIM)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(x)
+    counts = counter.get_flop_counts()["Global"]
+    return sum(flops for op, flops in counts.items() if "bmm" in str(op)) // 2
 
 
 @torch.no_grad()
-def forward(kind: nn.Module, x: torch.Tensor) -> None:
-    kind(x)
+def forward(module: nn.Module, x: torch.Tensor) -> None:
+    module(x)
 
 
 def peak(kind: str, side: int) -> int:
@@ -61,45 +75,71 @@ def _peak(kind: str, side: int) -> int:
     return peak_memory(partial(forward, module, torch.randn(1, side, side, DIM)))
 
 
-def exponent(sides: tuple[int, ...], values: list[float]) -> float:
+def seconds(kind: str, side: int, rounds: int) -> float:
+    run = partial(forward, layer(kind), torch.randn(1, side, side, DIM))
+    return interleaved({kind: run}, rounds)[kind]
+
+
+def exponent(sites: Sequence[int], values: Sequence[float]) -> float:
     """The slope of log(values) over log(number of sites)."""
-    return round(float(np.polyfit(2 * np.log(sides), np.log(np.maximum(values, 1e-9)), 1)[0]), 2)
+    return round(float(np.polyfit(np.log(sites), np.log(np.maximum(values, 1e-9)), 1)[0]), 2)
 
 
-def main(out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="plot to write")], rounds: int = 5) -> None:
-    """Measures and plots."""
-    torch.set_num_threads(1)
-    found: dict[str, dict[str, list[float]]] = {}
-    for kind, sides in SIDES.items():
-        module = layer(kind)
-        seconds = [
-            interleaved({kind: partial(forward, module, torch.randn(1, side, side, DIM))}, rounds)[kind]
-            for side in sides
-        ]
-        found[kind] = {
-            "multiply-adds": [products(kind, side) for side in sides],
-            "seconds": seconds,
-            "bytes": [peak(kind, side) for side in sides],
-        }
-    exponents = {
-        kind: {
-            "multiply-adds": exponent(SIDES[kind], values["multiply-adds"]),
-            "seconds, largest two": exponent(SIDES[kind][-2:], values["seconds"][-2:]),
-            "bytes, largest two": exponent(SIDES[kind][-2:], values["bytes"][-2:]),
-        }
-        for kind, values in found.items()
+def counted(axes: int) -> dict[str, Any]:
+    """Multiply-adds over grids of so many equal axes, their exponents in the number of sites, and that of full
+    attention's over axial attention's, the savings."""
+    sides = SIDES[axes]
+    sites = [side**axes for side in sides]
+    found = {kind: [products(kind, (side,) * axes) for side in sides] for kind in KINDS}
+    savings = [full / axial for full, axial in zip(found["full"], found["axial"])]
+    exponents = {kind: exponent(sites, values) for kind, values in found.items()}
+    return {
+        "sides": sides,
+        "multiply-adds": found,
+        "exponents": {**exponents, "savings": exponent(sites, savings)},
+        "savings, largest": round(savings[-1], 1),
     }
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6))
-    for panel, what in zip(axes, ("multiply-adds", "seconds", "bytes")):
-        for kind, values in found.items():
-            panel.loglog([side**2 for side in SIDES[kind]], values[what], "o-", label=kind)
+
+
+def measured(out: Path, rounds: int) -> dict[str, Any]:
+    """Operations, time and memory over squares, and a plot of them."""
+    import matplotlib.pyplot as plt
+
+    torch.set_num_threads(1)
+    found = {
+        "multiply-adds": {kind: [products(kind, (side, side)) for side in SQUARES] for kind in KINDS},
+        "seconds": {kind: [seconds(kind, side, rounds) for side in SQUARES] for kind in KINDS},
+        "bytes": {kind: [peak(kind, side) for side in SQUARES] for kind in KINDS},
+    }
+    sites = [side**2 for side in SQUARES]
+    figure, panels = plt.subplots(1, 3, figsize=(11, 3.6))
+    for panel, (what, values) in zip(panels, found.items()):
+        for kind in KINDS:
+            panel.loglog(sites, values[kind], "o-", label=kind)
         panel.set_xlabel("sites")
         panel.set_title(what)
         panel.grid(alpha=0.3)
-    axes[0].legend()
+    panels[0].legend()
     figure.tight_layout()
     figure.savefig(out, dpi=90)
-    print(json.dumps({"sides": SIDES, "found": found, "exponents": exponents}))
+    largest = {
+        what: {kind: exponent(sites[-2:], values[kind][-2:]) for kind in KINDS} for what, values in found.items()
+    }
+    return {**found, "exponents, largest two": largest}
+
+
+def main(
+    out: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(help="plot to write")] = None, rounds: int = 5
+) -> None:
+    """Counts operations, and where a plot is wanted measures time and memory."""
+    result: dict[str, Any] = {"axes": {axes: counted(axes) for axes in SIDES}}
+    table = Table("axes", "full", "axial", "local", "full / axial", title="Exponents in the number of sites, counted")
+    for axes, found in result["axes"].items():
+        table.add_row(str(axes), *(f"{value:.2f}" for value in found["exponents"].values()))
+    Console().print(table)
+    if out:
+        result["squares"] = measured(out, rounds)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,26 +1,43 @@
 """Table 1 of the paper, measured. JSON on the last line.
 
-python benchmarks/table1.py
+    python benchmarks/table1.py --depths 1 2 3 4
 
-- reach: share of a site's past that its logits depend on, by the all-pairs dependency matrix (8x8, weights of scale 1).
-- exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's flop
-  counter on meta tensors, fitted as a power of the number of sites. Blocks and memories have a fixed size, as in
+A layer is one transformer block in every row: one attention, of one pattern, and one feedforward block. The Axial
+Transformer has one or two of its layers in the inner decoder, and the others, alternating rows and columns, in the
+outer one. (Its least model of both axes has three layers; with fewer it is the paper's row-wise model.)
+
+- reach: share of a site's past that its logits depend on, by the all-pairs dependency matrix (weights of scale 1), for
+  each depth, on images of several sizes. Blocks and memories have 16 positions on all of them.
+- exponent: score and value products of one forward pass over n x n images, n = 16 .. 64, counted by torch's
+  formulas on meta tensors, fitted as a power of the number of sites. Blocks and memories have a fixed size, as in
   their papers.
 - waste: those products over the ones that the pattern needs, the price of standard dense operations in place of kernels
   written for the pattern.
-- parallel: share of all operations of a decode that run a whole row or more at a time; steps: how many sequential calls
-  of a layer stack a 64x64 image takes a site at a time, and a row at a time.
+- operators, own_operators: those of a forward and backward pass on meta tensors, where no kernel of this package is
+  taken, that the plain Transformer does not have; and those that torch does not come with.
+- parallel: share of the operations of a forward pass over 64x64 that decoding runs a whole row or more at a time.
+- decode: operations of drawing one image: a forward pass for each site (naive), the paper's semi-parallel sampling,
+  which keeps nothing, and decoding with key-value caches; of the last, those that wait for the site before
+  (sequential). Counted while the decoder runs on meta tensors.
+
+Exponent, waste, operators, parallel and decode are of the largest depth.
 """
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
+import tyro
 from rich.console import Console
 from rich.table import Table
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from axial_transformers.baselines import (
     BlockTransformer,
@@ -31,13 +48,19 @@ from axial_transformers.baselines import (
     SparseTransformerConfig,
 )
 from axial_transformers.baselines.sequence_attention import SequenceAttention
+from axial_transformers.decoding import Choose, decode
+from axial_transformers.decoding.backend import Backend
+from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from decode import Paper
 
-COMMON = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
+COMMON: dict[str, Any] = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
 SIZES = (16, 32, 48, 64)
+TORCH = {"aten", "prim", "prims"}
+META = torch.device("meta")
 PAPER = {  # full receptive field, attention faster than O(N^2), needs no custom kernels, semi-parallel context
     "Transformer": "yes no yes no",
     "Image Transformer": "no yes yes no",
@@ -47,41 +70,73 @@ PAPER = {  # full receptive field, attention faster than O(N^2), needs no custom
 }
 
 
-def build(name: str, n: int, local: int) -> AxialTransformer:
-    """The architecture for n x n images, two to four layers; `local` is the side of the local patterns."""
-    size = {"shape": (n, n), **COMMON}
+def build(name: str, n: int, local: int, depth: int) -> AxialTransformer:
+    """The architecture for n x n images, `depth` layers; `local` is the side of the local patterns."""
+    common = {"shape": (n, n), **COMMON}
+    sequence = {**common, "inner_layers": depth}
+    inner = 2 - depth % 2
     builders: dict[str, Callable[[], AxialTransformer]] = {
-        "Transformer": lambda: AxialTransformer(AxialTransformerConfig(layout="raster", inner_layers=2, **size)),
+        "Transformer": lambda: AxialTransformer(AxialTransformerConfig(layout="raster", **sequence)),
         "Image Transformer": lambda: ImageTransformer(
-            ImageTransformerConfig(inner_layers=2, block=local**2, memory=local**2, **size)
+            ImageTransformerConfig(block=local**2, memory=local**2, **sequence)
         ),
         "Block Transformer": lambda: BlockTransformer(
-            BlockTransformerConfig(inner_layers=2, blocks=((local, local), (local // 2, local * 2)), **size)
+            BlockTransformerConfig(blocks=((local, local), (local // 2, local * 2)), **sequence)
         ),
-        "Strided Sparse Transformer": lambda: SparseTransformer(SparseTransformerConfig(inner_layers=2, **size)),
-        "Axial Transformer": lambda: AxialTransformer(AxialTransformerConfig(outer_layers=2, inner_layers=2, **size)),
+        "Strided Sparse Transformer": lambda: SparseTransformer(SparseTransformerConfig(**sequence)),
+        "Axial Transformer": lambda: AxialTransformer(
+            AxialTransformerConfig(inner_layers=inner, outer_layers=depth - inner, **common)
+        ),
     }
     return builders[name]()
 
 
-def reach(name: str) -> float:
+def reach(name: str, n: int, local: int, depth: int) -> float:
     """Share of the past that logits depend on; asserts that they depend on nothing else."""
-    model = build(name, 8, local=4).double()
-    randomise(model, torch.Generator().manual_seed(0))
-    found = check(influence(model, torch.randint(0, 16, (1, 8, 8, 1))))
+    model = build(name, n, local, depth).double()
+    generator = torch.Generator().manual_seed(0)
+    randomise(model, generator)
+    found = check(influence(model, torch.randint(0, 16, (1, n, n, 1), generator=generator)))
     assert found.leaks == 0
     return 1 - found.holes / int(found.past.sum())
 
 
-def operations(model: AxialTransformer, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Operations of one forward pass of one example: of scores and values, and of everything."""
-    x, channel = (torch.zeros(size, dtype=torch.int64, device="meta") for size in ((1, *shape, 1), (1,)))
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model.slice_logits(x, channel)
-    by_operation = counter.get_flop_counts()["Global"]
-    linear = sum(flops for op, flops in by_operation.items() if "mm" in str(op) and "bmm" not in str(op))
-    total = sum(by_operation.values())
-    return total - linear, total
+class Operators(TorchDispatchMode):
+    """Counts the operations of each operator that runs: those of matrix products, masked scores included, else 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func.overloadpacket)
+        self.operations[func.name().split(".")[0]] += formula(*args, out_val=out) if formula else 0
+        return out
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """The operations by operator."""
+    with sdpa_kernel(SDPBackend.MATH), Operators() as counter:
+        yield counter.operations
+
+
+def blank(n: int) -> torch.Tensor:
+    """An image without values: int64 [1, n, n, 1] on the meta device."""
+    return torch.zeros((1, n, n, 1), dtype=torch.int64, device=META)
+
+
+def logits(model: AxialTransformer) -> torch.Tensor:
+    """One forward pass of one image on the meta device."""
+    return model.slice_logits(blank(model.config.shape[0]), torch.zeros(1, dtype=torch.int64, device=META))
+
+
+def operations(model: AxialTransformer) -> tuple[int, int]:
+    """Operations of one forward pass of one image: of scores and values, and of everything."""
+    with counted() as found:
+        logits(model)
+    return found["aten::bmm"], found.total()
 
 
 def needed(model: AxialTransformer) -> int:
@@ -98,61 +153,128 @@ def needed(model: AxialTransformer) -> int:
     return pairs * 4 * COMMON["dim"] // COMMON["heads"]
 
 
-def parallel_share(model: AxialTransformer, n: int) -> float:
-    """Share of the operations that decoding runs a row or more at a time: all but the inner decoder and the head."""
-    _, total = operations(model, (n, n))
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        rows = torch.zeros(1, *model.layout.shape, COMMON["dim"], device="meta")
+def operators(model: torch.nn.Module, run: Callable[[], torch.Tensor]) -> set[str]:
+    """Names of the operators of a forward and backward pass."""
+    with counted() as found:
+        run().sum().backward()
+    model.zero_grad()
+    return set(found)
+
+
+def sequential(model: AxialTransformer) -> int:
+    """Operations of the inner decoder and the head in a forward pass: the part that decoding runs site by site."""
+    with counted() as found:
+        rows = torch.zeros(1, *model.layout.shape, COMMON["dim"], device=META)
         model.head(model.inner_decoder(rows))
-    return 1 - counter.get_total_flops() / total
+    return found.total()
 
 
-def measure(name: str) -> dict[str, float | str]:
-    """The figures of one row of the table."""
-    counts, waste = [], 0.0
-    for n in SIZES:
-        with torch.device("meta"):
-            model = build(name, n, local=8)
-        counts.append(operations(model, (n, n))[0])
-        if n == 32:
-            waste = counts[-1] / needed(build(name, n, local=8))
-    exponent = float(np.polyfit(np.log([n * n for n in SIZES]), np.log(counts), 1)[0])
+def nothing(logits: torch.Tensor, site: tuple[int, ...]) -> torch.Tensor:
+    """A choice of values that the meta device can make."""
+    return torch.zeros(len(logits), dtype=torch.int64, device=META)
+
+
+def decoding(model: AxialTransformer) -> dict[str, int | None]:
+    """Operations of drawing one image on the meta device: see the top of the file."""
+    n, waiting = model.config.shape[0], 0
+
+    def backend(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
+        parts = eager(model, choose)
+
+        def row(context: torch.Tensor, sites: torch.Tensor) -> torch.Tensor:
+            nonlocal waiting
+            before = cached.total()
+            values = parts.row(context, sites)
+            waiting += cached.total() - before
+            return values
+
+        return replace(parts, row=row)
+
+    with counted() as cached:
+        decode(model, nothing, blank(n), backend=backend)
     return {
-        "reach": round(reach(name), 4),
-        "exponent": round(exponent, 3),
+        "naive": n * n * operations(model)[1],
+        "semi_parallel": semi_parallel(model) if model.outer_decoders else None,
+        "cached": cached.total(),
+        "sequential": waiting,
+    }
+
+
+@torch.no_grad()
+def semi_parallel(model: AxialTransformer) -> int:
+    """Operations of the paper's sampling of one image: as many for every row."""
+    n = model.config.shape[0]
+    scheme, x = Paper(model, nothing), blank(n)
+    with counted() as row:
+        scheme.fill_row(x, scheme.start_channel(x, 0).expand(1, n, n, -1), row=0, channel=0)
+    return n * row.total()
+
+
+def measure(name: str, depths: tuple[int, ...], reach_sizes: tuple[int, ...], decode_size: int) -> dict[str, Any]:
+    """The figures of one row of the table."""
+    deepest = max(depths)
+    counts, waste, models = [], 0.0, {}
+    for n in SIZES:
+        with META:
+            models[n] = build(name, n, local=8, depth=deepest)
+        counts.append(operations(models[n])[0])
+    waste = counts[SIZES.index(32)] / needed(build(name, 32, local=8, depth=deepest))
+    with META:
+        plain, drawn = (build(row, decode_size, local=8, depth=deepest) for row in ("Transformer", name))
+    found = operators(drawn, lambda: logits(drawn))
+    return {
+        "reach": {n: {depth: round(reach(name, n, 4, depth), 4) for depth in depths} for n in reach_sizes},
+        "exponent": round(float(np.polyfit(np.log([n * n for n in SIZES]), np.log(counts), 1)[0]), 3),
         "waste": round(waste, 2),
-        "parallel": round(parallel_share(model, SIZES[-1]), 3),
-        "site_steps": SIZES[-1] ** 2,
-        "row_steps": SIZES[-1] if model.outer_decoders else 0,
+        "operators": sorted(found - operators(plain, lambda: logits(plain))),
+        "own_operators": sorted(each for each in found if each.split("::")[0] not in TORCH),
+        "parallel": round(1 - sequential(models[SIZES[-1]]) / operations(models[SIZES[-1]])[1], 3),
+        "decode": {"size": decode_size, **decoding(drawn)},
         "paper": PAPER[name],
     }
 
 
-def verdict(row: dict[str, float | str]) -> str:
-    """The paper's four columns, as measured. No row needs a custom kernel here: that column is the measured waste."""
-    answers = (row["reach"] == 1, float(row["exponent"]) < 1.9, True, float(row["parallel"]) > 0)
+def verdict(row: dict[str, Any]) -> str:
+    """The paper's four columns as measured, the receptive field on the largest images at the largest depth."""
+    full = list(list(row["reach"].values())[-1].values())[-1] == 1
+    answers = (full, row["exponent"] < 1.9, not row["own_operators"], row["parallel"] > 0)
     return " ".join("yes" if answer else "no" for answer in answers)
 
 
-def main() -> None:
-    """Prints the table and its JSON."""
-    rows = {name: measure(name) for name in PAPER}
-    table = Table(
-        "", "receptive field", "attention, N^", "standard operations", "semi-parallel", title="Table 1, measured"
-    )
+def main(
+    depths: tuple[int, ...] = (1, 2, 3, 4),
+    reach_sizes: tuple[int, ...] = (8, 16),
+    decode_size: int = 32,
+) -> None:
+    """Prints the table and its JSON.
+
+    Args:
+        depths: layers of the models, in ascending order.
+        reach_sizes: sides of the images of `reach`, multiples of 8, in ascending order.
+        decode_size: side of the image of `decode`, a multiple of 16.
+    """
+    rows = {name: measure(name, depths, reach_sizes, decode_size) for name in PAPER}
+    columns = (f"{n}x{n}: {depth}" for n in reach_sizes for depth in depths)
+    reached = Table("", *columns, title="Receptive field by image and number of layers")
+    table = Table("", "attention, N^", "products over needed", "own operators", "row by row", title="Table 1, measured")
+    side = f"{decode_size}x{decode_size}"
+    drawn = Table("", "naive", "semi-parallel", "cached", "of these sequential", title=f"10^6 operations, {side}")
     for name, row in rows.items():
-        field, faster, kernels, parallel = str(row["paper"]).split()
+        row["measured"] = verdict(row)
+        _, faster, kernels, parallel = row["paper"].split()
+        reached.add_row(name, *(f"{share:.0%}" for shares in row["reach"].values() for share in shares.values()))
         table.add_row(
             name,
-            f"{row['reach']:.0%} ({field})",
             f"{row['exponent']:.2f} ({faster})",
-            f"{row['waste']:.2f}x the needed ({kernels})",
+            f"{row['waste']:.2f}",
+            f"{len(row['own_operators'])} ({kernels})",
             f"{row['parallel']:.0%} ({parallel})",
         )
-        row["measured"] = verdict(row)
-    Console().print(table, "In brackets: the paper's answer.")
+        keys = ("naive", "semi_parallel", "cached", "sequential")
+        drawn.add_row(name, *("-" if row["decode"][k] is None else f"{row['decode'][k] / 1e6:,.1f}" for k in keys))
+    Console(width=140).print(reached, table, "In brackets: the paper's answer.", drawn)
     print(json.dumps(rows))
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

@@ -5,26 +5,47 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
+import torch
+
 Run = Callable[[], object]
 
+CPU = torch.device("cpu")
 
-def interleaved(runs: Mapping[str, Run], rounds: int, warm_up: int = 2) -> dict[str, float]:
-    """Seconds of CPU time each: every round runs all of them, the median over rounds counts.
 
-    CPU time and not the clock's, so that other jobs on the same cores disturb less; with one thread both are the same.
+def now(device: torch.device = CPU) -> float:
+    """Seconds of the clock that times work on a device: of a CPU this process's time, otherwise that of the wall.
+
+    CPU time, so that other jobs on the same cores disturb less; with one thread both are the same. A device with a
+    queue is waited for first.
     """
+    if device.type == "cpu":
+        return time.process_time()
+    torch.accelerator.synchronize(device)
+    return time.perf_counter()
+
+
+def interleaved(runs: Mapping[str, Run], rounds: int, warm_up: int = 2, device: torch.device = CPU) -> dict[str, float]:
+    """Seconds of `now` each: every round runs all of them, the median over rounds counts."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(warm_up + rounds):
         for name, run in runs.items():
-            start = time.process_time()
+            start = now(device)
             run()
             if i >= warm_up:
-                seconds[name].append(time.process_time() - start)
+                seconds[name].append(now(device) - start)
     return {name: median(times) for name, times in seconds.items()}
 
 
-def peak_memory(run: Run) -> int:
-    """Bytes that `run` adds to the resident memory of this process at its peak (Linux). Best in a fresh process."""
+def peak_memory(run: Run, device: torch.device = CPU) -> int:
+    """Bytes that `run` adds at its peak: of tensors on CUDA, otherwise to this process's resident memory (Linux).
+
+    On a CPU best in a fresh process.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        run()
+        return torch.cuda.max_memory_allocated(device) - before
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _resident("VmRSS")
     run()
