@@ -145,8 +145,7 @@ def needed(model: AxialTransformer) -> int:
     sites = int(np.prod(shape))
     for block in model.modules():
         if isinstance(block, SequenceAttention):
-            groups = [block.attended(i) for i in range(sites)]
-            pairs += sum(len(places) for each in groups for places in each) * block.heads // len(groups[0])
+            pairs += round(block.pairs(sites) * block.heads)
         elif isinstance(block, AxisAttention):
             length = shape[block.axis + 1]
             pairs += block.heads * (sites // length) * (length * (length + 1) // 2 if block.masked else length**2)
