@@ -1,6 +1,5 @@
 """A training run: its state, and each of the things that the loop does with it."""
 
-import copy
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,10 +28,11 @@ from axial_transformers.training.optimiser import adam, clip_gradients, ema_deca
 from axial_transformers.training.parallelism import (
     Loss,
     Objective,
+    full_tensors,
     parallelise,
-    shard_blocks,
+    skeleton_of,
     synchronise_gradients,
-    unsharded,
+    with_tensors,
 )
 from axial_transformers.training.processes import Interrupted, Processes
 from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
@@ -77,7 +77,9 @@ class Run:
         loss: Loss = random_slice_loss,
         about: Origin | None = None,
     ) -> None:
-        self.config, self.folder, self.processes, self.device = config, folder, processes, processes.device
+        self.config = config = config.resolved()
+        self.folder, self.processes, self.device = folder, processes, processes.device
+        self.dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         record = RunRecord(
             data=Fingerprint(fingerprint=examples.fingerprint),
             training=config,
@@ -107,24 +109,26 @@ class Run:
         self.learning_rate = 0.0
 
     def _distribute(self, model: AxialTransformer, loss: Loss) -> None:
-        """Puts the model, its average and Adam on the devices: the state before the first step."""
+        """Puts the model, its average and Adam on the devices: the state before the first step.
+
+        What is sharded goes there block by block: a device holds no more than one of them beside its shards.
+        """
         if self.device.type == "cpu":
             (keep_freed_memory if keeps_freed_memory(self.config) else return_freed_memory)()
-        model.to(self.device).train()
-        self.processes.broadcast_parameters(model)
-        average = copy.deepcopy(model).eval().requires_grad_(False)
-        self.skeleton = copy.deepcopy(average).to("meta")
-        self.objective = parallelise(Objective(model, loss), self.processes, self.config.shard)
-        if self.config.shard and self.processes.count > 1:
-            shard_blocks(average)
-        self.state = State(model, average, adam(model, self.config))
+        sharded = self.config.shard and self.processes.count > 1
+        if not sharded:
+            model.to(self.device)
+        self.processes.broadcast_parameters(model.train())
+        self.skeleton = skeleton_of(model)
+        self.objective = parallelise(Objective(model, loss), self.processes, sharded, self.dtype)
+        tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        self.state = State(model, with_tensors(self.skeleton, tensors), adam(model, self.config))
 
     def _full_speed(self) -> float | None:
         """Examples/s if all operations ran at the rate of matrix products; None for models that are not counted."""
         if type(self.skeleton) is not class_of(self.skeleton.config):
             return None
-        dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
-        rate = self.processes.count * matmul_rate(self.device, dtype)
+        rate = self.processes.count * matmul_rate(self.device, self.dtype)
         return rate / training_operations(self.skeleton.config)
 
     def close(self) -> None:
@@ -207,7 +211,8 @@ class Run:
         Returns:
             None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
         """
-        average, step = self._average(), self.state.counters.step
+        step = self.state.counters.step
+        average = self._average(keep=self.processes.first or isinstance(callback, Together))
         with self.meter.paused(), torch.no_grad():
             figures = self._figures_of(callback, average, step)
         if figures:
@@ -244,12 +249,19 @@ class Run:
             total += nats.detach()
         return self.processes.mean(total)
 
-    def _average(self) -> AxialTransformer:
-        """The averaged weights as a model that a process can use alone; a collective operation."""
-        return unsharded(self.skeleton, self.state.average) if self.config.shard else self.state.average
+    def _average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
+        """The averaged weights as a model that a process can use alone; a collective operation.
+
+        If they are sharded, it is a copy, on a device or where the shards are; the skeleton for a process that does not
+        `keep` it. All that share an evaluation keep one: they compute different numbers of batches.
+        """
+        if not (self.config.shard and self.processes.count > 1):
+            return self.state.average
+        tensors = full_tensors(self.state.average.state_dict(), keep, device)
+        return with_tensors(self.skeleton, tensors) if keep else self.skeleton
 
     def _export(self) -> None:
-        average = self._average()
+        average = self._average(self.processes.first, torch.device("cpu"))
         if self.processes.first:
             export(average, self.folder)
 
