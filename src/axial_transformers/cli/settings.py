@@ -23,7 +23,7 @@ class Settings:
     out: Path
     """The run's folder."""
     resume: bool = False
-    """Continue the run in the folder, bitwise as if it had never stopped."""
+    """Continue the run in the folder, bitwise as if it had never stopped (on CUDA only with training.deterministic)."""
     trust_source: bool = False
     """Read or download the data that the run in the folder names, although it was not begun by you on this machine."""
     validate_on: int = 1000

@@ -2,39 +2,36 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 
 @contextmanager
-def tf32(allowed: bool) -> Iterator[None]:
-    """A context whose float32 matrix products and LSTMs on CUDA may round their factors to TF32, or must not.
+def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False) -> Iterator[None]:
+    """A context of computations on a device; what held before holds again after it. On a CPU it changes nothing.
 
-    TF32 has 10 bits of mantissa instead of 23. What torch does by itself differs: cuDNN's LSTM takes it.
+    Args:
+        device: the one that computes.
+        tf32: whether float32 matrix products and LSTMs round their factors to TF32, which has 10 bits of mantissa
+            instead of 23. By itself torch does so in LSTMs only.
+        deterministic: whether to take only algorithms that give the same bits again. Matrix products need the
+            environment variable CUBLAS_WORKSPACE_CONFIG=:4096:8 for that, from the start of the process.
     """
-    places = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)  # type: ignore[attr-defined]
-    before = [place.fp32_precision for place in places]
-    try:
-        for place in places:
-            place.fp32_precision = "tf32" if allowed else "ieee"
-        yield
-    finally:
-        for place, precision in zip(places, before, strict=True):
-            place.fp32_precision = precision
-
-
-@contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    """A context in which CUDA computes the same bits again if `wanted`; otherwise nothing is changed.
-
-    Its matrix products need the environment variable CUBLAS_WORKSPACE_CONFIG=:4096:8 too, from the start of the process.
-    """
-    if not wanted:
+    if device.type != "cuda":
         yield
         return
-    before = torch.are_deterministic_algorithms_enabled()
+    places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
+    before, before_deterministic = (
+        [each.fp32_precision for each in places],
+        torch.are_deterministic_algorithms_enabled(),
+    )
     try:
-        torch.use_deterministic_algorithms(True)
+        for each in places:
+            each.fp32_precision = "tf32" if tf32 else "ieee"
+        torch.use_deterministic_algorithms(deterministic or before_deterministic)
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before_deterministic)
+        for each, precision in zip(places, before, strict=True):
+            each.fp32_precision = precision

@@ -9,7 +9,7 @@ from torch.optim import Adam, Optimizer
 
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.parallelism import full_tensors, local_shard, sharded_like, sum_over_shards
+from axial_transformers.training.parallelism import local_shard, sharded_like, sum_over_shards
 
 WARMUP_SHARE = 8
 """A warm-up whose length is not set takes at most one in so many steps of a run."""

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from axial_transformers.baselines.by_name import class_of
-from axial_transformers.costs.measurements import matmul_rate
+from axial_transformers.costs.measurements import forget_peak_memory, matmul_rate
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.costs.training_step import keeps_freed_memory
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
+from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.training.allocator import keep_freed_memory, return_freed_memory
 from axial_transformers.training.batches import TrainingExamples, batches
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
@@ -102,6 +103,7 @@ class Run:
             record.write(folder)
         every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
         self.meter = Meter(self.device, config.batch_size, every, self._full_speed())
+        forget_peak_memory(self.device)  # of the measurement
         self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
         self.started = time.monotonic() - counters.seconds
         self.interrupts = Interrupts()
@@ -155,13 +157,14 @@ class Run:
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
         draw = step * self.processes.count + self.processes.rank
         torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
-        state.optimiser.zero_grad()
-        nats = self._accumulate_gradients()
-        self._measure(step + 1, nats, clip_gradients(state.model, config))
-        for group in state.optimiser.param_groups:
-            group["lr"] = self.learning_rate = learning_rate(step, config, state.counters.clock)
-        state.optimiser.step()
-        update_average(state.average, state.model, ema_decay(step, config))
+        with arithmetic(self.device, tf32=config.tf32, deterministic=config.deterministic):
+            state.optimiser.zero_grad()
+            nats = self._accumulate_gradients()
+            self._measure(step + 1, nats, clip_gradients(state.model, config))
+            for group in state.optimiser.param_groups:
+                group["lr"] = self.learning_rate = learning_rate(step, config, state.counters.clock)
+            state.optimiser.step()
+            update_average(state.average, state.model, ema_decay(step, config))
         state.counters.step = step + 1
         self._read_clock()
 
