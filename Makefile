@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check test-slow test-gpu clean
+.PHONY: demo test check test-slow test-gpu gpu-report clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -23,6 +23,9 @@ test-slow: $(READY)  ## what takes longer than the test run allows
 
 test-gpu: $(READY)  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu
+
+gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file; ARGS=--dry-run: the plan on the CPU
+	$(BIN)/python benchmarks/gpu_report.py $(ARGS)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'

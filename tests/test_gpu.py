@@ -1,11 +1,23 @@
 """A GPU computes what a CPU does; `make test-gpu`."""
 
+import dataclasses
+import json
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from axial_transformers.compression import compress, decompress
+from axial_transformers.costs.measurements import forget_peak_memory, matmul_rate, peak_memory
+from axial_transformers.data.examples import Examples
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.training import TrainConfig, read_run, train
+from axial_transformers.training.metrics import Meter
 from small_models import VARIANTS, random_given, random_model, random_values
 
 pytestmark = pytest.mark.gpu
@@ -41,3 +53,85 @@ def test_every_device_records_graphs_of_its_own():
         for device, compile in (("cuda:0", True), ("cuda:1", True), ("cuda:1", True), ("cuda:1", False))
     ]
     assert all(torch.equal(each, drawn[-1]) for each in drawn)
+
+
+CUDA = torch.device("cuda")
+TINY = VARIANTS["2d deep"]
+
+
+def trained(folder, *ends: int, **options) -> dict[str, torch.Tensor]:
+    """Weights after the last of the steps at which the run ends, and is resumed after all but the last."""
+    values = np.random.default_rng(0).integers(0, 5, (32, 3, 2, 2), dtype=np.uint8)
+    examples = Examples(values, [str(i) for i in range(32)], num_values=5)
+    config = TrainConfig(steps=ends[0], batch_size=8, warmup_steps=1, save_every=3, log_every=1, device="cuda")
+    for end in ends:
+        model = random_model(TINY, torch.float32)
+        train(model, examples, dataclasses.replace(config, steps=end, **options), folder, resume=end != ends[0])
+    return load_file(folder / "checkpoints" / f"step-{ends[-1]:08d}" / "model.safetensors")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_deterministic_run_resumes_bitwise(tmp_path, monkeypatch, precision):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    options = {"deterministic": True, "compile": False, "precision": precision}
+    whole, resumed = trained(tmp_path / "whole", 6, **options), trained(tmp_path / "resumed", 3, 6, **options)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_run_compiles_and_records_it_and_counts_its_own_memory_only(tmp_path):
+    matmul_rate(CUDA, torch.float32)  # 0.8 GB
+    trained(tmp_path / "run", 4)
+    training = read_run(tmp_path / "run").training
+    assert (training.compile, training.tf32) == (True, True)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert 0 < lines[-1]["peak_memory_bytes"] < 200e6
+
+
+def test_peak_memory_can_be_forgotten():
+    held = torch.empty(1 << 28, device="cuda")
+    del held
+    assert peak_memory(CUDA) >= 1 << 30
+    forget_peak_memory(CUDA)
+    assert peak_memory(CUDA) < 1 << 30
+
+
+def test_tf32_rounds_matrix_products_and_evaluations_never_have_it():
+    a = torch.randn(512, 512, device="cuda")
+    exact, errors = a.double() @ a.double(), {}
+    for tf32 in (False, True):
+        with arithmetic(CUDA, tf32=tf32):
+            errors[tf32] = float(((a @ a).double() - exact).abs().max())
+    assert 20 * errors[False] < errors[True] < 1
+    for config in (TINY, VARIANTS["lstm"]):
+        model = random_model(config, torch.float32)
+        x = random_values(model, 4)
+        with arithmetic(CUDA, tf32=True):
+            on_gpu = bits_of_each(model.to(CUDA), x)
+        torch.testing.assert_close(on_gpu, bits_of_each(model.cpu(), x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_wait_behind_a_queue_is_no_wait_of_the_gpu():
+    a, meter = torch.randn(4096, 4096, device="cuda"), Meter(CUDA, 1, every=10)
+    for busy in (True, False):
+        torch.cuda.synchronize()
+        if busy:
+            torch.cuda._sleep(2_000_000_000)  # cycles: a second
+        with meter.waiting_for_data():
+            torch.cuda._sleep(0) if busy else torch.cuda.synchronize()
+            end = torch.cuda.Event()
+            end.record()
+            if not busy:
+                import time
+
+                time.sleep(0.5)
+        meter.add(1, a.sum() * 0, a.sum() * 0)
+        share = meter.line()["data_wait_share"]
+        assert share < 0.1 if busy else share > 0.5
+
+
+@pytest.mark.parametrize(("here", "there"), [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")])
+def test_archives_pass_between_a_cpu_and_a_gpu(here, there):
+    model = random_model(TINY, torch.float32)
+    images = random_values(model, 5).to(torch.uint8)
+    archive = compress(model.to(here), images)
+    assert torch.equal(decompress(model.to(there), archive).cpu(), images)

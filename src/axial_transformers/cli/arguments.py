@@ -17,6 +17,10 @@ Weights = Annotated[
     runs.Weights, arg(help="The moving average of the weights, or the raw ones of a run's newest checkpoint.")
 ]
 Device = Annotated[str, arg(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
+ArchiveDevice = Annotated[
+    str,
+    arg(help="cpu, cuda, cuda:1, ... Archives are coded in float64, at which most GPUs are slow (1/64 of float32)."),
+]
 TrustSource = Annotated[
     bool,
     FlagCreatePairsOff,

@@ -58,7 +58,7 @@ class Compress:
     """Images per chunk, which is always decoded as a whole, 64 to 128: larger chunks make a smaller file, but need more
     memory."""
     weights: arguments.Weights = "ema"
-    device: arguments.Device = "auto"
+    device: arguments.ArchiveDevice = "cpu"
     json: bool = False
     """Print one JSON object."""
 

@@ -35,7 +35,7 @@ class Decompress:
     micro_batch: int = 256
     """Images decoded at a time; the result does not depend on it."""
     weights: arguments.Weights = "ema"
-    device: arguments.Device = "auto"
+    device: arguments.ArchiveDevice = "cpu"
 
 
 def main(argv: Sequence[str]) -> None:

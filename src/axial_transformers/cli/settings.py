@@ -23,7 +23,7 @@ class Settings:
     out: Path
     """The run's folder."""
     resume: bool = False
-    """Continue the run in the folder, bitwise as if it had never stopped."""
+    """Continue the run in the folder, bitwise as if it had never stopped (on CUDA only with training.deterministic)."""
     trust_source: bool = False
     """Read or download the data that the run in the folder names, although it was not begun by you on this machine."""
     validate_on: int = 1000
@@ -62,7 +62,7 @@ def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
         ValueError: no such recipe, or a recipe without its data.
     """
     words = leading_words(argv)
-    overrides = [re.sub("^--skip-bad(?=$|=)", "--data.skip-bad", word) for word in argv[len(words) :]]
+    overrides = _in_full(argv[len(words) :])
     if not words:
         raise ValueError(f"a recipe or a source comes first, then overrides: axial {verb} digits --model.dim 96")
     name, source = words[0], words[1] if len(words) > 1 else None
@@ -79,6 +79,14 @@ def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
     options = (word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--"))
     given = frozenset(option.replace("_", "-").replace(".no-", ".") for option in options)
     return replace(preset, settings=settings, given=given)
+
+
+def _in_full(overrides: Sequence[str]) -> list[str]:
+    """The overrides, their short forms --skip-bad, --training.compile and --training.no-compile written out."""
+    words = [re.sub("^--skip-bad(?=$|=)", "--data.skip-bad", word) for word in overrides]
+    words = ["--training.compile=False" if word == "--training.no-compile" else word for word in words]
+    bare = [word == "--training.compile" and after[:1] in ("", "-") for word, after in zip(words, [*words[1:], ""])]
+    return ["--training.compile=True" if alone else word for word, alone in zip(words, bare)]
 
 
 def _check_number_of_sources(words: Sequence[str], verb: str) -> None:

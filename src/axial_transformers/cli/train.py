@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,8 @@ def _prepare(preset: Preset) -> tuple[Preset, Examples, Examples, Origin]:
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
     preset, changed = fitted_to_this_machine(preset)
-    settings = preset.settings
+    settings = replace(preset.settings, training=preset.settings.training.resolved())
+    preset = replace(preset, settings=settings)
     before = preset.resumed.about if preset.resumed else None
     found = before.understood if before else None
     if found is None:

@@ -55,7 +55,7 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threa
 
 
 def peak_memory(device: torch.device) -> int:
-    """Largest number of bytes in use so far: of tensors on CUDA, otherwise of this process's resident memory."""
+    """Largest number of bytes in use: of tensors on CUDA, since `forget_peak_memory`; otherwise resident, so far."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
@@ -67,6 +67,13 @@ def peak_memory(device: torch.device) -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """Begins the count of `peak_memory` of CUDA anew; what freed tensors have left goes back to the device."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def free_memory(device: torch.device, whole: bool = False) -> int | None:

@@ -163,7 +163,8 @@ def _memory(model: AxialTransformerConfig, training: TrainingSettings, devices: 
     share, gathered = FLOAT * numbers, 0
     if training.shard and devices > 1:
         share = -(-share // devices)
-        gathered = 2 * FLOAT * (outside_blocks + 2 * largest_block)
+        weight = 2 if training.precision == "bfloat16" else FLOAT
+        gathered = 2 * FLOAT * outside_blocks + 2 * (weight + FLOAT) * largest_block
     return Memory(
         weights=share,
         gradients=share,

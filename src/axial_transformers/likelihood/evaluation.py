@@ -11,6 +11,7 @@ from torch import Tensor
 
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.progress import Progress
 
 
@@ -89,7 +90,7 @@ def bits_of_each(
     Args:
         batch_size: number of images that the model computes at once; the last batch may be smaller.
         given_frames: number of frames at the start of a clip whose sites are not counted.
-        autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own.
+        autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own, never TF32.
         progress: wraps the loop over batches, for a progress bar.
         fill: computes the batches, such as `Processes.fill`, which shares them out over processes.
 
@@ -106,7 +107,10 @@ def bits_of_each(
 
     def compute(batch: slice) -> Float[Tensor, " b"]:
         labels = None if label is None else label[batch]
-        with torch.autocast(device.type, dtype=autocast, enabled=autocast is not None):
+        with (
+            arithmetic(device, tf32=False),
+            torch.autocast(device.type, dtype=autocast, enabled=autocast is not None),
+        ):
             return bits_per_dim(model, torch.as_tensor(x[batch]), labels, given_frames=given_frames).cpu()
 
     batches = (slice(start, start + batch_size) for start in progress(range(0, len(x), batch_size)))

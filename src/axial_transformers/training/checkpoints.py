@@ -17,6 +17,7 @@ from pathlib import Path
 from reprlib import repr as brief
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -25,7 +26,7 @@ from axial_transformers.storage.files import folder_written_whole, require_insid
 from axial_transformers.storage.model_folders import read_tensors, write_tensors
 from axial_transformers.training.checkpoint_record import RECORD, Counters, Record
 from axial_transformers.training.optimiser import expected_moments, moments, set_moments
-from axial_transformers.training.parallelism import full_tensor, load_full_tensors
+from axial_transformers.training.parallelism import full_tensors, load_full_tensors
 from axial_transformers.training.processes import Processes
 
 CHECKPOINTS = "checkpoints"
@@ -42,13 +43,17 @@ class State:
     optimiser: Optimizer
     counters: Counters = field(default_factory=Counters)
 
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors of each file of a checkpoint, on the CPU: the full tensors may not fit on the device."""
-        return {
-            WEIGHTS: {name: full_tensor(tensor).cpu() for name, tensor in self.model.state_dict().items()},
-            AVERAGE: {name: full_tensor(tensor).cpu() for name, tensor in self.average.state_dict().items()},
+    def tensors(self, keep: bool = True) -> dict[str, dict[str, Tensor]]:
+        """The tensors of each file of a checkpoint, on the CPU: the full tensors may not fit on the device.
+
+        A collective operation where they are sharded. A process that does not `keep` them gets no tensor.
+        """
+        sharded = {
+            WEIGHTS: self.model.state_dict(),
+            AVERAGE: self.average.state_dict(),
             OPTIMISER: moments(self.model, self.optimiser),
         }
+        return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in sharded.items()}
 
     def expected(self) -> dict[str, Mapping[str, Tensor]]:
         """Tensors of the names and shapes that `tensors` has."""
@@ -140,7 +145,7 @@ class Checkpoints:
             OSError: it could not be written; the checkpoints before are untouched.
         """
         path = self.run / CHECKPOINTS / f"step-{state.counters.step:08d}"
-        files, before = state.tensors(), newest_checkpoint(self.run)
+        files, before = state.tensors(keep=self.processes.first), newest_checkpoint(self.run)
         if self.processes.first:
             try:
                 self._write(path, state, files)

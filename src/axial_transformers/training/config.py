@@ -1,7 +1,8 @@
 """The settings of a training run, which they, the model and the data determine."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args, get_origin, get_type_hints
+import os
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -52,10 +53,19 @@ class TrainConfig:
     """Start with the smaller decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
-    evaluate_precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the evaluations that choose the best weights. Bits/dim to be quoted are float32."""
-    compile: bool = False
-    """Compile the transformer blocks: seconds at the start, faster steps after; needs a C++ compiler on a CPU."""
+    evaluate_precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the evaluations that choose the best weights; auto: that of the steps on CUDA, elsewhere float32.
+    Bits/dim to be quoted are float32."""
+    tf32: bool = True
+    """Let the float32 matrix products of the steps round their factors to TF32 (10 bits of mantissa) on CUDA, where
+    that is several times as fast. Evaluations and samples never do."""
+    compile: bool | Literal["auto"] = "auto"
+    """Compile the transformer blocks: seconds at the start, faster steps after; needs a C++ compiler on a CPU. auto: on
+    CUDA only."""
+    deterministic: bool = False
+    """Take only algorithms on CUDA that give the same bits again, and are slower, so that a resumed run continues
+    bitwise as if it had never been interrupted. A CPU always does. The process must have been started with
+    CUBLAS_WORKSPACE_CONFIG=:4096:8 in its environment."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
     label_dropout: float = 0.0
@@ -86,6 +96,14 @@ class TrainConfig:
     tensorboard: bool = False
     """Write the metrics for TensorBoard also; needs the tensorboard extra."""
 
+    FORMERLY: ClassVar[dict[str, Any]] = {
+        "evaluate_precision": "float32",
+        "tf32": False,
+        "compile": False,
+        "deterministic": False,
+    }
+    """The settings of runs that were stored before there were these fields."""
+
     def __post_init__(self) -> None:
         for name, least in AT_LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
@@ -112,6 +130,21 @@ class TrainConfig:
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal and (value := getattr(self, name)) not in get_args(hint):
                 raise ValueError(f"{name} must be {' or '.join(map(str, get_args(hint)))}, not {value!r}")
+
+    def resolved(self) -> "TrainConfig":
+        """The settings with what is `auto` decided for the device, as a run has and records them; again, the same.
+
+        Raises:
+            ValueError: `device` names none that this machine has, or `deterministic` lacks the environment it needs.
+        """
+        on_cuda = self.torch_device().type == "cuda"
+        if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
+            raise ValueError("deterministic=True needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it")
+        compile = on_cuda if self.compile == "auto" else self.compile
+        evaluate = self.evaluate_precision
+        if evaluate == "auto":
+            evaluate = self.precision if on_cuda else "float32"
+        return replace(self, compile=compile, evaluate_precision=evaluate)
 
     def torch_device(self) -> torch.device:
         """The device to train on.

@@ -60,6 +60,7 @@ class Meter:
         self._read: list[tuple[float, float]] = []
         self._last_read = self._last_line = time.monotonic()
         self._waited = 0.0
+        self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
         """Adds the scalars of a step.
@@ -87,6 +88,8 @@ class Meter:
             self._read.append((nats, norm))
             self.smooth_bits_per_dim = _smooth(self.smooth_bits_per_dim, nats / LOG2)
         now = time.monotonic()
+        self._waited += sum(before.elapsed_time(after) / 1000 for before, after in self._waits)
+        self._waits = []
         self.smooth_seconds_per_step = _smooth(self.smooth_seconds_per_step, (now - self._last_read) / len(steps))
         self._last_read = now
 
@@ -111,7 +114,17 @@ class Meter:
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
-        """A context whose time is part of a step, and counts as waiting for examples."""
+        """A context whose time is part of a step, and counts as waiting for examples: on CUDA, the device's time.
+
+        While the host waits, the device computes what is in its queue.
+        """
+        if self._device.type == "cuda":
+            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            before.record()
+            yield
+            after.record()
+            self._waits.append((before, after))
+            return
         start = time.monotonic()
         yield
         self._waited += time.monotonic() - start

@@ -4,12 +4,12 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import get_total_norm
 from torch.optim import Adam, Optimizer
 
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.parallelism import full_tensor, local_shard, sharded_like
+from axial_transformers.training.parallelism import local_shard, sharded_like, sum_over_shards
 
 WARMUP_SHARE = 8
 """A warm-up whose length is not set takes at most one in so many steps of a run."""
@@ -62,7 +62,14 @@ def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
         Their norm before, in that unit: a scalar, the same in every process.
     """
     nats = {"nats": 1.0, "bits": LOG2}[config.clip_unit]
-    return full_tensor(clip_grad_norm_(model.parameters(), config.clip_norm * nats)) / nats
+    sharded = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    gradients = [*map(local_shard, sharded)]
+    norm = get_total_norm(gradients)
+    if any(each is not other for each, other in zip(sharded, gradients, strict=True)):
+        norm = sum_over_shards(norm.square(), sharded[0]).sqrt()
+    limit = config.clip_norm * nats
+    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm / nats
 
 
 @torch.no_grad()
@@ -74,15 +81,14 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 
 
 def moments(model: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
-    """Adam's state on the CPU, by the parameters' names ("head.weight.exp_avg"); zeros before any gradient."""
+    """Adam's state by the parameters' names ("head.weight.exp_avg"), sharded as they are; zeros before any gradient."""
     found = {
         f"{name}.{kind}": tensor
         for name, parameter in model.named_parameters()
         for kind, tensor in optimiser.state.get(parameter, {}).items()
     }
     return {
-        name: full_tensor(found[name] if name in found else torch.zeros_like(like)).cpu()
-        for name, like in expected_moments(model).items()
+        name: found[name] if name in found else torch.zeros_like(like) for name, like in expected_moments(model).items()
     }
 
 

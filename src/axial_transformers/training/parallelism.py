@@ -1,11 +1,15 @@
 """A model over many processes: replicated (DDP), or each tensor in shards (FSDP2)."""
 
+import copy
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -34,13 +38,18 @@ class Objective(nn.Module):
         return self.loss(self.model, values, label=label, channel=channel)
 
 
-def parallelise(objective: Objective, processes: Processes, shard: bool) -> nn.Module:
-    """The objective, computed by each process on its own examples; gradients are the mean over processes."""
+def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: torch.dtype) -> nn.Module:
+    """The objective, computed by each process on its own examples; gradients are the mean over processes.
+
+    Args:
+        objective: on the device of `processes`; to be sharded, it may be on the CPU, and is moved block by block.
+        dtype: of matrix products, float32 or bfloat16.
+    """
     if processes.count == 1:
         return objective
     if not shard:
         return DistributedDataParallel(objective, gradient_as_bucket_view=True)  # else there are two of each gradient
-    shard_blocks(objective)
+    shard_blocks(objective, processes, dtype)
     return objective
 
 
@@ -54,12 +63,22 @@ def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractCon
     return nullcontext()
 
 
-def shard_blocks(module: nn.Module) -> None:
-    """Shards each transformer block by itself, gathered only while it computes, and then the rest of the module."""
+def shard_blocks(module: nn.Module, processes: Processes, dtype: torch.dtype = torch.float32) -> None:
+    """Shards each transformer block by itself, gathered only while it computes, and then the rest of the module.
+
+    In bfloat16, blocks are gathered as autocast would cast them: all but the gains and biases of their LayerNorms. The
+    rest of the module, and sums of gradients over processes, are float32.
+    """
+    mesh = init_device_mesh(processes.device.type, (processes.count,))
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+    if dtype != torch.float32:
+        policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
     for block in module.modules():
         if isinstance(block, TransformerBlock):
-            fully_shard(block)
-    fully_shard(module)
+            if dtype != torch.float32:
+                fully_shard([part for part in block.modules() if isinstance(part, nn.LayerNorm)], mesh=mesh)
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(module, mesh=mesh)
 
 
 def local_shard(tensor: Tensor) -> Tensor:
@@ -67,9 +86,25 @@ def local_shard(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def full_tensor(tensor: Tensor) -> Tensor:
-    """The full tensor, in every process; a collective operation."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def sum_over_shards(number: Tensor, like: Tensor) -> Tensor:
+    """The sum of a number over the processes that hold shards of `like`; itself if that is not sharded."""
+    if isinstance(like, DTensor):
+        dist.all_reduce(number, group=like.device_mesh.get_group())
+    return number
+
+
+def full_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
+    """The full tensors on a device, or where they are; a collective operation where they are sharded.
+
+    Args:
+        keep: whether this process needs them; one that does not gets none, and holds one at a time meanwhile.
+    """
+    found = {}
+    for name, tensor in tensors.items():
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if keep:
+            found[name] = full if device is None else full.to(device)
+    return found
 
 
 def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
@@ -90,7 +125,14 @@ def load_full_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
         mine.copy_(sharded_like(tensors[name], mine))
 
 
-def unsharded(skeleton: AxialTransformer, module: nn.Module) -> AxialTransformer:
-    """A model like `skeleton` (on the meta device) with the full tensors of a sharded one."""
-    skeleton.load_state_dict({name: full_tensor(tensor) for name, tensor in module.state_dict().items()}, assign=True)
-    return skeleton
+def skeleton_of(model: AxialTransformer) -> AxialTransformer:
+    """A copy of the model for evaluation, with its parameters on the meta device: their sizes and no values."""
+    memo = {id(each): nn.Parameter(each.detach().to("meta"), requires_grad=False) for each in model.parameters()}
+    return copy.deepcopy(model, memo).eval()
+
+
+def with_tensors(skeleton: AxialTransformer, tensors: Mapping[str, Tensor]) -> AxialTransformer:
+    """A model like `skeleton` that has these tensors, full or sharded, not copies of them."""
+    model = copy.deepcopy(skeleton)
+    model.load_state_dict(tensors, assign=True)
+    return model

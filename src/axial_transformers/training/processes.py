@@ -111,9 +111,11 @@ class Processes:
         return float(numbers)
 
     def broadcast_parameters(self, module: nn.Module) -> None:
-        """Copies the first process's parameters to all."""
+        """Copies the first process's parameters to all; those on the CPU go by way of the device, one at a time."""
         for parameter in module.parameters() if self.count > 1 else ():
-            dist.broadcast(parameter.detach(), 0)
+            values = parameter.detach().to(self.device)
+            dist.broadcast(values, 0)
+            parameter.detach().copy_(values)
 
     def barrier(self) -> None:
         """Waits until all processes are here."""

@@ -1,6 +1,5 @@
 """A training run: its state, and each of the things that the loop does with it."""
 
-import copy
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,13 +10,14 @@ import torch
 from torch import Tensor
 
 from axial_transformers.baselines.by_name import class_of
-from axial_transformers.costs.measurements import matmul_rate
+from axial_transformers.costs.measurements import forget_peak_memory, matmul_rate
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.costs.training_step import keeps_freed_memory
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
+from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.training.allocator import keep_freed_memory, return_freed_memory
 from axial_transformers.training.batches import TrainingExamples, batches
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
@@ -29,10 +29,11 @@ from axial_transformers.training.optimiser import adam, clip_gradients, ema_deca
 from axial_transformers.training.parallelism import (
     Loss,
     Objective,
+    full_tensors,
     parallelise,
-    shard_blocks,
+    skeleton_of,
     synchronise_gradients,
-    unsharded,
+    with_tensors,
 )
 from axial_transformers.training.processes import Interrupted, Processes
 from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
@@ -77,7 +78,9 @@ class Run:
         loss: Loss = random_slice_loss,
         about: Origin | None = None,
     ) -> None:
-        self.config, self.folder, self.processes, self.device = config, folder, processes, processes.device
+        self.config = config = config.resolved()
+        self.folder, self.processes, self.device = folder, processes, processes.device
+        self.dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         record = RunRecord(
             data=Fingerprint(fingerprint=examples.fingerprint),
             training=config,
@@ -100,6 +103,7 @@ class Run:
             record.write(folder)
         every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
         self.meter = Meter(self.device, config.batch_size, every, self._full_speed())
+        forget_peak_memory(self.device)  # of the measurement
         self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
         self.started = time.monotonic() - counters.seconds
         self.interrupts = Interrupts()
@@ -107,24 +111,26 @@ class Run:
         self.learning_rate = 0.0
 
     def _distribute(self, model: AxialTransformer, loss: Loss) -> None:
-        """Puts the model, its average and Adam on the devices: the state before the first step."""
+        """Puts the model, its average and Adam on the devices: the state before the first step.
+
+        What is sharded goes there block by block: a device holds no more than one of them beside its shards.
+        """
         if self.device.type == "cpu":
             (keep_freed_memory if keeps_freed_memory(self.config) else return_freed_memory)()
-        model.to(self.device).train()
-        self.processes.broadcast_parameters(model)
-        average = copy.deepcopy(model).eval().requires_grad_(False)
-        self.skeleton = copy.deepcopy(average).to("meta")
-        self.objective = parallelise(Objective(model, loss), self.processes, self.config.shard)
-        if self.config.shard and self.processes.count > 1:
-            shard_blocks(average)
-        self.state = State(model, average, adam(model, self.config))
+        sharded = self.config.shard and self.processes.count > 1
+        if not sharded:
+            model.to(self.device)
+        self.processes.broadcast_parameters(model.train())
+        self.skeleton = skeleton_of(model)
+        self.objective = parallelise(Objective(model, loss), self.processes, sharded, self.dtype)
+        tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        self.state = State(model, with_tensors(self.skeleton, tensors), adam(model, self.config))
 
     def _full_speed(self) -> float | None:
         """Examples/s if all operations ran at the rate of matrix products; None for models that are not counted."""
         if type(self.skeleton) is not class_of(self.skeleton.config):
             return None
-        dtype = torch.bfloat16 if self.config.precision == "bfloat16" else torch.float32
-        rate = self.processes.count * matmul_rate(self.device, dtype)
+        rate = self.processes.count * matmul_rate(self.device, self.dtype)
         return rate / training_operations(self.skeleton.config)
 
     def close(self) -> None:
@@ -151,13 +157,14 @@ class Run:
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
         draw = step * self.processes.count + self.processes.rank
         torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
-        state.optimiser.zero_grad()
-        nats = self._accumulate_gradients()
-        self._measure(step + 1, nats, clip_gradients(state.model, config))
-        for group in state.optimiser.param_groups:
-            group["lr"] = self.learning_rate = learning_rate(step, config, state.counters.clock)
-        state.optimiser.step()
-        update_average(state.average, state.model, ema_decay(step, config))
+        with arithmetic(self.device, tf32=config.tf32, deterministic=config.deterministic):
+            state.optimiser.zero_grad()
+            nats = self._accumulate_gradients()
+            self._measure(step + 1, nats, clip_gradients(state.model, config))
+            for group in state.optimiser.param_groups:
+                group["lr"] = self.learning_rate = learning_rate(step, config, state.counters.clock)
+            state.optimiser.step()
+            update_average(state.average, state.model, ema_decay(step, config))
         state.counters.step = step + 1
         self._read_clock()
 
@@ -207,7 +214,8 @@ class Run:
         Returns:
             None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
         """
-        average, step = self._average(), self.state.counters.step
+        step = self.state.counters.step
+        average = self._average(keep=self.processes.first or isinstance(callback, Together))
         with self.meter.paused(), torch.no_grad():
             figures = self._figures_of(callback, average, step)
         if figures:
@@ -244,12 +252,19 @@ class Run:
             total += nats.detach()
         return self.processes.mean(total)
 
-    def _average(self) -> AxialTransformer:
-        """The averaged weights as a model that a process can use alone; a collective operation."""
-        return unsharded(self.skeleton, self.state.average) if self.config.shard else self.state.average
+    def _average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
+        """The averaged weights as a model that a process can use alone; a collective operation.
+
+        If they are sharded, it is a copy, on a device or where the shards are; the skeleton for a process that does not
+        `keep` it. All that share an evaluation keep one: they compute different numbers of batches.
+        """
+        if not (self.config.shard and self.processes.count > 1):
+            return self.state.average
+        tensors = full_tensors(self.state.average.state_dict(), keep, device)
+        return with_tensors(self.skeleton, tensors) if keep else self.skeleton
 
     def _export(self) -> None:
-        average = self._average()
+        average = self._average(self.processes.first, torch.device("cpu"))
         if self.processes.first:
             export(average, self.folder)
 

@@ -50,7 +50,7 @@ def train(  # noqa: PLR0913
 
     The folder gets config.json and model.safetensors: the averaged weights, those of the best evaluation if there was
     one, else the newest. Beside them: train.json, metrics.jsonl, checkpoints/. A resumed run continues bitwise as if it
-    had never been interrupted (float32, same machine).
+    had never been interrupted (float32, same machine; on CUDA only if `deterministic`).
 
     Args:
         model: an AxialTransformer, or a subclass.

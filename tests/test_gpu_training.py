@@ -1,0 +1,246 @@
+"""Training as it is on a GPU, held without one: its arithmetic, its figures, and the memory of devices that share."""
+
+import dataclasses
+import gc
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from axial_transformers import recipes
+from axial_transformers.baselines.by_name import build
+from axial_transformers.cli.compress import Compress
+from axial_transformers.cli.decompress import Decompress
+from axial_transformers.cli.settings import resolve_preset
+from axial_transformers.costs.activations import LiveBytes, _as_on_gpu
+from axial_transformers.costs.training_step import device_batch, memory
+from axial_transformers.data.examples import Examples
+from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.storage.typed_json import from_json
+from axial_transformers.training import TrainConfig, metrics, parallelism
+from axial_transformers.training.optimiser import adam, clip_gradients, update_average
+from axial_transformers.training.processes import Processes
+from axial_transformers.training.run import Run
+from launching import fork
+from small_models import random_model, random_values, small_config
+
+CUDA = torch.device("cuda:0")
+
+
+def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
+    config = TrainConfig(precision="bfloat16", device="cpu")
+    on_cpu = config.resolved()
+    assert (on_cpu.compile, on_cpu.evaluate_precision) == (False, "float32")
+    monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
+    on_gpu = config.resolved()
+    assert (on_gpu.compile, on_gpu.evaluate_precision) == (True, "bfloat16")
+    assert dataclasses.replace(config, precision="float32").resolved().evaluate_precision == "float32"
+    assert on_cpu.resolved() == on_cpu
+    assert on_gpu.resolved() == on_gpu
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    with pytest.raises(ValueError, match="deterministic=True needs CUBLAS_WORKSPACE_CONFIG"):
+        dataclasses.replace(config, deterministic=True).resolved()
+
+
+def test_a_run_stored_before_these_settings_keeps_its_arithmetic():
+    old = from_json(TrainConfig, {"precision": "bfloat16"}, "train.json")
+    assert (old.compile, old.evaluate_precision, old.tf32, old.deterministic) == (False, "float32", False, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "compile"),
+    [
+        ("", "auto"),
+        ("--training.compile", True),
+        ("--training.compile --training.steps 3", True),
+        ("--training.compile False", False),
+        ("--training.no-compile", False),
+        ("--training.compile auto", "auto"),
+    ],
+)
+def test_compile_is_a_flag_that_may_have_a_value(words, compile):
+    assert resolve_preset(["digits", *words.split()], "train").settings.training.compile == compile
+
+
+def test_tf32_and_determinism_hold_within_their_context_only():
+    places = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
+
+    def state() -> list[object]:
+        return [*(each.fp32_precision for each in places), torch.are_deterministic_algorithms_enabled()]
+
+    before = state()
+    with arithmetic(CUDA, tf32=True, deterministic=True):
+        assert state() == ["tf32", "tf32", True]
+        with suppress(KeyError), arithmetic(CUDA, tf32=False):
+            assert state() == ["ieee", "ieee", True]
+            raise KeyError
+        assert state() == ["tf32", "tf32", True]
+    with arithmetic(torch.device("cpu"), tf32=True, deterministic=True):
+        assert state() == before
+    assert state() == before
+
+
+def test_a_gpu_waits_for_data_only_while_its_queue_is_empty(monkeypatch):
+    now = SimpleNamespace(host=0.0, device=0.0)
+
+    class Event:
+        def __init__(self, enable_timing: bool):
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = now.device = max(now.host, now.device)
+
+        def elapsed_time(self, other: "Event") -> float:
+            return 1000 * (other.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now.host))
+    monkeypatch.setattr(metrics, "peak_memory", lambda device: 0)
+    meter = metrics.Meter(CUDA, 1, every=10)
+    for wait, compute in ((0.0, 5.0), (3.0, 5.0), (11.0, 1.0)):  # 10 s are queued when the host waits for 11 s
+        with meter.waiting_for_data():
+            now.host += wait
+        now.device += compute
+        meter.add(1, torch.tensor(1.0), torch.tensor(1.0))
+    now.host = max(now.host, now.device) + 5
+    assert meter.line()["data_wait_share"] == pytest.approx((3 + 11 - 10) / 20)
+
+
+def test_archives_are_coded_on_a_cpu_unless_a_gpu_is_named():
+    assert Compress.device == Decompress.device == "cpu"
+
+
+CONFIG = small_config((4, 6), dim=32, inner_layers=4, mlp_ratio=4.0)
+IN_SHARDS = TrainConfig(batch_size=4, shard=True, precision="bfloat16", device="cpu", clip_norm=0.5)
+
+
+def bytes_held() -> int:
+    """Of all tensors of this process that Python can see: shards count, what stands for all of them does not."""
+    gc.collect()
+    tensors = [each for each in gc.get_objects() if issubclass(type(each), Tensor) and not isinstance(each, DTensor)]
+    storages = [each.untyped_storage() for each in tensors if each.device.type == "cpu"]
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+def in_shards(folder: Path, at_rest_expected: int) -> int:
+    """Asserts what each of two processes holds and computes, and prints the sum of its weights."""
+    gc.collect()
+    gc.freeze()  # what was there before does not count, nor is it looked through
+    rank, before = int(os.environ["RANK"]), bytes_held()
+    model = random_model(CONFIG, torch.float32, seed=rank)
+    full = bytes_held() - before
+    block = max(sum(each.nbytes for each in part.parameters()) for part in model.modules() if is_block(part))
+    slack = full // 20
+    assert full > 5 * block > 15 * slack, "the model is mostly blocks"
+    examples = Examples(random_values(model, 8).numpy().astype("uint8"), [str(i) for i in range(8)], num_values=5)
+    before, held, shard = before + examples.values.nbytes, [], parallelism.fully_shard
+
+    def watched(*args, **kwargs):
+        held.append(bytes_held() - before)
+        return shard(*args, **kwargs)
+
+    parallelism.fully_shard = watched
+    with Processes(torch.device("cpu")) as processes:
+        run = Run(model, examples, IN_SHARDS, folder, processes)
+        assert max(held) <= full + slack
+        assert held[-1] < 0.7 * full, "what is not in shards yet"
+        at_rest = bytes_held() - before
+        assert abs(at_rest - at_rest_expected) <= slack, "half of the weights, and half of their average"
+
+        average = run._average(keep=processes.first)
+        assert abs(bytes_held() - before - at_rest - full * processes.first) <= slack
+        average = run._average(keep=True)
+        print(sum(float(each.double().sum()) for each in average.parameters()))
+        assert not any(isinstance(each, DTensor) or each.requires_grad for each in average.parameters())
+
+        check_clipping(run, average)
+        check_loss(run, average, examples)
+        del average
+        run.objective.reshard()  # as a backward pass does
+        assert bytes_held() - before <= at_rest + slack, "freed after its use"
+        files = run.state.tensors(keep=processes.first)
+        assert bytes_held() - before <= at_rest + 4 * full * processes.first + slack
+        assert [len(tensors) > 0 for tensors in files.values()] == [processes.first] * 3
+        run.close()
+    return 0
+
+
+def is_block(module: torch.nn.Module) -> bool:
+    return isinstance(module, TransformerBlock)
+
+
+def check_loss(run: Run, full: AxialTransformer, examples: Examples) -> None:
+    """In bfloat16 it is that of full weights under autocast: shards of blocks are gathered in it, gains are not."""
+    seen = set()
+    block = next(part for part in run.state.model.modules() if is_block(part))
+    for name, part in (("Dense", block.feedforward.expand), ("LayerNorm", block.feedforward.norm)):
+        part.register_forward_pre_hook(lambda module, args, name=name: seen.add((name, module.weight.dtype)))
+    x, channel = torch.from_numpy(examples.values), torch.zeros(8, dtype=torch.int64)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found, expected = run.objective(x, None, channel), random_slice_loss(full, x, channel=channel)
+    assert torch.equal(found, expected), (found, expected)
+    assert seen == {("Dense", torch.bfloat16), ("LayerNorm", torch.float32)}
+
+
+def check_clipping(run: Run, full: AxialTransformer) -> None:
+    """By one sum over processes it is that of full gradients."""
+    generator = torch.Generator().manual_seed(0)
+    for mine, whole in zip(run.state.model.parameters(), full.parameters(), strict=True):
+        whole.requires_grad_().grad = torch.randn(whole.shape, generator=generator)
+        mine.grad = parallelism.sharded_like(whole.grad.clone(), mine)
+    sums, reduce = [], dist.all_reduce
+    dist.all_reduce = lambda *args, **kwargs: sums.append(reduce(*args, **kwargs))
+    norm = clip_gradients(run.state.model, IN_SHARDS)
+    dist.all_reduce = reduce
+    assert len(sums) == 1
+    torch.testing.assert_close(norm, torch.nn.utils.clip_grad_norm_(full.parameters(), IN_SHARDS.clip_norm))
+    for mine, whole in zip(run.state.model.parameters(), full.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad.full_tensor(), whole.grad)
+        whole.requires_grad_(False).grad = mine.grad = None
+
+
+def test_processes_that_share_a_model_hold_shards_of_it_and_compute_the_same(tmp_path):
+    import torch._dynamo  # which sharding needs: once, not in each process
+
+    estimate = memory(CONFIG, IN_SHARDS, devices=2)
+    ends = fork(2, lambda: in_shards(tmp_path, estimate.weights + estimate.average), tmp_path)
+    assert [(status, err) for status, _, err in ends] == [(0, "")] * 2
+    weights = random_model(CONFIG, torch.float32, seed=0).state_dict().values()
+    expected = sum(float(each.double().sum()) for each in weights)
+    assert [float(out) for _, out, _ in ends] == pytest.approx([expected] * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipes.NAMED)
+def test_a_recipes_step_takes_the_memory_of_its_estimate(name):
+    """The tensors of the second part of the second step, Adam and the average included; no number is computed."""
+    recipe = recipes.NAMED[name]()
+    training = dataclasses.replace(recipe.training, accumulate=2, batch_size=4, device="cpu")
+    estimate = memory(recipe.model, training, devices=1)
+    assert peak_without_numbers(recipe.model, training) == pytest.approx(estimate.total, rel=0.05)
+
+
+def peak_without_numbers(config: AxialTransformerConfig, training: TrainConfig) -> int:
+    batch = device_batch(training, devices=1)
+    dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+    with torch.device("meta"), LiveBytes(()) as held:
+        model, average = build(config), build(config).requires_grad_(False)
+        optimiser = adam(model, training)
+        x = torch.zeros(batch, *config.shape, config.channels, dtype=torch.uint8)
+        channel = torch.full((batch,), model.slices.start)
+        label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None
+        for parameter in model.parameters():  # of the first step, and of the first part of the second
+            parameter.grad = torch.zeros_like(parameter)
+        optimiser.step()
+        update_average(average, model, 0.9)
+        _as_on_gpu(dtype, random_slice_loss, model, x, label, None, channel).backward()
+    return held.peak
