@@ -16,23 +16,23 @@ def boundary(i: int, before: int, factor: int) -> int:
 @exact_part
 def factor_of(numbers: NDArray[np.int32], count: int) -> int:
     """The factor that makes frequencies of fixed-point numbers, rounded down."""
-    total = 0
+    total = np.int64(0)
     for j in range(count):
         total += np.int64(numbers[j])
     return (((1 << PRECISION) - count) << RECIPROCAL) // total
 
 
 @exact_part
-def interval(numbers: NDArray[np.int32], count: int, value: int, out: Integers) -> None:
+def interval(numbers: NDArray[np.int32], count: int, value: int) -> tuple[int, int]:
     """Start and frequency of a value's interval of [0, 2^PRECISION)."""
-    factor, before = factor_of(numbers, count), 0
+    factor, before = factor_of(numbers, count), np.int64(0)
     for j in range(value):
         before += np.int64(numbers[j])
-    end = 1 << PRECISION
+    end = np.int64(1 << PRECISION)
     if value < count - 1:
         end = boundary(value + 1, before + np.int64(numbers[value]), factor)
-    out[0] = boundary(value, before, factor)
-    out[1] = end - out[0]
+    start = boundary(value, before, factor)
+    return start, end - start
 
 
 @exact_part
@@ -41,7 +41,8 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> int:
     factor = factor_of(numbers, count)
     state = stream.state[0]
     slot = state & ((1 << PRECISION) - 1)
-    value, start, before, end = 0, 0, np.int64(numbers[0]), 1 << PRECISION
+    value, start, end = np.int64(0), np.int64(0), np.int64(1 << PRECISION)
+    before = np.int64(numbers[0])
     for i in range(1, count):
         at = boundary(i, before, factor)
         if at > slot:
@@ -63,9 +64,11 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> int:
 
 
 @exact
-def write_stream(intervals: Integers) -> NDArray[np.uint32]:
-    """The words of symbols with the intervals [n, 2], in the order in which they are read."""
-    words = np.empty(len(intervals) + 2, np.uint32)  # a symbol takes at most one word
+def write_stream(intervals: Integers, words: NDArray[np.uint32]) -> int:
+    """Writes the words of symbols with the intervals [n, 2], in the order in which they are read.
+
+    They are the last ones of words [n + 2], as a symbol takes at most one; the result is the number of the first.
+    """
     state, at = LEAST_STATE, len(words)
     for k in range(len(intervals) - 1, -1, -1):
         start, frequency = intervals[k, 0], intervals[k, 1]
@@ -76,4 +79,4 @@ def write_stream(intervals: Integers) -> NDArray[np.uint32]:
         state = ((state // frequency) << PRECISION) + state % frequency + start
     words[at - 1] = np.uint32(state & 0xFFFFFFFF)
     words[at - 2] = np.uint32(state >> WORD)
-    return words[at - 2 :]
+    return at - 2

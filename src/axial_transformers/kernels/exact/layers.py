@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
-from axial_transformers.kernels.exact.definition import LANES, Array
+from axial_transformers.kernels.exact.definition import Array
 from axial_transformers.kernels.exact.row_functions import (
     copy,
     lstm_cell,
@@ -60,47 +60,32 @@ class PackedLstm(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys [masked layers, rows, heads, K, L padded] and values [masked layers, rows, heads, L, K padded]."""
+    """Keys and values of the places that queries attend to, flat: one line after the other."""
 
     keys: Array
+    """A line is [K, apart]: a place is a column."""
     values: Array
+    """A line is [length, value_width]."""
+    rows: int
+    """Rows of a masked layer; each has a line for every head."""
+    width: int
+    """K, of a head."""
+    apart: int
+    length: int
+    value_width: int
 
 
 class Scratch(NamedTuple):
-    """Memory for the results within a block, for some rows, and for lines of some length."""
+    """Memory for the results within a block, for some rows."""
 
     normed: Array
     qkv: Array
     attended: Array
     hidden: Array
     weights: Array
-    keys: Array
-    values: Array
-
-
-@exact_part
-def padded(size: int, multiple: int) -> int:
-    """The least multiple that is not below `size`."""
-    return (size + multiple - 1) // multiple * multiple
-
-
-@exact_part
-def rows_of(rows: int, width: int) -> Array:
-    """Zeros for `rows` rows of `width` numbers, with room for whole tiles."""
-    return np.zeros((padded(rows, ROWS), padded(width, PANEL)), np.float32)
-
-
-@exact_part
-def scratch_of(rows: int, blocks: PackedBlocks, heads: int, longest: int) -> Scratch:
-    """Scratch memory for `rows` rows."""
-    not_inlined()
-    dim, hidden = blocks.qkv.panels.shape[2], blocks.contract.panels.shape[2]
-    width = dim // heads
-    return Scratch(
-        rows_of(rows, dim), rows_of(rows, 3 * dim), rows_of(rows, dim + LANES), rows_of(rows, hidden),
-        np.zeros(padded(longest, LANES), np.float32), np.zeros(width * padded(longest, LANES), np.float32),
-        np.zeros(longest * padded(width, LANES), np.float32),
-    )  # fmt: skip
+    """Of one query."""
+    line: Cache
+    """Of one line within the rows, and one head."""
 
 
 @exact_part
@@ -116,10 +101,10 @@ def transform(
         first: the cache's row that belongs to row 0.
     """
     not_inlined()
-    masked = 0
+    masked, of_x = np.int64(0), blocks.qkv.panels.shape[2]
     for layer in range(len(lines)):
         length, stride = lines[layer]
-        normalise_rows(x, rows, blocks.attention_norm, layer, blocks.qkv.panels.shape[2], scratch.normed)
+        normalise_rows(x, rows, blocks.attention_norm, layer, of_x, scratch.normed)
         linear(scratch.normed, rows, blocks.qkv, layer, scratch.qkv)
         if length == 0:
             attend_step(rows, heads, i, cache, masked, first, scratch)
@@ -127,7 +112,7 @@ def transform(
         else:
             attend_lines(rows, heads, length, stride, scratch)
         add_linear(scratch.attended, rows, blocks.out, layer, x)
-        normalise_rows(x, rows, blocks.feedforward_norm, layer, blocks.qkv.panels.shape[2], scratch.normed)
+        normalise_rows(x, rows, blocks.feedforward_norm, layer, of_x, scratch.normed)
         linear(scratch.normed, rows, blocks.expand, layer, scratch.hidden)
         for row in range(rows):
             quick_gelu(scratch.hidden, row * scratch.hidden.shape[1], blocks.contract.panels.shape[2])
@@ -138,57 +123,48 @@ def transform(
 def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first: int, scratch: Scratch) -> None:
     """Adds keys and values of slab i to the cache of a masked layer; attention of its queries to slabs 0..i."""
     not_inlined()
-    _, all_rows, _, width, length = cache.keys.shape
-    value_width = cache.values.shape[4]
     for row in range(rows):
         for head in range(heads):
-            line = (masked * all_rows + first + row) * heads + head
-            keys_at, values_at = line * width * length, line * cache.values.shape[3] * value_width
-            copy_key(scratch, row, heads, head, width, cache.keys, keys_at + i, length, cache.values,
-                     values_at + i * value_width)  # fmt: skip
-            attend(scratch, row, head, width, cache.keys, keys_at, length, cache.values, values_at, i + 1)
+            line = (masked * cache.rows + first + row) * heads + head
+            remember(scratch, row, heads, head, cache, line, i)
+            attend(scratch, row, head, cache, line, i + 1)
 
 
 @exact_part
 def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scratch) -> None:
     """Unmasked attention along the lines within rows: places `stride` apart, `length` in a line."""
     not_inlined()
-    width = len(scratch.keys) // len(scratch.weights)
-    apart, value_width = len(scratch.weights), padded(width, LANES)
+    line = np.int64(0)
     for start in range(rows):
         if start // stride % length:
             continue  # not the first place of its line
         for head in range(heads):
             for i in range(length):
-                copy_key(scratch, start + i * stride, heads, head, width, scratch.keys, i, apart, scratch.values,
-                         i * value_width)  # fmt: skip
+                remember(scratch, start + i * stride, heads, head, scratch.line, line, i)
             for i in range(length):
-                attend(scratch, start + i * stride, head, width, scratch.keys, 0, apart, scratch.values, 0, length)
+                attend(scratch, start + i * stride, head, scratch.line, line, length)
 
 
 @exact_part
-def copy_key(
-    scratch: Scratch, row: int, heads: int, head: int, width: int, keys: Array, key_at: int, apart: int, values: Array,
-    value_at: int,
-) -> None:  # fmt: skip
-    """The key of a row and a head, as a column of keys whose rows are `apart`, and its value, as a row of values."""
-    dim, at = heads * width, row * scratch.qkv.shape[1] + head * width
-    copy(scratch.qkv, at + dim, width, keys, key_at, apart)
-    copy(scratch.qkv, at + 2 * dim, width, values, value_at, 1)
+def remember(scratch: Scratch, row: int, heads: int, head: int, cache: Cache, line: int, i: int) -> None:
+    """Makes key and value of a row and a head those of place i of a line."""
+    dim, at = heads * cache.width, row * scratch.qkv.shape[1] + head * cache.width
+    copy(scratch.qkv, at + dim, cache.width, cache.keys, line * cache.width * cache.apart + i, cache.apart)
+    value_at = (line * cache.length + i) * cache.value_width
+    copy(scratch.qkv, at + 2 * dim, cache.width, cache.values, value_at, np.int64(1))
 
 
 @exact_part
-def attend(
-    scratch: Scratch, row: int, head: int, width: int, keys: Array, keys_at: int, apart: int, values: Array,
-    values_at: int, count: int,
-) -> None:  # fmt: skip
-    """softmax(q . keys / sqrt(K)) values of a row and a head over the first `count` places."""
+def attend(scratch: Scratch, row: int, head: int, cache: Cache, line: int, count: int) -> None:
+    """softmax(q . keys / sqrt(K)) values of a row and a head over the first `count` places of a line."""
     not_inlined()
+    width = cache.width
     scale = np.float32(1) / np.sqrt(np.float32(width))
-    scores(scratch.qkv, row * scratch.qkv.shape[1] + head * width, width, keys, keys_at, apart, count, scratch.weights)
+    q_at, keys_at = row * scratch.qkv.shape[1] + head * width, line * width * cache.apart
+    scores(scratch.qkv, q_at, width, cache.keys, keys_at, cache.apart, count, scratch.weights)
     total = softmax_numerators(scratch.weights, count, scale)
-    at = row * scratch.attended.shape[1] + head * width
-    weighted_values(scratch.weights, count, total, values, values_at, padded(width, LANES), scratch.attended, at)
+    values_at, out_at = line * cache.length * cache.value_width, row * scratch.attended.shape[1] + head * width
+    weighted_values(scratch.weights, count, total, cache.values, values_at, cache.value_width, scratch.attended, out_at)
 
 
 @exact_part
@@ -232,9 +208,10 @@ def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Ar
     """x += the hidden state [rows, D] after one step, which replaces the one before, like that of the cells."""
     not_inlined()
     dim = lstm.of_input.panels.shape[2]
-    normalise_rows(x, rows, lstm.norm, 0, dim, normed)
-    linear(normed, rows, lstm.of_input, 0, of_input)
-    linear(hidden, rows, lstm.of_hidden, 0, of_hidden)
+    layer = np.int64(0)
+    normalise_rows(x, rows, lstm.norm, layer, dim, normed)
+    linear(normed, rows, lstm.of_input, layer, of_input)
+    linear(hidden, rows, lstm.of_hidden, layer, of_hidden)
     for row in range(rows):
         at = row * x.shape[1]
         lstm_cell(of_input, of_hidden, row * of_input.shape[1], dim, cell, hidden, x, at)

@@ -7,23 +7,20 @@ from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import exact, exact_part
 from axial_transformers.kernels.exact.coding import interval, read_value
-from axial_transformers.kernels.exact.definition import GROUP, LANES, NOT_FINITE, Array, Coding
+from axial_transformers.kernels.exact.definition import GROUP, NOT_FINITE, Array, Coding
 from axial_transformers.kernels.exact.layers import (
-    BLOCK,
     Cache,
     Norms,
     PackedBlocks,
     PackedLinear,
     PackedLstm,
+    Scratch,
     linear,
     lstm_step,
     normalise_rows,
-    padded,
-    rows_of,
-    scratch_of,
     transform,
 )
-from axial_transformers.kernels.exact.row_functions import fixed_points, not_inlined
+from axial_transformers.kernels.exact.row_functions import copy, fixed_points, not_inlined
 from axial_transformers.kernels.llvm import Integers
 
 
@@ -32,6 +29,7 @@ class Inner(NamedTuple):
 
     blocks: PackedBlocks
     heads: int
+    lines: Integers
     lstm: PackedLstm
 
 
@@ -43,70 +41,63 @@ class PackedOutput(NamedTuple):
     table: Array
 
 
+class Memory(NamedTuple):
+    """Memory for a row of sites of GROUP examples."""
+
+    x: Array
+    normed: Array
+    logits: Array
+    numbers: NDArray[np.int32]
+    cache: Cache
+    scratch: Scratch
+    of_input: Array
+    of_hidden: Array
+    cell: Array
+    hidden: Array
+
+
 @exact
-def slab(u: Array, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, part: int) -> Array:
-    """Transformer blocks over slab i: u [rows, D] -> [rows, D]; `part` rows, whole examples, at a time."""
+def slab(
+    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, part: int, x: Array,
+    scratch: Scratch,
+) -> None:  # fmt: skip
+    """Transformer blocks over slab i: u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
     rows, dim = u.shape
-    longest = max(cache.keys.shape[4], lines[:, 0].max())
-    scratch = scratch_of(min(part, rows), blocks, heads, longest)
-    x = rows_of(min(part, rows), dim)
-    out = np.empty_like(u)
     for first in range(0, rows, part):
         count = min(part, rows - first)
-        x[:count, :dim] = u[first : first + count]
+        for row in range(count):
+            copy(u, (first + row) * dim, dim, x, row * x.shape[1], np.int64(1))
         transform(x, count, blocks, heads, lines, i, cache, first, scratch)
-        out[first : first + count] = x[:count, :dim]
-    return out
+        for row in range(count):
+            copy(x, row * x.shape[1], dim, u, (first + row) * dim, np.int64(1))
 
 
 @exact
-def dense(x: Array, weights: PackedLinear, outputs: int) -> Array:
-    """A linear layer, [rows, in] -> [rows, outputs]."""
-    rows, inputs = x.shape
-    some, sums = rows_of(min(BLOCK, rows), inputs), rows_of(min(BLOCK, rows), outputs)
-    out = np.empty((rows, outputs), np.float32)
-    for first in range(0, rows, BLOCK):
-        count = min(BLOCK, rows - first)
-        some[:count, :inputs] = x[first : first + count]
-        linear(some, count, weights, 0, sums)
-        out[first : first + count] = sums[:count, :outputs]
-    return out
+def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
+    """A linear layer: x and out have a multiple of ROWS rows."""
+    linear(x, rows, weights, np.int64(0), out)
 
 
 @exact
-def code_row(context: Array, inner: Inner, output: PackedOutput, coding: Coding) -> None:
+def code_row(context: Array, inner: Inner, output: PackedOutput, coding: Coding, memory: Memory) -> None:
     """Codes the values of a row of sites with context [B, L, D], GROUP examples after GROUP examples."""
-    batch, length, dim = context.shape
-    most = min(GROUP, batch)
-    x = rows_of(most, dim)
-    normed, logits = rows_of(most, dim), rows_of(most, len(output.table))
-    numbers = np.empty(padded(len(output.table), LANES), np.int32)
-    if inner.heads:
-        layers, width = len(inner.blocks.qkv.panels), dim // inner.heads
-        lines = np.zeros((layers, 2), np.int64)
-        sizes = (layers, most, inner.heads, width, padded(length, LANES))
-        cache = Cache(
-            np.zeros(sizes, np.float32),
-            np.zeros((layers, most, inner.heads, length, padded(width, LANES)), np.float32),
-        )
-        scratch = scratch_of(most, inner.blocks, inner.heads, length)
-        for first in range(0, batch, GROUP):
-            rows = min(GROUP, batch - first)
-            for i in range(length):
-                enter_site(context, first, rows, i, output.table, coding.values, x)
-                transform(x, rows, inner.blocks, inner.heads, lines, i, cache, 0, scratch)
-                code_site(x, first, rows, i, output, coding, normed, logits, numbers)
-    else:
-        of_input, of_hidden = rows_of(most, 4 * dim + LANES), rows_of(most, 4 * dim + LANES)
-        cell, hidden = rows_of(most, dim), rows_of(most, dim)
-        for first in range(0, batch, GROUP):
-            rows = min(GROUP, batch - first)
-            cell[:] = 0
-            hidden[:] = 0
-            for i in range(length):
-                enter_site(context, first, rows, i, output.table, coding.values, x)
-                lstm_step(x, rows, inner.lstm, normed, of_input, of_hidden, cell, hidden)
-                code_site(x, first, rows, i, output, coding, normed, logits, numbers)
+    batch, length, _ = context.shape
+    for first in range(0, batch, GROUP):
+        rows = min(GROUP, batch - first)
+        if not inner.heads:
+            for row in range(rows):
+                for j in range(memory.x.shape[1]):
+                    memory.cell[row, j] = 0
+                    memory.hidden[row, j] = 0
+        for i in range(length):
+            enter_site(context, first, rows, i, output.table, coding.values, memory.x)
+            if inner.heads:
+                transform(memory.x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, np.int64(0),
+                          memory.scratch)  # fmt: skip
+            else:
+                lstm_step(memory.x, rows, inner.lstm, memory.normed, memory.of_input, memory.of_hidden, memory.cell,
+                          memory.hidden)  # fmt: skip
+            code_site(first, rows, i, output, coding, memory)
 
 
 @exact_part
@@ -121,21 +112,22 @@ def enter_site(context: Array, first: int, rows: int, i: int, table: Array, valu
 
 
 @exact_part
-def code_site(
-    x: Array, first: int, rows: int, i: int, output: PackedOutput, coding: Coding, normed: Array, logits: Array,
-    numbers: NDArray[np.int32],
-) -> None:  # fmt: skip
+def code_site(first: int, rows: int, i: int, output: PackedOutput, coding: Coding, memory: Memory) -> None:
     """Codes the values of site i, given the inner decoder's output x [rows, D]."""
     not_inlined()
+    layer, logits = np.int64(0), memory.logits
     count, dim = output.table.shape
-    normalise_rows(x, rows, output.norm, 0, dim, normed)
-    linear(normed, rows, output.head, 0, logits)
+    normalise_rows(memory.x, rows, output.norm, layer, dim, memory.normed)
+    linear(memory.normed, rows, output.head, layer, logits)
     for row in range(rows):
+        b, at = first + row, row * logits.shape[1]
         if coding.logits.size:
-            coding.logits[first + row, i] = logits[row, :count]
-        if not fixed_points(logits, row * logits.shape[1], count, numbers):
+            copy(logits, at, count, coding.logits, (b * coding.values.shape[1] + i) * count, np.int64(1))
+        if not fixed_points(logits, at, count, memory.numbers):
             coding.stream.state[2] = NOT_FINITE
         if coding.intervals.size:
-            interval(numbers, count, coding.values[first + row, i], coding.intervals[first + row, i])
+            start, frequency = interval(memory.numbers, count, coding.values[b, i])
+            coding.intervals[b, i, 0] = start
+            coding.intervals[b, i, 1] = frequency
         else:
-            coding.values[first + row, i] = read_value(numbers, count, coding.stream)
+            coding.values[b, i] = read_value(memory.numbers, count, coding.stream)
