@@ -24,7 +24,9 @@ from axial_transformers.models.inner_decoder import InnerLSTM
 from axial_transformers.ops.shift import shifted_copies
 
 Values = NDArray[np.int64]
-Code = Callable[[Callable[[Coding], None], int], Values]
+Row = Callable[[Coding], None]
+"""Computes the logits of a row of sites, and codes values by them."""
+Code = Callable[[Row, int], Values]
 """Codes the values [B, L] of a row of sites, given what computes their logits and the number of the row."""
 
 ENCODED_TOGETHER = 1 << 14

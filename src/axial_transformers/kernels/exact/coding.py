@@ -1,5 +1,7 @@
 """Logits to integer frequencies, and the entropy coder that takes them: asymmetric numeral systems with one state."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,23 +9,24 @@ from axial_transformers.kernels.compilation import exact, exact_part
 from axial_transformers.kernels.exact.definition import LEAST_STATE, PRECISION, RECIPROCAL, TOO_SHORT, WORD, Stream
 from axial_transformers.kernels.llvm import Integers
 
+
 @exact_part
-def boundary(i: int, before: int, factor: int) -> int:
+def boundary(i: Any, before: Any, factor: Any) -> Any:
     """The lower end of value i's interval, from the sum of the fixed-point numbers before it."""
     return i + ((before * factor) >> RECIPROCAL)
 
 
 @exact_part
-def factor_of(numbers: NDArray[np.int32], count: int) -> int:
+def factor_of(numbers: NDArray[np.int32], count: int) -> Any:
     """The factor that makes frequencies of fixed-point numbers, rounded down."""
     total = np.int64(0)
     for j in range(count):
         total += np.int64(numbers[j])
-    return (((1 << PRECISION) - count) << RECIPROCAL) // total
+    return (((1 << PRECISION) - count) << RECIPROCAL) // max(total, np.int64(1))
 
 
 @exact_part
-def interval(numbers: NDArray[np.int32], count: int, value: int) -> tuple[int, int]:
+def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
     """Start and frequency of a value's interval of [0, 2^PRECISION)."""
     factor, before = factor_of(numbers, count), np.int64(0)
     for j in range(value):
@@ -36,12 +39,13 @@ def interval(numbers: NDArray[np.int32], count: int, value: int) -> tuple[int, i
 
 
 @exact_part
-def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> int:
+def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
     """The next value of a stream, given the fixed-point numbers of its distribution."""
     factor = factor_of(numbers, count)
     state = stream.state[0]
     slot = state & ((1 << PRECISION) - 1)
-    value, start, end = np.int64(0), np.int64(0), np.int64(1 << PRECISION)
+    value: Any = np.int64(0)
+    start, end = np.int64(0), np.int64(1 << PRECISION)
     before = np.int64(numbers[0])
     for i in range(1, count):
         at = boundary(i, before, factor)

@@ -1,4 +1,4 @@
-"""Functions of rows of numbers, LANES at a time: layer norm, softmax attention of one query, gates, fixed-point numbers.
+"""Functions of rows of numbers, LANES at a time: layer norm, softmax attention of one query, gates, fixed points.
 
 Rows are read and written in whole vectors: behind its last number, a row's memory goes on up to a multiple of LANES.
 """
@@ -30,8 +30,8 @@ from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, load, 
 Generate = Callable[..., Any]
 
 
-def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> Generate:
-    """The code of an intrinsic from a function of builder and arguments, arrays as addresses."""
+def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> tuple[Any, Generate]:
+    """Signature and code of an intrinsic, from a function of builder and arguments, arrays as addresses."""
 
     def of_arguments(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = generate(builder, *unpacked(context, builder, signature, arguments))
@@ -138,7 +138,7 @@ def scores(
 
 @intrinsic
 def softmax_numerators(typing_context: Any, x: Any, count: Any, scale: Any) -> Any:
-    """Replaces x[j] by e^(scale (x[j] - largest)) for j < count, by zero up to a whole vector; the result is the sum."""
+    """Replaces x[j] by e^(scale (x[j] - largest)) for j < count, by zero up to a whole vector; returns the sum."""
 
     def generate(b: Any, x: Any, count: Any, scale: Any) -> Any:
         lowest = constant(VECTOR, float("-inf"))

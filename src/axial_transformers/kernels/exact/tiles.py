@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
 from numba import types
 from numba.core.registry import cpu_target
 

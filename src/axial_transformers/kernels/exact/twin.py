@@ -255,7 +255,7 @@ def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
 
 def boundaries(numbers: NDArray[np.int64]) -> list[int]:
     """Lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION."""
-    count, whole = len(numbers), sum(numbers.tolist())
+    count, whole = len(numbers), max(sum(numbers.tolist()), 1)
     factor = (((1 << PRECISION) - count) << RECIPROCAL) // whole
     ends, before = [], 0
     for i, number in enumerate(numbers.tolist()):
