@@ -11,6 +11,7 @@ from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import Array
 from axial_transformers.kernels.exact.row_functions import (
     copy,
+    inverse_root,
     lstm_cell,
     normalise,
     not_inlined,
@@ -159,10 +160,9 @@ def attend(scratch: Scratch, row: int, head: int, cache: Cache, line: int, count
     """softmax(q . keys / sqrt(K)) values of a row and a head over the first `count` places of a line."""
     not_inlined()
     width = cache.width
-    scale = np.float32(1) / np.sqrt(np.float32(width))
     q_at, keys_at = row * scratch.qkv.shape[1] + head * width, line * width * cache.apart
     scores(scratch.qkv, q_at, width, cache.keys, keys_at, cache.apart, count, scratch.weights)
-    total = softmax_numerators(scratch.weights, count, scale)
+    total = softmax_numerators(scratch.weights, count, inverse_root(width))
     values_at, out_at = line * cache.length * cache.value_width, row * scratch.attended.shape[1] + head * width
     weighted_values(scratch.weights, count, total, cache.values, values_at, cache.value_width, scratch.attended, out_at)
 

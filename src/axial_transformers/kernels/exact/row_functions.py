@@ -76,6 +76,16 @@ def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: A
 
 
 @intrinsic
+def inverse_root(typing_context: Any, number: Any) -> Any:
+    """1 / sqrt(number) of an integer; NumPy's square root would call the library."""
+
+    def generate(b: Any, number: Any) -> Any:
+        return b.fdiv(NUMBER(1.0), root(b, b.sitofp(number, NUMBER)))
+
+    return on_rows(generate, number, result=types.float32)
+
+
+@intrinsic
 def normalise(
     typing_context: Any, x: Any, x_at: Any, count: Any, gain: Any, bias: Any, of_norm: Any, out: Any, out_at: Any
 ) -> Any:
