@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import exact_functions
 from axial_transformers.kernels.compilation import exact_part
-from axial_transformers.kernels.exact import compiled, float_environment, steps, tiles
+from axial_transformers.kernels.exact import compiled, float_environment, product_tiles, steps
 
 D, HIDDEN, VALUES, LENGTH = 18, 21, 19, 17
 """Sizes of which none is a multiple of what the kernels take at once."""
@@ -137,7 +137,7 @@ def test_the_exponential_is_accurate():
 
 @pytest.mark.parametrize(("rows", "vectors"), [(12, 2), (6, 1), (1, 3)])
 def test_products_do_not_depend_on_the_tile(rows, vectors):
-    multiply = tiles.product(rows, vectors, add=False)
+    multiply = product_tiles.product(rows, vectors, add=False)
     width = 16 * vectors
 
     @exact_part
@@ -151,8 +151,8 @@ def test_products_do_not_depend_on_the_tile(rows, vectors):
 
 
 def test_the_tile_fits_the_registers():
-    assert tiles.tile_of("+avx,+avx2,-avx512f,+fma") == (6, 1)
-    assert tiles.tile_of("+avx2,+avx512f") == (12, 2)
+    assert product_tiles.tile_of("+avx,+avx2,-avx512f,+fma") == (6, 1)
+    assert product_tiles.tile_of("+avx2,+avx512f") == (12, 2)
 
 
 def test_compiled_layers_equal_their_twin(of_twin):

@@ -22,7 +22,7 @@ from axial_transformers.kernels.exact.definition import (
 )
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
 from axial_transformers.kernels.exact.layers import Cache, Norms, PackedBlocks, PackedLinear, PackedLstm, Scratch
-from axial_transformers.kernels.exact.tiles import PANEL, ROWS
+from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import Array
+from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS, multiply, multiply_add
 from axial_transformers.kernels.exact.row_functions import (
     copy,
     inverse_root,
@@ -20,7 +21,6 @@ from axial_transformers.kernels.exact.row_functions import (
     softmax_numerators,
     weighted_values,
 )
-from axial_transformers.kernels.exact.tiles import PANEL, ROWS, multiply, multiply_add
 from axial_transformers.kernels.llvm import Integers
 
 BLOCK = 48
