@@ -23,6 +23,7 @@ from axial_transformers.kernels.exact.definition import (
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
 from axial_transformers.kernels.exact.layers import Cache, Norms, PackedBlocks, PackedLinear, PackedLstm, Scratch
 from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
+from axial_transformers.kernels.exact.row_functions import QUERIES
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
@@ -132,7 +133,8 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
         qkv=_rows(rows, 3 * dim),
         attended=_rows(rows, dim + LANES),
         hidden=_rows(rows, hidden),
-        weights=np.zeros(_padded(max(length, longest), LANES), np.float32),
+        weights=np.zeros(QUERIES * _padded(max(length, longest), LANES), np.float32),
+        places=np.zeros((4, QUERIES), np.int64),
         line=_cache(1, 1, 1, dim // (heads or 1), longest),
     )
 

@@ -8,23 +8,22 @@ from typing import NamedTuple
 import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
-from axial_transformers.kernels.exact.definition import Array
+from axial_transformers.kernels.exact.definition import LANES, Array
 from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS, multiply, multiply_add
 from axial_transformers.kernels.exact.row_functions import (
+    QUERIES,
+    attend,
     copy,
-    inverse_root,
     lstm_cell,
     normalise,
     not_inlined,
     quick_gelu,
-    scores,
-    softmax_numerators,
-    weighted_values,
 )
 from axial_transformers.kernels.llvm import Integers
 
 BLOCK = 48
 """Rows that a panel of weights is multiplied with while it is in a core's first cache."""
+assert BLOCK % ROWS == 0
 
 
 class Norms(NamedTuple):
@@ -64,7 +63,7 @@ class Cache(NamedTuple):
     """Keys and values of the places that queries attend to, flat: one line after the other."""
 
     keys: Array
-    """A line is [K, apart]: a place is a column."""
+    """A line is [apart / LANES, K, LANES]: place i is column i mod LANES of part i // LANES."""
     values: Array
     """A line is [length, value_width]."""
     rows: int
@@ -84,7 +83,9 @@ class Scratch(NamedTuple):
     attended: Array
     hidden: Array
     weights: Array
-    """Of one query."""
+    """Of QUERIES queries."""
+    places: Integers
+    """[4, QUERIES], see `attend`."""
     line: Cache
     """Of one line within the rows, and one head."""
 
@@ -115,91 +116,107 @@ def transform(
         add_linear(scratch.attended, rows, blocks.out, layer, x)
         normalise_rows(x, rows, blocks.feedforward_norm, layer, of_x, scratch.normed)
         linear(scratch.normed, rows, blocks.expand, layer, scratch.hidden)
+        hidden = scratch.hidden
         for row in range(rows):
-            quick_gelu(scratch.hidden, row * scratch.hidden.shape[1], blocks.contract.panels.shape[2])
+            quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
         add_linear(scratch.hidden, rows, blocks.contract, layer, x)
 
 
 @exact_part
 def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first: int, scratch: Scratch) -> None:
-    """Adds keys and values of slab i to the cache of a masked layer; attention of its queries to slabs 0..i."""
+    """Adds keys and values of slab i to the cache of a masked layer; attention of its queries to slabs 0..i.
+
+    Parts of tuples become variables before the loops: taking one counts references, which takes long.
+    """
     not_inlined()
+    qkv, attended, weights, places = scratch.qkv, scratch.attended, scratch.weights, scratch.places
+    keys, values, width, apart, value_width = cache.keys, cache.values, cache.width, cache.apart, cache.value_width
+    line_keys, line_values = width * apart, cache.length * value_width
+    dim, q_row, out_row = heads * width, qkv.shape[1], attended.shape[1]
+    one, step = np.int64(1), np.int64(LANES)
+    lines, line = rows * heads, (masked * cache.rows + first) * heads
+    key_at = i // LANES * LANES * width + i % LANES
     for row in range(rows):
         for head in range(heads):
-            line = (masked * cache.rows + first + row) * heads + head
-            remember(scratch, row, heads, head, cache, line, i)
-            attend(scratch, row, head, cache, line, i + 1)
+            q_at = row * q_row + head * width
+            copy(qkv, q_at + dim, width, keys, line * line_keys + key_at, step)
+            copy(qkv, q_at + 2 * dim, width, values, line * line_values + i * value_width, one)
+            line += 1
+    line -= lines
+    for start in range(0, lines, QUERIES):
+        for query in range(QUERIES):
+            number = min(start + query, lines - 1)  # the last one several times, with the same result
+            row, head = number // heads, number % heads
+            places[0, query] = row * q_row + head * width
+            places[1, query] = (line + number) * line_keys
+            places[2, query] = (line + number) * line_values
+            places[3, query] = row * out_row + head * width
+        attend(qkv, keys, values, attended, places, width, apart, value_width, i + 1, weights)
 
 
 @exact_part
 def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scratch) -> None:
     """Unmasked attention along the lines within rows: places `stride` apart, `length` in a line."""
     not_inlined()
-    line = np.int64(0)
+    qkv, attended, weights, places, cache = (
+        scratch.qkv, scratch.attended, scratch.weights, scratch.places, scratch.line
+    )  # fmt: skip
+    keys, values, width, apart, value_width = cache.keys, cache.values, cache.width, cache.apart, cache.value_width
+    dim, q_row, out_row = heads * width, qkv.shape[1], attended.shape[1]
+    one, step = np.int64(1), np.int64(LANES)
     for start in range(rows):
         if start // stride % length:
             continue  # not the first place of its line
         for head in range(heads):
             for i in range(length):
-                remember(scratch, start + i * stride, heads, head, scratch.line, line, i)
-            for i in range(length):
-                attend(scratch, start + i * stride, head, scratch.line, line, length)
-
-
-@exact_part
-def remember(scratch: Scratch, row: int, heads: int, head: int, cache: Cache, line: int, i: int) -> None:
-    """Makes key and value of a row and a head those of place i of a line."""
-    dim, at = heads * cache.width, row * scratch.qkv.shape[1] + head * cache.width
-    copy(scratch.qkv, at + dim, cache.width, cache.keys, line * cache.width * cache.apart + i, cache.apart)
-    value_at = (line * cache.length + i) * cache.value_width
-    copy(scratch.qkv, at + 2 * dim, cache.width, cache.values, value_at, np.int64(1))
-
-
-@exact_part
-def attend(scratch: Scratch, row: int, head: int, cache: Cache, line: int, count: int) -> None:
-    """softmax(q . keys / sqrt(K)) values of a row and a head over the first `count` places of a line."""
-    not_inlined()
-    width = cache.width
-    q_at, keys_at = row * scratch.qkv.shape[1] + head * width, line * width * cache.apart
-    scores(scratch.qkv, q_at, width, cache.keys, keys_at, cache.apart, count, scratch.weights)
-    total = softmax_numerators(scratch.weights, count, inverse_root(width))
-    values_at, out_at = line * cache.length * cache.value_width, row * scratch.attended.shape[1] + head * width
-    weighted_values(scratch.weights, count, total, cache.values, values_at, cache.value_width, scratch.attended, out_at)
+                q_at = (start + i * stride) * q_row + head * width
+                copy(qkv, q_at + dim, width, keys, i // LANES * LANES * width + i % LANES, step)
+                copy(qkv, q_at + 2 * dim, width, values, i * value_width, one)
+            for i in range(0, length, QUERIES):
+                for query in range(QUERIES):
+                    row = start + min(i + query, length - 1) * stride  # see `attend_step`
+                    places[0, query] = row * q_row + head * width
+                    places[1, query] = 0
+                    places[2, query] = 0
+                    places[3, query] = row * out_row + head * width
+                attend(qkv, keys, values, attended, places, width, apart, value_width, length, weights)
 
 
 @exact_part
 def normalise_rows(x: Array, rows: int, norms: Norms, layer: int, dim: int, out: Array) -> None:
     """LayerNorm of each row."""
     not_inlined()
+    gain, bias, x_row, out_row = norms.gain, norms.bias, x.shape[1], out.shape[1]
     for row in range(rows):
-        of_norm = layer * norms.gain.shape[1]
-        normalise(x, row * x.shape[1], dim, norms.gain, norms.bias, of_norm, out, row * out.shape[1])
+        normalise(x, row * x_row, dim, gain, bias, layer * gain.shape[1], out, row * out_row)
 
 
 @exact_part
 def linear(x: Array, rows: int, weights: PackedLinear, layer: int, out: Array) -> None:
     """out = x W + bias."""
     not_inlined()
-    _, panels, inputs, _ = weights.panels.shape
+    x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
+    _, panels, inputs, _ = matrix.shape
     for first in range(0, rows, BLOCK):
         for panel in range(panels):
             at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
             for row in range(first, min(first + BLOCK, rows), ROWS):
-                multiply(x, row * x.shape[1], x.shape[1], weights.panels, at, weights.bias, of_bias, inputs,
-                         out, row * out.shape[1] + panel * PANEL, out.shape[1])  # fmt: skip
+                out_at = row * out_row + panel * PANEL
+                multiply(x, row * x_row, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row)
 
 
 @exact_part
 def add_linear(x: Array, rows: int, weights: PackedLinear, layer: int, out: Array) -> None:
     """out += x W + bias."""
     not_inlined()
-    _, panels, inputs, _ = weights.panels.shape
+    x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
+    _, panels, inputs, _ = matrix.shape
     for first in range(0, rows, BLOCK):
         for panel in range(panels):
             at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
             for row in range(first, min(first + BLOCK, rows), ROWS):
-                multiply_add(x, row * x.shape[1], x.shape[1], weights.panels, at, weights.bias, of_bias, inputs,
-                             out, row * out.shape[1] + panel * PANEL, out.shape[1])  # fmt: skip
+                out_at = row * out_row + panel * PANEL
+                multiply_add(x, row * x_row, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row)
 
 
 @exact_part

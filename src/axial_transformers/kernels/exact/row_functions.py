@@ -29,6 +29,9 @@ from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, load, 
 
 Generate = Callable[..., Any]
 
+QUERIES = 4
+"""Queries whose attention is computed side by side: each sum waits for the one before, so several keep a core busy."""
+
 
 def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> tuple[Any, Generate]:
     """Signature and code of an intrinsic, from a function of builder and arguments, arrays as addresses."""
@@ -76,16 +79,6 @@ def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: A
 
 
 @intrinsic
-def inverse_root(typing_context: Any, number: Any) -> Any:
-    """1 / sqrt(number) of an integer; NumPy's square root would call the library."""
-
-    def generate(b: Any, number: Any) -> Any:
-        return b.fdiv(NUMBER(1.0), root(b, b.sitofp(number, NUMBER)))
-
-    return on_rows(generate, number, result=types.float32)
-
-
-@intrinsic
 def normalise(
     typing_context: Any, x: Any, x_at: Any, count: Any, gain: Any, bias: Any, of_norm: Any, out: Any, out_at: Any
 ) -> Any:
@@ -127,68 +120,72 @@ def quick_gelu(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
 
 
 @intrinsic
-def scores(
-    typing_context: Any, q: Any, q_at: Any, width: Any, keys: Any, keys_at: Any, length: Any, count: Any, out: Any
-) -> Any:
-    """out[j] = q . (key j) for j < count: a chain over the `width` numbers of q; keys [width, length]."""
-
-    def generate(
-        b: Any, q: Any, q_at: Any, width: Any, keys: Any, keys_at: Any, length: Any, count: Any, out: Any
-    ) -> None:
-        with vectors(b, count) as j:
-            total = cgutils.alloca_once_value(b, zero())
-            with cgutils.for_range(b, width) as loop:
-                number = splat(b, load(b, q, b.add(q_at, loop.index), 1), LANES)
-                key = load(b, keys, b.add(keys_at, b.add(b.mul(loop.index, length), j)))
-                b.store(fused(b, number, key, b.load(total)), total)
-            store(b, b.load(total), out, j)
-
-    return on_rows(generate, q, q_at, width, keys, keys_at, length, count, out)
-
-
-@intrinsic
-def softmax_numerators(typing_context: Any, x: Any, count: Any, scale: Any) -> Any:
-    """Replaces x[j] by e^(scale (x[j] - largest)) for j < count, by zero up to a whole vector; returns the sum."""
-
-    def generate(b: Any, x: Any, count: Any, scale: Any) -> Any:
-        lowest = constant(VECTOR, float("-inf"))
-
-        def masked(j: Any) -> Any:
-            return b.select(present(b, count, j), load(b, x, j), lowest)
-
-        most = cgutils.alloca_once_value(b, lowest)
-        with vectors(b, count) as j:
-            b.store(greater(b, masked(j), b.load(most)), most)
-        largest = splat(b, combined(b, b.load(most), greater), LANES)
-        total = cgutils.alloca_once_value(b, zero())
-        with vectors(b, count) as j:
-            power = exponential(b, b.fmul(b.fsub(masked(j), largest), splat(b, scale, LANES)))
-            b.store(b.fadd(b.load(total), power), total)
-            store(b, power, x, j)
-        return combined(b, b.load(total), added)
-
-    return on_rows(generate, x, count, scale, result=types.float32)
-
-
-@intrinsic
-def weighted_values(
-    typing_context: Any, x: Any, count: Any, divisor: Any, values: Any, values_at: Any, width: Any, out: Any,
-    out_at: Any,
+def attend(
+    typing_context: Any, q: Any, keys: Any, values: Any, out: Any, places: Any, width: Any, apart: Any,
+    value_width: Any, count: Any, weights: Any,
 ) -> Any:  # fmt: skip
-    """out[k] = (the chain over j < count of x[j] values[j, k]) / divisor for k < width; values [.., width]."""
+    """softmax(q . keys / sqrt(K)) values over `count` places, of QUERIES queries side by side.
+
+    Args:
+        keys: [apart / LANES, K, LANES] for each query, LANES places after LANES places; values: [count, value_width];
+            both flat, with those of other queries.
+        places: [4, QUERIES], where each query's q, keys, values and out begin.
+        width: K.
+        weights: memory for [QUERIES, apart] numbers.
+    """
 
     def generate(
-        b: Any, x: Any, count: Any, divisor: Any, values: Any, values_at: Any, width: Any, out: Any, out_at: Any
-    ) -> None:
-        with vectors(b, width) as k:
-            total = cgutils.alloca_once_value(b, zero())
+        b: Any, q: Any, keys: Any, values: Any, out: Any, places: Any, width: Any, apart: Any, value_width: Any,
+        count: Any, weights: Any,
+    ) -> None:  # fmt: skip
+        queries = range(QUERIES)
+        q_at, keys_at, values_at, out_at = (
+            [load(b, places, width.type(kind * QUERIES + query), 1) for query in queries] for kind in range(4)
+        )
+        weights_at = [b.mul(apart, width.type(query)) for query in queries]
+        with vectors(b, count) as j:
+            sums = [cgutils.alloca_once_value(b, zero()) for _ in queries]
+            with cgutils.for_range(b, width) as loop:
+                key_at = b.add(b.mul(j, width), b.mul(loop.index, width.type(LANES)))
+                for total, first, line in zip(sums, q_at, keys_at):
+                    number = splat(b, load(b, q, b.add(first, loop.index), 1), LANES)
+                    b.store(fused(b, number, load(b, keys, b.add(line, key_at)), b.load(total)), total)
+            for total, at in zip(sums, weights_at):
+                store(b, b.load(total), weights, b.add(at, j))
+        scale = splat(b, b.fdiv(NUMBER(1.0), root(b, b.sitofp(width, NUMBER))), LANES)
+        divisors = _softmax_numerators(b, weights, weights_at, count, scale)
+        with vectors(b, value_width) as k:
+            sums = [cgutils.alloca_once_value(b, zero()) for _ in queries]
             with cgutils.for_range(b, count) as loop:
-                number = splat(b, load(b, x, loop.index, 1), LANES)
-                value = load(b, values, b.add(values_at, b.add(b.mul(loop.index, width), k)))
-                b.store(fused(b, number, value, b.load(total)), total)
-            store(b, b.fdiv(b.load(total), splat(b, divisor, LANES)), out, b.add(out_at, k))
+                value_at = b.add(b.mul(loop.index, value_width), k)
+                for total, weight_at, line in zip(sums, weights_at, values_at):
+                    number = splat(b, load(b, weights, b.add(weight_at, loop.index), 1), LANES)
+                    b.store(fused(b, number, load(b, values, b.add(line, value_at)), b.load(total)), total)
+            for total, divisor, at in zip(sums, divisors, out_at):
+                store(b, b.fdiv(b.load(total), splat(b, divisor, LANES)), out, b.add(at, k))
 
-    return on_rows(generate, x, count, divisor, values, values_at, width, out, out_at)
+    return on_rows(generate, q, keys, values, out, places, width, apart, value_width, count, weights)
+
+
+def _softmax_numerators(b: Any, x: Any, places: list[Any], count: Any, scale: Any) -> list[Any]:
+    """Replaces x[j] by e^(scale (x[j] - largest)) for j < count in the rows at some places, and gives their sums."""
+    lowest = constant(VECTOR, float("-inf"))
+
+    def masked(at: Any, j: Any) -> Any:
+        return b.select(present(b, count, j), load(b, x, b.add(at, j)), lowest)
+
+    most = [cgutils.alloca_once_value(b, lowest) for _ in places]
+    with vectors(b, count) as j:
+        for so_far, at in zip(most, places):
+            b.store(greater(b, masked(at, j), b.load(so_far)), so_far)
+    largest = [splat(b, combined(b, b.load(so_far), greater), LANES) for so_far in most]
+    totals = [cgutils.alloca_once_value(b, zero()) for _ in places]
+    with vectors(b, count) as j:
+        for total, top, at in zip(totals, largest, places):
+            power = exponential(b, b.fmul(b.fsub(masked(at, j), top), scale))
+            b.store(b.fadd(b.load(total), power), total)
+            store(b, power, x, b.add(at, j))
+    return [combined(b, b.load(total), added) for total in totals]
 
 
 @intrinsic

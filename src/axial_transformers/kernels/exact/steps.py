@@ -115,19 +115,18 @@ def enter_site(context: Array, first: int, rows: int, i: int, table: Array, valu
 def code_site(first: int, rows: int, i: int, output: PackedOutput, coding: Coding, memory: Memory) -> None:
     """Codes the values of site i, given the inner decoder's output x [rows, D]."""
     not_inlined()
-    layer, logits = np.int64(0), memory.logits
+    layer, x, normed, logits, numbers = np.int64(0), memory.x, memory.normed, memory.logits, memory.numbers
+    values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
     count, dim = output.table.shape
-    normalise_rows(memory.x, rows, output.norm, layer, dim, memory.normed)
-    linear(memory.normed, rows, output.head, layer, logits)
+    normalise_rows(x, rows, output.norm, layer, dim, normed)
+    linear(normed, rows, output.head, layer, logits)
     for row in range(rows):
         b, at = first + row, row * logits.shape[1]
-        if coding.logits.size:
-            copy(logits, at, count, coding.logits, (b * coding.values.shape[1] + i) * count, np.int64(1))
-        if not fixed_points(logits, at, count, memory.numbers):
-            coding.stream.state[2] = NOT_FINITE
-        if coding.intervals.size:
-            start, frequency = interval(memory.numbers, count, coding.values[b, i])
-            coding.intervals[b, i, 0] = start
-            coding.intervals[b, i, 1] = frequency
+        if kept.size:
+            copy(logits, at, count, kept, (b * values.shape[1] + i) * count, np.int64(1))
+        if not fixed_points(logits, at, count, numbers):
+            stream.state[2] = NOT_FINITE
+        if intervals.size:
+            intervals[b, i, 0], intervals[b, i, 1] = interval(numbers, count, values[b, i])
         else:
-            coding.values[b, i] = read_value(memory.numbers, count, coding.stream)
+            values[b, i] = read_value(numbers, count, stream)
