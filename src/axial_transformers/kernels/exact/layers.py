@@ -14,6 +14,7 @@ from axial_transformers.kernels.exact.row_functions import (
     QUERIES,
     attend,
     copy,
+    copy_apart,
     lstm_cell,
     normalise,
     not_inlined,
@@ -133,14 +134,13 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
     keys, values, width, apart, value_width = cache.keys, cache.values, cache.width, cache.apart, cache.value_width
     line_keys, line_values = width * apart, cache.length * value_width
     dim, q_row, out_row = heads * width, qkv.shape[1], attended.shape[1]
-    one, step = np.int64(1), np.int64(LANES)
     lines, line = rows * heads, (masked * cache.rows + first) * heads
     key_at = i // LANES * LANES * width + i % LANES
     for row in range(rows):
         for head in range(heads):
             q_at = row * q_row + head * width
-            copy(qkv, q_at + dim, width, keys, line * line_keys + key_at, step)
-            copy(qkv, q_at + 2 * dim, width, values, line * line_values + i * value_width, one)
+            copy_apart(qkv, q_at + dim, width, keys, line * line_keys + key_at)
+            copy(qkv, q_at + 2 * dim, width, values, line * line_values + i * value_width)
             line += 1
     line -= lines
     for start in range(0, lines, QUERIES):
@@ -163,15 +163,14 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scrat
     )  # fmt: skip
     keys, values, width, apart, value_width = cache.keys, cache.values, cache.width, cache.apart, cache.value_width
     dim, q_row, out_row = heads * width, qkv.shape[1], attended.shape[1]
-    one, step = np.int64(1), np.int64(LANES)
     for start in range(rows):
         if start // stride % length:
             continue  # not the first place of its line
         for head in range(heads):
             for i in range(length):
                 q_at = (start + i * stride) * q_row + head * width
-                copy(qkv, q_at + dim, width, keys, i // LANES * LANES * width + i % LANES, step)
-                copy(qkv, q_at + 2 * dim, width, values, i * value_width, one)
+                copy_apart(qkv, q_at + dim, width, keys, i // LANES * LANES * width + i % LANES)
+                copy(qkv, q_at + 2 * dim, width, values, i * value_width)
             for i in range(0, length, QUERIES):
                 for query in range(QUERIES):
                     row = start + min(i + query, length - 1) * stride  # see `attend_step`

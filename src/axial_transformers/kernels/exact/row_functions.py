@@ -67,15 +67,28 @@ def not_inlined(typing_context: Any) -> Any:
 
 
 @intrinsic
-def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any, step: Any) -> Any:
-    """out[out_at + j step] = x[x_at + j] for j < count."""
+def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + j] = x[x_at + j] for j < count."""
 
-    def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any, step: Any) -> None:
+    def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
         with cgutils.for_range(b, count) as loop:
-            number = load(b, x, b.add(x_at, loop.index), 1)
-            store(b, number, out, b.add(out_at, b.mul(loop.index, step)))
+            store(b, load(b, x, b.add(x_at, loop.index), 1), out, b.add(out_at, loop.index))
 
-    return on_rows(generate, x, x_at, count, out, out_at, step)
+    return on_rows(generate, x, x_at, count, out, out_at)
+
+
+@intrinsic
+def copy_apart(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + LANES j] = x[x_at + j] for j < count."""
+
+    def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
+        nothing = ir.FunctionType(ir.VoidType(), [])
+        with cgutils.for_range(b, count) as loop:
+            b.asm(nothing, "", "", [], side_effect=True)  # otherwise LLVM takes scatter instructions, which are slow
+            number = load(b, x, b.add(x_at, loop.index), 1)
+            store(b, number, out, b.add(out_at, b.mul(loop.index, count.type(LANES))))
+
+    return on_rows(generate, x, x_at, count, out, out_at)
 
 
 @intrinsic

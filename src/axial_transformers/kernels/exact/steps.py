@@ -66,10 +66,10 @@ def slab(
     for first in range(0, rows, part):
         count = min(part, rows - first)
         for row in range(count):
-            copy(u, (first + row) * dim, dim, x, row * x.shape[1], np.int64(1))
+            copy(u, (first + row) * dim, dim, x, row * x.shape[1])
         transform(x, count, blocks, heads, lines, i, cache, first, scratch)
         for row in range(count):
-            copy(x, row * x.shape[1], dim, u, (first + row) * dim, np.int64(1))
+            copy(x, row * x.shape[1], dim, u, (first + row) * dim)
 
 
 @exact
@@ -123,7 +123,7 @@ def code_site(first: int, rows: int, i: int, output: PackedOutput, coding: Codin
     for row in range(rows):
         b, at = first + row, row * logits.shape[1]
         if kept.size:
-            copy(logits, at, count, kept, (b * values.shape[1] + i) * count, np.int64(1))
+            copy(logits, at, count, kept, (b * values.shape[1] + i) * count)
         if not fixed_points(logits, at, count, numbers):
             stream.state[2] = NOT_FINITE
         if intervals.size:
