@@ -34,8 +34,8 @@ import exact_functions
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact import compiled, float_environment, product_tiles, steps
 
-D, HIDDEN, VALUES, LENGTH = 18, 21, 19, 17
-"""Sizes of which none is a multiple of what the kernels take at once."""
+D, HIDDEN, VALUES, LENGTH = 40, 21, 19, 17
+"""Sizes that are no multiples of what the kernels take at once; a head has 20 numbers."""
 HARD = [
     0.0,
     -0.0,
@@ -69,7 +69,7 @@ def random_block(seed: int) -> Block:
 def outputs_of(arithmetic) -> list[np.ndarray]:
     """What random weights give: the last slab, then logits and intervals of a row, for both inner decoders."""
     blocks = [random_block(1), random_block(2), random_block(3)]
-    slabs = arithmetic.Slabs(blocks, 3, [Line(5, 1), MASKED, Line(2, 5)])
+    slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED, Line(2, 5)])
     state = slabs.start(20, LENGTH)
     for i in range(LENGTH):
         u = slabs.step(random_numbers(20, D, seed=i), i, state, 10)
@@ -77,7 +77,7 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)),
                     random_numbers(VALUES, D))  # fmt: skip
-    for inner, heads in (blocks[:2], 3), (Lstm(blocks[1].attention_norm, wide, wide), 0):
+    for inner, heads in (blocks[:2], 2), (Lstm(blocks[1].attention_norm, wide, wide), 0):
         known = np.random.default_rng(5).integers(0, VALUES, (26, 3))
         coding = Coding(known, np.zeros((26, 3, 2), np.int64), no_stream(), np.zeros((26, 3, VALUES), np.float32))
         arithmetic.Rows(inner, heads, output)(random_numbers(26, 3, D), coding)

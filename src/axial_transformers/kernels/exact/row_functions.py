@@ -175,7 +175,10 @@ def attend(
                     number = splat(b, load(b, weights, b.add(weight_at, loop.index), 1), LANES)
                     b.store(fused(b, number, load(b, values, b.add(line, value_at)), b.load(total)), total)
             for total, divisor, at in zip(sums, divisors, out_at):
-                store(b, b.fdiv(b.load(total), splat(b, divisor, LANES)), out, b.add(at, k))
+                place = b.add(at, k)
+                number = b.fdiv(b.load(total), splat(b, divisor, LANES))
+                # behind a head's K numbers are those of the next head, which may be there already
+                store(b, b.select(present(b, width, k), number, load(b, out, place)), out, place)
 
     return on_rows(generate, q, keys, values, out, places, width, apart, value_width, count, weights)
 
