@@ -58,11 +58,11 @@ class ExactNetwork:
         inner = model.inner_decoder
         heads = 0 if isinstance(inner, InnerLSTM) else model.config.heads
         weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _blocks(inner.blocks)
-        self._position = model.position
         with self.arithmetic.ieee_arithmetic():
             self._positions = positions(model.position)
         self._rows = self.arithmetic.Rows(weights, heads, self._tables)
-        self._outer = [self._slabs(outer.blocks, self.shape[level + 1 :]) for level, outer in _levels(model)]
+        outer_decoders: Iterable[Any] = model.outer_decoders
+        self._outer = [self._slabs(outer.blocks, self.shape[level + 1 :]) for level, outer in enumerate(outer_decoders)]
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
     def walk(self, x: Tensor, conditioning: Conditioning, code: Code) -> Values:
@@ -100,7 +100,7 @@ class ExactNetwork:
 
     def _embed(self, batch: int, conditioning: Conditioning) -> Array | None:
         """The label's embedding plus external conditioning, [B, *A' or 1s, D]; None where there is neither."""
-        self.model.embed_conditioning(batch, conditioning.to(self.model.device))  # checks both
+        self.model.embed_conditioning(batch, conditioning)  # checks both
         embedded = None
         if self.model.labels is not None:
             table, classes = _array(self.model.labels.embed.table), self.model.labels.classes
@@ -157,6 +157,7 @@ class _Encoder:
 
     def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
         self._shape, self._channels, self._planes = network.shape, encoder.channels, encoder.planes
+        self._divisor = np.float32(getattr(encoder, "divisor", 255))
         self._convolution = network.arithmetic.Dense(_linear(encoder.convolution))
         self._blocks = network._slabs(encoder.blocks, network.shape)
         with network.arithmetic.ieee_arithmetic():
@@ -171,7 +172,7 @@ class _Encoder:
         )
 
     def _encode(self, values: Values, c: int, embedded: Array | None) -> Array:
-        known = values.astype(np.float32) / np.float32(255)
+        known = values.astype(np.float32) / self._divisor
         known[..., c:] = 0
         if self._planes == "one_hot":
             planes = np.zeros(values.shape, np.float32)
@@ -193,10 +194,6 @@ def positions(module: Positions) -> Array:
     for table in tables:
         total = total[..., None, :] + table
     return total
-
-
-def _levels(model: AxialTransformer) -> Iterable[tuple[int, Any]]:
-    return enumerate(model.outer_decoders)
 
 
 def _attention(block: nn.Module) -> AxisAttention:
