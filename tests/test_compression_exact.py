@@ -31,8 +31,8 @@ pytest.importorskip("numba", reason="exact kernels are compiled by numba")
 
 from axial_transformers.kernels.exact import compiled
 
-EVERY_KIND = {name: config for name, config in VARIANTS.items() if not config.known_channels}
 SOME_KINDS = ["2d", "lstm", "classes", "columns"]
+MORE_KINDS = [*SOME_KINDS, "1d", "3d channels", "one column", "frames", "axis 1d", "no upper context"]
 
 
 def walked(network: ExactNetwork, x: torch.Tensor, given: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -66,9 +66,9 @@ def test_the_walk_gives_the_models_logits_and_its_twin_the_same_bits(config):
     assert found.tobytes() == slow_found.tobytes()
 
 
-@pytest.mark.parametrize("kind", EVERY_KIND)
-def test_every_kind_of_model_decodes_what_it_encoded(kind):
-    model = random_model(EVERY_KIND[kind], torch.float32)
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_models_decode_what_they_encoded(kind):
+    model = random_model(VARIANTS[kind], torch.float32)
     x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
     archive = compress(model, x, **given, version=2, verify=False)
     assert torch.equal(decompress(model, archive, **given).long(), x)
@@ -116,7 +116,7 @@ def test_an_archive_of_a_trained_model_keeps_its_bytes():
     model = AxialTransformer.from_pretrained("pretrained/fashion_mnist")
     rows, columns = torch.meshgrid(torch.arange(28), torch.arange(28), indexing="ij")
     images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
-    archive = compress(model, images, version=2, plain_codec=False)
+    archive = compress(model, images, version=2, plain_codec=False, verify=False)
     assert (len(archive), zlib.crc32(archive)) == (670, 3687678538)
 
 
