@@ -6,6 +6,7 @@ images that lossless WebP makes smaller than the model does           -> WebP fi
 """
 
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,11 +17,17 @@ from torch import Tensor
 from axial_transformers.compression import coder, webp
 from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.exact import in_float64
 from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
 from axial_transformers.decoding import decode
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.micro_batch_backend import micro_batches
 from axial_transformers.models import AxialTransformer, Conditioning
+
+
+def prepared(model: AxialTransformer) -> AxialTransformer:
+    """The model as the other functions take it: a copy in float64."""
+    return in_float64(model)
 
 
 def encode_chunk(
@@ -44,13 +51,13 @@ def encode_chunk(
 
     bits = (PRECISION - frequency.double().log2()).sum(1)
     pixels = images.to("cpu", torch.uint8).numpy()
-    files = _smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
+    files = smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
     modelled = [i for i in range(len(images)) if i not in files]
 
     values, lower, frequency, ambiguous = (part[modelled].T.flatten() for part in (values, lower, frequency, ambiguous))
     indices = ambiguous.nonzero().flatten()
     escapes = dict(zip(indices.tolist(), values[indices].tolist()))
-    return Chunk(_checksum(pixels), files, escapes, coder.encode(lower[~ambiguous], frequency[~ambiguous]))
+    return Chunk(checksum_of(pixels), files, escapes, coder.encode(lower[~ambiguous], frequency[~ambiguous]))
 
 
 @torch.no_grad()
@@ -65,7 +72,7 @@ def _intervals(exact: AxialTransformer, x: Tensor, conditioning: Conditioning) -
     return [torch.cat(parts, dim=1) for parts in zip(*slices)]
 
 
-def _smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
+def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
     """WebP files that are smaller than `sizes` in bytes, by index of the image."""
     files = ((i, webp.encode(image)) for i, image in enumerate(pixels))
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
@@ -85,6 +92,22 @@ def decode_chunk(
         DamagedError: the chunk does not decode to the images it was made of.
     """
     shape = (*exact.config.shape, exact.config.channels)
+
+    def decode_stream(modelled: list[int]) -> Tensor:
+        some = conditioning.of(modelled).double()
+        return _decode_stream(exact, (len(modelled), *shape), chunk, some, micro_batches(micro_batch))
+
+    return whole_chunk(images, shape, chunk, decode_stream)
+
+
+def whole_chunk(
+    images: int, shape: tuple[int, ...], chunk: Chunk, decode_stream: Callable[[list[int]], Tensor]
+) -> UInt8[Tensor, "n *a c"]:
+    """The images of a chunk, each of shape [*A, C]; `decode_stream` gives those of its stream from their numbers.
+
+    Raises:
+        DamagedError: the chunk does not decode to the images it was made of.
+    """
     pixels = torch.zeros(images, *shape, dtype=torch.uint8)
     if any(i >= images for i in chunk.webp):
         raise DamagedError(f"an image stored as WebP has an index beyond the last of {images} images")
@@ -92,9 +115,8 @@ def decode_chunk(
         pixels[i] = torch.from_numpy(webp.decode(file, shape))
     modelled = [i for i in range(images) if i not in chunk.webp]
     if modelled:
-        some = conditioning.of(modelled).double()
-        pixels[modelled] = _decode_stream(exact, (len(modelled), *shape), chunk, some, micro_batches(micro_batch))
-    if _checksum(pixels.numpy()) != chunk.checksum:
+        pixels[modelled] = decode_stream(modelled)
+    if checksum_of(pixels.numpy()) != chunk.checksum:
         raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
     return pixels
 
@@ -123,5 +145,6 @@ def _decode_stream(
     return images.to("cpu", torch.uint8)
 
 
-def _checksum(pixels: NDArray[np.uint8]) -> int:
+def checksum_of(pixels: NDArray[np.uint8]) -> int:
+    """CRC-32 of the pixels."""
     return zlib.crc32(np.ascontiguousarray(pixels).data)

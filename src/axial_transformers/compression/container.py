@@ -12,7 +12,7 @@ from axial_transformers.compression.errors import DamagedError, OtherVersionErro
 from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSION = 1
+VERSIONS = (1, 2)
 MOST_AXES = 16
 MOST_IMAGES = 256
 """Largest number of images in a chunk; a reader needs memory for them."""
@@ -20,6 +20,7 @@ MOST_BYTES = (1 << 32) - 1
 """Largest size of a chunk, and of the metadata."""
 
 _PREFIX = struct.Struct("<8sB")
+_IDENTIFIERS = struct.Struct("<BBBBI")
 _FIXED = struct.Struct("<32sBBIIIIB")
 _ENTRY = struct.Struct("<IIII")
 _SIZE = struct.Struct("<I")
@@ -38,9 +39,27 @@ class Entry(NamedTuple):
     """CRC-32 of its bytes."""
 
 
+class Identifiers(NamedTuple):
+    """What the bytes of version 2 mean: for each, this release knows the default only."""
+
+    arithmetic: int = 1
+    """1: the float32 operations of `kernels.exact`."""
+    coder: int = 1
+    """1: one state of 63 bits, 32-bit words, frequencies of 24 bits."""
+    value_bits: int = 8
+    """Bits of a value; wider ones would be coded in two symbols."""
+    escape_bytes: int = 1
+    """Bytes of a value that the stream leaves out."""
+    flags: int = 0
+    """Room for what else an archive may hold: the model (1), the header of the source's format (2)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Header:
     """Fields of the header, other than those that follow from these."""
+
+    version: int = 1
+    """Version of the format: 1 computes the model in float64, 2 in the arithmetic of `kernels.exact`."""
 
     fingerprint: bytes
     """Fingerprint of the model: 32 bytes."""
@@ -69,13 +88,15 @@ class Header:
         )  # fmt: skip
         sizes = b"".join(map(_SIZE.pack, self.shape))
         index = b"".join(_ENTRY.pack(*chunk) for chunk in self.chunks)
-        head = _PREFIX.pack(MAGIC, VERSION) + fixed + sizes + index + self.metadata
+        identifiers = _IDENTIFIERS.pack(*Identifiers()) if self.version > 1 else b""
+        head = _PREFIX.pack(MAGIC, self.version) + identifiers + fixed + sizes + index + self.metadata
         return head + _SIZE.pack(zlib.crc32(head))
 
     def start(self, chunk: int) -> int:
         """Offset of a chunk in the file."""
         variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
-        return _PREFIX.size + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
+        identifiers = _IDENTIFIERS.size if self.version > 1 else 0
+        return _PREFIX.size + identifiers + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
 
     def first_image(self, chunk: int) -> int:
         """Number of images in the chunks before one."""
@@ -121,13 +142,8 @@ def read_header(file: BinaryIO) -> Header:
     """
     file.seek(0)
     head = _reader(file, "the header of the archive")
-    prefix = head.take(min(_PREFIX.size, head.left))
-    if not MAGIC.startswith(prefix[: len(MAGIC)]):
-        raise DamagedError("not an archive: an .axl file starts with other bytes")
-    if len(prefix) < _PREFIX.size:
-        raise TruncatedError("the archive ends within its first bytes")
-    if prefix[-1] != VERSION:
-        raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads version {VERSION}")
+    version = _read_version(head)
+    identifiers = Identifiers(*_IDENTIFIERS.unpack(head.take(_IDENTIFIERS.size))) if version > 1 else Identifiers()
     fingerprint, precision, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
     if axes > MOST_AXES:
         raise DamagedError(f"the header is damaged: it claims {axes} axes")
@@ -139,6 +155,7 @@ def read_header(file: BinaryIO) -> Header:
     file.seek(0)
     if zlib.crc32(file.read(length)) != checksum:
         raise DamagedError("the header is damaged: its checksum differs")
+    _check_identifiers(identifiers)
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
     sites = channels
@@ -148,9 +165,31 @@ def read_header(file: BinaryIO) -> Header:
         if chunk.images > MOST_IMAGES or chunk.symbols > chunk.images * sites:
             raise DamagedError(f"chunk {i} claims {chunk.images} images of {chunk.symbols} symbols")
     return Header(
-        fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values, precision=precision,
-        conditions=conditions, metadata=metadata, chunks=index,
+        version=version, fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
+        precision=precision, conditions=conditions, metadata=metadata, chunks=index,
     )  # fmt: skip
+
+
+def _read_version(head: ByteReader) -> int:
+    """The version that an archive's first bytes state."""
+    prefix = head.take(min(_PREFIX.size, head.left))
+    if not MAGIC.startswith(prefix[: len(MAGIC)]):
+        raise DamagedError("not an archive: an .axl file starts with other bytes")
+    if len(prefix) < _PREFIX.size:
+        raise TruncatedError("the archive ends within its first bytes")
+    if prefix[-1] not in VERSIONS:
+        versions = " and ".join(map(str, VERSIONS))
+        raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads versions {versions}")
+    return prefix[-1]
+
+
+def _check_identifiers(identifiers: Identifiers) -> None:
+    """Raises OtherVersionError for one that this release does not know."""
+    for name, found, known in zip(Identifiers._fields, identifiers, Identifiers()):
+        if found != known:
+            raise OtherVersionError(
+                f"archive with {name.replace('_', ' ')} {found}: a newer version of axial-transformers is needed"
+            )
 
 
 def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:

@@ -24,9 +24,26 @@ def compiled(function: Callable[..., Any]) -> Any:
 
     Sums may be taken in any order; infinities and NaN keep their meaning.
     """
-    kernel: Any = njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})(function)
+    return _kept(_jitted(function, {"reassoc", "contract", "nsz", "arcp"}))
+
+
+def exact(function: Callable[..., Any]) -> Any:
+    """Compiles a kernel like `compiled`, with every operation as it is written, in the order in which it is written."""
+    return _kept(_jitted(function, False))
+
+
+def exact_part(function: Callable[..., Any]) -> Any:
+    """Compiles a function that exact kernels call; its code is kept with theirs."""
+    return _jitted(function, False)
+
+
+def _jitted(function: Callable[..., Any], fastmath: Any) -> Any:
+    return njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+
+
+def _kept(kernel: Any) -> Any:
     with suppress(RuntimeError, OSError):  # no folder can be written to, or there are no source files to compare
-        kernel._cache = KernelCache(function)
+        kernel._cache = KernelCache(kernel.py_func)
     return kernel
 
 
@@ -89,12 +106,13 @@ def _intact(path: Path) -> bool:
 
 @cache
 def sources_digest() -> str:
-    """SHA-256 over names and contents of all source files in this folder."""
+    """SHA-256 over names and contents of all source files in this folder and in those inside it."""
     digest = hashlib.sha256()
-    for file in sorted(files(PACKAGE).iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".py"):
-            content = file.read_bytes()
-            digest.update(f"{file.name} {len(content)} ".encode() + content)
+    for package in (PACKAGE, f"{PACKAGE}.exact"):
+        for file in sorted(files(package).iterdir(), key=lambda file: file.name):
+            if file.name.endswith(".py"):
+                content = file.read_bytes()
+                digest.update(f"{file.name} {len(content)} ".encode() + content)
     return digest.hexdigest()
 
 

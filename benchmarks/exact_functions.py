@@ -1,0 +1,92 @@
+"""Compares the compiled functions of `kernels.exact` with their twin in NumPy, bit for bit.
+
+    python benchmarks/exact_functions.py                   all 2^32 float32 numbers: an hour or so of one core
+    python benchmarks/exact_functions.py --every 65537     every 65537th
+
+Prints each function with the count of numbers, of differences (NaN equals NaN), and the first number that differs.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tyro
+
+from axial_transformers.kernels.compilation import exact_part
+from axial_transformers.kernels.exact import twin
+from axial_transformers.kernels.exact.definition import LANES
+from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
+from axial_transformers.kernels.exact.instructions import VECTOR, exponential, hyperbolic_tangent, logistic
+from axial_transformers.kernels.exact.row_functions import on_rows, quick_gelu, vectors
+from axial_transformers.kernels.llvm import constant, intrinsic, load, store
+
+AT_A_TIME = 1 << 20
+
+
+def kernel_of(function: Callable[[Any, Any], Any]) -> Any:
+    """kernel(x, count): replaces x by the function, given as LLVM instructions of builder and vector."""
+
+    @intrinsic
+    def apply(typing_context, x, count):
+        def generate(builder, x, count):
+            with vectors(builder, count) as j:
+                store(builder, function(builder, load(builder, x, j)), x, j)
+
+        return on_rows(generate, x, count)
+
+    @exact_part
+    def kernel(x, count):
+        apply(x, count)
+
+    return kernel
+
+
+@exact_part
+def quick_gelus(x, count):
+    quick_gelu(x, np.int64(0), count)
+
+
+FUNCTIONS = {
+    "exp": (kernel_of(exponential), twin.exp),
+    "sigmoid": (kernel_of(lambda b, x: logistic(b, x, constant(VECTOR, 1.0))), twin.logistic),
+    "tanh": (kernel_of(hyperbolic_tangent), twin.tanh),
+    "quick GELU": (quick_gelus, twin.quick_gelu),
+}
+
+
+def numbers(every: int) -> Iterator[np.ndarray]:
+    """Every n-th float32 number in the order of its bits, in arrays of whole vectors."""
+    for first in range(0, 1 << 32, every * AT_A_TIME):
+        bits = np.arange(first, min(1 << 32, first + every * AT_A_TIME), every, dtype=np.int64)
+        yield np.resize(bits, -(-len(bits) // LANES) * LANES).astype(np.uint32).view(np.float32)
+
+
+def differences(name: str, x: np.ndarray) -> np.ndarray:
+    """Those of x for which kernel and twin differ."""
+    kernel, slow = FUNCTIONS[name]
+    compiled = x.copy()
+    with ieee_arithmetic(), np.errstate(all="ignore"):
+        kernel(compiled, len(x))
+        expected = slow(x)
+    same = (compiled.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(compiled) & np.isnan(expected))
+    return x[~same]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    every: int = 1
+    """The distance of the numbers that are compared, in bits."""
+
+
+def main(options: Options) -> None:
+    for name in FUNCTIONS:
+        count, different = 0, []
+        for x in numbers(options.every):
+            count += len(x)
+            different += [number.hex() for number in map(float, differences(name, x))]
+        print(f"{name}: {count:,} numbers, {len(different)} differences", *different[:1], flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

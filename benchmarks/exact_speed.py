@@ -1,0 +1,93 @@
+"""Images/s of archives of version 2 beside compiled sampling, and the product rate of the kernels.
+
+    python benchmarks/exact_speed.py                                   pretrained/fashion_mnist, 96 images, one thread
+    python benchmarks/exact_speed.py --images 960 --threads 2
+
+Sampling, encoding and decoding take turns in one process, best of three. Rates are billions of multiplications a second
+of a core: of linear layers in encoding, whatever else it does, and of the same tile on data in cache. CPU time with one
+thread, wall time otherwise.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+
+import axial_transformers as axial
+from axial_transformers.kernels.exact import compiled, steps
+from axial_transformers.kernels.exact.definition import Linear
+from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
+from axial_transformers.layers.initialisation import Dense
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    model: Path = Path("pretrained/fashion_mnist")
+    images: int = 96
+    threads: int = 1
+    rounds: int = 3
+
+
+def products(model: axial.AxialTransformer) -> int:
+    """Multiplications of linear layers for one image: each layer once at every site (of one-channel models)."""
+    weights = sum(layer.weight.numel() for layer in model.modules() if isinstance(layer, Dense))
+    return weights * len(model.order)
+
+
+def tile_rate(seconds) -> float:
+    """Multiplications/s of the tile on 48 rows, 128 inputs and 384 outputs, which stay in cache."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((48, 128)).astype(np.float32)
+    packed = compiled._packed([Linear(rng.standard_normal((128, 384)).astype(np.float32), np.zeros(384, np.float32))])
+    rows, out = compiled._rows(48, 128), compiled._rows(48, 384)
+    rows[:48, :128] = x
+
+    def many() -> None:
+        for _ in range(1000):
+            steps.dense(rows, 48, packed, out)
+
+    return 1000 * 48 * 128 * 384 / min(seconds(many) for _ in range(4))
+
+
+def main(options: Options) -> None:
+    torch.set_num_threads(options.threads)
+    clock = time.process_time if options.threads == 1 else time.perf_counter
+
+    def seconds(work) -> float:
+        start = clock()
+        work()
+        return clock() - start
+
+    model = axial.AxialTransformer.from_pretrained(options.model)
+
+    def draw(count: int) -> torch.Tensor:
+        return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=True)
+
+    def encode() -> bytes:
+        return axial.compress(model, images, version=2, verify=False, plain_codec=False)
+
+    images = draw(options.images)
+    archive = encode()
+    assert torch.equal(axial.decompress(model, archive), images)
+    runs = {
+        "sampling": lambda: draw(options.images),
+        "encoding": encode,
+        "decoding": lambda: axial.decompress(model, archive),
+    }
+    times = {name: [] for name in runs}
+    for _ in range(options.rounds):
+        for name, run in runs.items():
+            times[name].append(seconds(run))
+    best = {name: min(taken) for name, taken in times.items()}
+    for name, taken in best.items():
+        print(f"{name:9}{options.images / taken:8.1f} images/s, {best['sampling'] / taken:.2f} of sampling's speed")
+    rate, reached = products(model) * options.images / best["encoding"] / options.threads, tile_rate(seconds)
+    print(f"products {rate / 1e9:.1f}, of {reached / 1e9:.1f} that a tile of {ROWS} x {PANEL} reaches")
+    print(f"{len(archive):,} bytes, {torch.get_num_threads()} threads, torch {torch.__version__}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options, description=__doc__))

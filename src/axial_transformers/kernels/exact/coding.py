@@ -1,0 +1,86 @@
+"""Logits to integer frequencies, and the entropy coder that takes them: asymmetric numeral systems with one state."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.kernels.compilation import exact, exact_part
+from axial_transformers.kernels.exact.definition import LEAST_STATE, PRECISION, RECIPROCAL, TOO_SHORT, WORD, Stream
+from axial_transformers.kernels.llvm import Integers
+
+
+@exact_part
+def boundary(i: Any, before: Any, factor: Any) -> Any:
+    """The lower end of value i's interval, from the sum of the fixed-point numbers before it."""
+    return i + ((before * factor) >> RECIPROCAL)
+
+
+@exact_part
+def factor_of(numbers: NDArray[np.int32], count: int) -> Any:
+    """The factor that makes frequencies of fixed-point numbers, rounded down."""
+    total = np.int64(0)
+    for j in range(count):
+        total += np.int64(numbers[j])
+    return (((1 << PRECISION) - count) << RECIPROCAL) // max(total, np.int64(1))
+
+
+@exact_part
+def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
+    """Start and frequency of a value's interval of [0, 2^PRECISION)."""
+    factor, before = factor_of(numbers, count), np.int64(0)
+    for j in range(value):
+        before += np.int64(numbers[j])
+    end = np.int64(1 << PRECISION)
+    if value < count - 1:
+        end = boundary(value + 1, before + np.int64(numbers[value]), factor)
+    start = boundary(value, before, factor)
+    return start, end - start
+
+
+@exact_part
+def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
+    """The next value of a stream, given the fixed-point numbers of its distribution."""
+    factor = factor_of(numbers, count)
+    state = stream.state[0]
+    slot = state & ((1 << PRECISION) - 1)
+    value: Any = np.int64(0)
+    start, end = np.int64(0), np.int64(1 << PRECISION)
+    before = np.int64(numbers[0])
+    for i in range(1, count):
+        at = boundary(i, before, factor)
+        if at > slot:
+            end = at
+            break
+        value, start = i, at
+        before += np.int64(numbers[i])
+    state = (end - start) * (state >> PRECISION) + slot - start
+    if state < LEAST_STATE:
+        word = np.int64(0)
+        if stream.state[1] < len(stream.words):
+            word = np.int64(stream.words[stream.state[1]])
+        else:
+            stream.state[2] = TOO_SHORT
+        state = (state << WORD) | word
+        stream.state[1] += 1
+    stream.state[0] = state
+    return value
+
+
+@exact
+def write_stream(intervals: Integers, words: NDArray[np.uint32]) -> int:
+    """Writes the words of symbols with the intervals [n, 2], in the order in which they are read.
+
+    They are the last ones of words [n + 2], as a symbol takes at most one; the result is the number of the first.
+    """
+    state, at = LEAST_STATE, len(words)
+    for k in range(len(intervals) - 1, -1, -1):
+        start, frequency = intervals[k, 0], intervals[k, 1]
+        if state >= frequency << (63 - PRECISION):
+            at -= 1
+            words[at] = np.uint32(state & 0xFFFFFFFF)
+            state >>= WORD
+        state = ((state // frequency) << PRECISION) + state % frequency + start
+    words[at - 1] = np.uint32(state & 0xFFFFFFFF)
+    words[at - 2] = np.uint32(state >> WORD)
+    return at - 2

@@ -1,0 +1,174 @@
+"""The compiled counterpart of `twin`: packs weights for the kernels and calls them."""
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.kernels.exact import coding, steps
+from axial_transformers.kernels.exact.definition import (
+    GROUP,
+    LANES,
+    MASKED,
+    Array,
+    Block,
+    Coding,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Output,
+)
+from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
+from axial_transformers.kernels.exact.layers import Cache, Norms, PackedBlocks, PackedLinear, PackedLstm, Scratch
+from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
+from axial_transformers.kernels.exact.row_functions import QUERIES
+
+__all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
+
+ROWS_TOGETHER = 192
+"""Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
+
+
+class Dense:
+    """See `twin.Dense`."""
+
+    def __init__(self, layer: Linear):
+        self._packed, self._outputs = _packed([layer]), len(layer.bias)
+
+    def __call__(self, x: Array) -> Array:
+        """See `twin.Dense`."""
+        some, out = _rows(*x.shape), _rows(len(x), self._outputs)
+        some[: len(x), : x.shape[1]] = x
+        steps.dense(some, len(x), self._packed, out)
+        return out[: len(x), : self._outputs]
+
+
+class Slabs:
+    """See `twin.Slabs`."""
+
+    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
+        self._blocks, self._heads = packed_blocks(blocks), heads
+        self._lines = np.array(lines, np.int64).reshape(-1, 2)
+        self._width = len(blocks[0].qkv.weight) // heads
+        self._masked = lines.count(MASKED)
+
+    def start(self, rows: int, length: int) -> Cache:
+        """See `twin.Slabs.start`."""
+        return _cache(self._masked, rows, self._heads, self._width, length)
+
+    def step(self, u: Array, i: int, cache: Cache, sites: int) -> Array:
+        """See `twin.Slabs.step`."""
+        part = max(1, ROWS_TOGETHER // sites) * sites
+        rows, dim = min(part, len(u)), u.shape[1]
+        out = np.array(u, order="C")
+        scratch = _scratch(rows, self._blocks, self._heads, cache.length, int(self._lines[:, 0].max()))
+        steps.slab(out, self._blocks, self._heads, self._lines, i, cache, part, _rows(rows, dim), scratch)
+        return out
+
+
+class Rows:
+    """See `twin.Rows`."""
+
+    def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
+        unused = Linear(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
+        none = Norm(unused.bias, unused.bias)
+        lstm = inner if isinstance(inner, Lstm) else Lstm(none, unused, unused)
+        blocks = [Block(none, unused, unused, none, unused, unused)] if isinstance(inner, Lstm) else inner
+        packed = PackedLstm(_norms([lstm.norm]), _packed([lstm.of_input]), _packed([lstm.of_hidden]))
+        lines = np.zeros((len(blocks), 2), np.int64)  # all are masked
+        self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, lines, packed)
+        table = np.ascontiguousarray(output.table)
+        self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
+
+    def __call__(self, context: Array, coding: Coding) -> None:
+        """See `twin.Rows`."""
+        batch, length, _ = context.shape
+        memory = self._memory(min(batch, GROUP), length)
+        # kernels are compiled for writable arrays only, even where they do not write
+        steps.code_row(np.require(context, np.float32, ["C", "W"]), self._inner, self._output, coding, memory)
+
+    def _memory(self, rows: int, length: int) -> steps.Memory:
+        values, dim = self._output.table.shape
+        blocks, heads = self._inner.blocks, self._inner.heads
+        of_lstm = 0 if heads else rows
+        return steps.Memory(
+            x=_rows(rows, dim),
+            normed=_rows(rows, dim),
+            logits=_rows(rows, values),
+            numbers=np.empty(_padded(values, LANES), np.int32),
+            cache=_cache(len(blocks.qkv.panels), rows, heads, dim // (heads or dim), length),
+            scratch=_scratch(rows, blocks, heads, length, 0),
+            of_input=_rows(of_lstm, 4 * dim + LANES),
+            of_hidden=_rows(of_lstm, 4 * dim + LANES),
+            cell=_rows(of_lstm, dim),
+            hidden=_rows(of_lstm, dim),
+        )
+
+
+def write_stream(intervals: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """See `twin.write_stream`."""
+    words = np.empty(len(intervals) + 2, np.uint32)
+    return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), words) :]
+
+
+def _rows(rows: int, width: int) -> Array:
+    """Zeros for some rows of some width, with room for whole tiles."""
+    return np.zeros((_padded(rows, ROWS), _padded(width, PANEL)), np.float32)
+
+
+def _cache(layers: int, rows: int, heads: int, width: int, length: int) -> Cache:
+    """Room for the keys and values of `length` places."""
+    lines, apart, value_width = layers * rows * heads, _padded(length, LANES), _padded(width, LANES)
+    keys, values = np.zeros(lines * width * apart, np.float32), np.zeros(lines * length * value_width, np.float32)
+    return Cache(keys, values, rows, width, apart, length, value_width)
+
+
+def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: int) -> Scratch:
+    """Memory for rows that attend to `length` slabs, and to each other along lines of at most `longest`."""
+    dim, hidden = blocks.qkv.panels.shape[2], blocks.contract.panels.shape[2]
+    return Scratch(
+        normed=_rows(rows, dim),
+        qkv=_rows(rows, 3 * dim),
+        attended=_rows(rows, dim + LANES),
+        hidden=_rows(rows, hidden),
+        weights=np.zeros(QUERIES * _padded(max(length, longest), LANES), np.float32),
+        places=np.zeros((4, QUERIES), np.int64),
+        line=_cache(1, 1, 1, dim // (heads or 1), longest),
+    )
+
+
+def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
+    """The blocks' weights as the kernels take them."""
+    columns = dict(zip(Block._fields, zip(*blocks)))
+    return PackedBlocks(
+        attention_norm=_norms(columns["attention_norm"]),
+        qkv=_packed(columns["qkv"]),
+        out=_packed(columns["out"]),
+        feedforward_norm=_norms(columns["feedforward_norm"]),
+        expand=_packed(columns["expand"]),
+        contract=_packed(columns["contract"]),
+    )
+
+
+def _packed(layers: Sequence[Linear]) -> PackedLinear:
+    inputs, outputs = layers[0].weight.shape
+    panels = ceil(outputs / PANEL)
+    weights = np.zeros((len(layers), inputs, panels * PANEL), np.float32)
+    biases = np.zeros((len(layers), panels * PANEL), np.float32)
+    for i, layer in enumerate(layers):
+        weights[i, :, :outputs], biases[i, :outputs] = layer
+    in_panels = weights.reshape(len(layers), inputs, panels, PANEL).swapaxes(1, 2)
+    return PackedLinear(np.ascontiguousarray(in_panels), biases)
+
+
+def _norms(norms: Sequence[Norm]) -> Norms:
+    padded = np.zeros((2, len(norms), _padded(len(norms[0].gain), LANES)), np.float32)
+    for i, norm in enumerate(norms):
+        padded[:, i, : len(norm.gain)] = norm
+    return Norms(padded[0], padded[1])
+
+
+def _padded(size: int, multiple: int) -> int:
+    return ceil(size / multiple) * multiple

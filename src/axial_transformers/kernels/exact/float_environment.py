@@ -1,0 +1,81 @@
+"""The processor's control register of floating-point arithmetic, which each thread has for itself."""
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from axial_transformers.kernels.compilation import exact
+from axial_transformers.kernels.llvm import cgutils, intrinsic
+
+ON_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
+ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
+IEEE = 0x1F80 if ON_X86 else 0
+"""Round to nearest, keep denormal numbers, raise nothing: MXCSR on x86, FPCR on ARM."""
+NOTHING, REGISTER, MEMORY = ir.VoidType(), ir.IntType(64), ir.IntType(32)
+
+
+def _x86(builder: Any, name: str, place: Any) -> None:
+    address = ir.IntType(8).as_pointer()
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(NOTHING, [address]), name)
+    builder.call(function, [builder.bitcast(place, address)])
+
+
+@intrinsic
+def _read(typing_context: Any) -> Any:
+    """The register as an integer; IEEE on processors of other kinds."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if ON_ARM:
+            return builder.asm(ir.FunctionType(REGISTER, []), "mrs $0, fpcr", "=r", [], side_effect=True)
+        place = cgutils.alloca_once_value(builder, MEMORY(IEEE))
+        if ON_X86:
+            _x86(builder, "llvm.x86.sse.stmxcsr", place)
+        return builder.zext(builder.load(place), REGISTER)
+
+    return types.int64(), generate
+
+
+@intrinsic
+def _write(typing_context: Any, value: Any) -> Any:
+    """Sets the register."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if ON_ARM:
+            builder.asm(ir.FunctionType(NOTHING, [REGISTER]), "msr fpcr, $0", "r", arguments, side_effect=True)
+        if ON_X86:
+            place = cgutils.alloca_once_value(builder, builder.trunc(arguments[0], MEMORY))
+            _x86(builder, "llvm.x86.sse.ldmxcsr", place)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@exact
+def read_register() -> int:
+    """The register of this thread."""
+    return _read()
+
+
+@exact
+def write_register(value: int) -> None:
+    """Sets the register of this thread."""
+    _write(value)
+
+
+@contextmanager
+def ieee_arithmetic() -> Iterator[None]:
+    """IEEE arithmetic in this thread: round to nearest, keep denormal numbers. Restores the register afterwards.
+
+    Kernels are called inside of it and do not set the register themselves: a compiler may move their arithmetic to
+    before such an instruction, but not to before the call of the kernel.
+    """
+    before = read_register()
+    write_register(IEEE)
+    try:
+        yield
+    finally:
+        write_register(before)

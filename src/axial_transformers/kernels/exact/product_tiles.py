@@ -1,0 +1,76 @@
+"""Products of small matrices whose sums stay in registers: one chain of fused multiply-adds for each sum."""
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.core.registry import cpu_target
+
+from axial_transformers.kernels.exact.definition import LANES
+from axial_transformers.kernels.exact.instructions import fused
+from axial_transformers.kernels.llvm import cgutils, intrinsic, load, splat, store, unpacked
+
+
+def tile_of(features: str) -> tuple[int, int]:
+    """Rows and vectors of a tile whose sums fill the registers of a processor with these features.
+
+    24 of the 32 vector registers of AVX-512, 12 of the 16 of AVX2: what is left holds weights and one broadcast number.
+    Sums do not depend on it.
+    """
+    return (12, 2) if "+avx512f" in features.split(",") else (6, 1)
+
+
+ROWS, VECTORS = tile_of(cpu_target.target_context.codegen().magic_tuple()[2])
+PANEL = VECTORS * LANES
+"""Columns of a product."""
+
+
+def product(rows: int, vectors: int, add: bool) -> Any:
+    """The intrinsic `multiply` of tiles of `rows` rows and `vectors` vectors of columns."""
+
+    @intrinsic
+    def multiply(
+        typing_context: Any, x: Any, x_at: Any, x_row: Any, w: Any, w_at: Any, bias: Any, bias_at: Any, count: Any,
+        out: Any, out_at: Any, out_row: Any,
+    ) -> Any:  # fmt: skip
+        return (
+            types.void(x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row),
+            _product(rows, vectors, add),
+        )
+
+    return multiply
+
+
+def _product(rows: int, vectors: int, add: bool) -> Callable[..., Any]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row = unpacked(
+            context, builder, signature, arguments
+        )
+
+        def offset(start: Any, distance: Any, times: int, more: int = 0) -> Any:
+            return builder.add(builder.add(start, builder.mul(distance, distance.type(times))), start.type(more))
+
+        columns = [LANES * vector for vector in range(vectors)]
+        biases = [load(builder, bias, builder.add(bias_at, bias_at.type(c))) for c in columns]
+        sums = [cgutils.alloca_once_value(builder, start) for _ in range(rows) for start in biases]
+        starts = [offset(x_at, x_row, row) for row in range(rows)]
+        with cgutils.for_range(builder, count) as loop:
+            at = builder.add(w_at, builder.mul(loop.index, count.type(len(columns) * LANES)))
+            weights = [load(builder, w, builder.add(at, at.type(c))) for c in columns]
+            for row, start in enumerate(starts):
+                number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
+                for total, weight in zip(sums[row * vectors :], weights):
+                    builder.store(fused(builder, number, weight, builder.load(total)), total)
+        for place, total in enumerate(sums):
+            at = offset(out_at, out_row, place // vectors, columns[place % vectors])
+            value = builder.load(total)
+            store(builder, builder.fadd(load(builder, out, at), value) if add else value, out, at)
+        return context.get_dummy_value()
+
+    return generate
+
+
+multiply, multiply_add = product(ROWS, VECTORS, add=False), product(ROWS, VECTORS, add=True)
+"""out[r, c] = bias[c] + x[r, 0] w[0, c] + x[r, 1] w[1, c] + .., `count` terms from left to right, for ROWS rows and
+PANEL columns; `multiply_add` adds this sum to out. x[r, k] is x[x_at + r x_row + k], w[k, c] is w[w_at + k PANEL + c].
+"""

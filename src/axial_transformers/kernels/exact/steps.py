@@ -1,0 +1,132 @@
+"""Entry points: a slab through transformer blocks, and a row of sites through inner decoder, head and entropy coder."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.kernels.compilation import exact, exact_part
+from axial_transformers.kernels.exact.coding import interval, read_value
+from axial_transformers.kernels.exact.definition import GROUP, NOT_FINITE, Array, Coding
+from axial_transformers.kernels.exact.layers import (
+    Cache,
+    Norms,
+    PackedBlocks,
+    PackedLinear,
+    PackedLstm,
+    Scratch,
+    linear,
+    lstm_step,
+    normalise_rows,
+    transform,
+)
+from axial_transformers.kernels.exact.row_functions import copy, fixed_points, not_inlined
+from axial_transformers.kernels.llvm import Integers
+
+
+class Inner(NamedTuple):
+    """An inner decoder: blocks, all of them masked, or, with zero heads, an LSTM; the other one is of no use."""
+
+    blocks: PackedBlocks
+    heads: int
+    lines: Integers
+    lstm: PackedLstm
+
+
+class PackedOutput(NamedTuple):
+    """The head, and the table [V, D] that embeds values."""
+
+    norm: Norms
+    head: PackedLinear
+    table: Array
+
+
+class Memory(NamedTuple):
+    """Memory for a row of sites of GROUP examples."""
+
+    x: Array
+    normed: Array
+    logits: Array
+    numbers: NDArray[np.int32]
+    cache: Cache
+    scratch: Scratch
+    of_input: Array
+    of_hidden: Array
+    cell: Array
+    hidden: Array
+
+
+@exact
+def slab(
+    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, part: int, x: Array,
+    scratch: Scratch,
+) -> None:  # fmt: skip
+    """Transformer blocks over slab i: u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
+    rows, dim = u.shape
+    for first in range(0, rows, part):
+        count = min(part, rows - first)
+        for row in range(count):
+            copy(u, (first + row) * dim, dim, x, row * x.shape[1])
+        transform(x, count, blocks, heads, lines, i, cache, first, scratch)
+        for row in range(count):
+            copy(x, row * x.shape[1], dim, u, (first + row) * dim)
+
+
+@exact
+def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
+    """A linear layer: x and out have a multiple of ROWS rows."""
+    linear(x, rows, weights, np.int64(0), out)
+
+
+@exact
+def code_row(context: Array, inner: Inner, output: PackedOutput, coding: Coding, memory: Memory) -> None:
+    """Codes the values of a row of sites with context [B, L, D], GROUP examples after GROUP examples."""
+    batch, length, _ = context.shape
+    for first in range(0, batch, GROUP):
+        rows = min(GROUP, batch - first)
+        if not inner.heads:
+            for row in range(rows):
+                for j in range(memory.x.shape[1]):
+                    memory.cell[row, j] = 0
+                    memory.hidden[row, j] = 0
+        for i in range(length):
+            enter_site(context, first, rows, i, output.table, coding.values, memory.x)
+            if inner.heads:
+                transform(memory.x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, np.int64(0),
+                          memory.scratch)  # fmt: skip
+            else:
+                lstm_step(memory.x, rows, inner.lstm, memory.normed, memory.of_input, memory.of_hidden, memory.cell,
+                          memory.hidden)  # fmt: skip
+            code_site(first, rows, i, output, coding, memory)
+
+
+@exact_part
+def enter_site(context: Array, first: int, rows: int, i: int, table: Array, values: Integers, x: Array) -> None:
+    """x = context of site i + the embedding of the value before it, if there is one."""
+    not_inlined()
+    for row in range(rows):
+        for j in range(context.shape[2]):
+            x[row, j] = context[first + row, i, j]
+            if i:
+                x[row, j] += table[values[first + row, i - 1], j]
+
+
+@exact_part
+def code_site(first: int, rows: int, i: int, output: PackedOutput, coding: Coding, memory: Memory) -> None:
+    """Codes the values of site i, given the inner decoder's output x [rows, D]."""
+    not_inlined()
+    layer, x, normed, logits, numbers = np.int64(0), memory.x, memory.normed, memory.logits, memory.numbers
+    values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
+    count, dim = output.table.shape
+    normalise_rows(x, rows, output.norm, layer, dim, normed)
+    linear(normed, rows, output.head, layer, logits)
+    for row in range(rows):
+        b, at = first + row, row * logits.shape[1]
+        if kept.size:
+            copy(logits, at, count, kept, (b * values.shape[1] + i) * count)
+        if not fixed_points(logits, at, count, numbers):
+            stream.state[2] = NOT_FINITE
+        if intervals.size:
+            intervals[b, i, 0], intervals[b, i, 1] = interval(numbers, count, values[b, i])
+        else:
+            values[b, i] = read_value(numbers, count, stream)

@@ -1,0 +1,296 @@
+"""The arithmetic of archives in NumPy, one rounded operation a line: the definition that the compiled kernels follow.
+
+It needs no compiler and is slow. All arrays are float32 unless stated otherwise; a sum of two products with one
+rounding is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from axial_transformers.kernels.exact.definition import (
+    EPSILON,
+    FIXED_POINT,
+    GROUP,
+    LANES,
+    LARGEST,
+    LEAST,
+    LEAST_STATE,
+    LN_2,
+    LOG2_E,
+    MASKED,
+    NOT_FINITE,
+    POWERS,
+    PRECISION,
+    RECIPROCAL,
+    REST_OF_LN_2,
+    ROUNDING,
+    STEEPNESS,
+    TOO_SHORT,
+    WORD,
+    Array,
+    Block,
+    Coding,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Output,
+    Stream,
+)
+
+ONE = np.float32(1)
+
+
+@contextmanager
+def ieee_arithmetic() -> Iterator[None]:
+    """Keeps denormal numbers in this thread; `float_environment` also sets the rounding, which nothing here can."""
+    flushing = not np.float32(1e-40) * ONE
+    torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(bool(flushing))
+
+
+def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
+    """a b + c, rounded once.
+
+    The product of two float32 numbers is a float64 number. The sum, rounded to odd in float64, has 29 more bits than
+    float32: rounding it again gives what rounding once would give.
+    """
+    product = np.multiply(a, b, dtype=np.float64)
+    addend = np.broadcast_to(np.asarray(c, np.float64), np.broadcast_shapes(product.shape, np.shape(c)))
+    total = np.asarray(product + addend)
+    back = total - addend
+    error = (addend - (total - back)) + (product - back)
+    bits = total.view(np.int64)
+    inexact = (error != 0) & np.isfinite(error) & (bits & 1 == 0)
+    towards = np.where((error > 0) == (total > 0), 1, -1)
+    return (bits + np.where(inexact, towards, 0)).view(np.float64).astype(np.float32)
+
+
+def exp(x: Array) -> Array:
+    """e^x = 2^n e^r with n whole and |r| <= log(2) / 2: zero below LEAST, e^LARGEST above LARGEST."""
+    near = np.where(x > LEAST, x, np.float32(LEAST))
+    near = np.where(near < LARGEST, near, np.float32(LARGEST))
+    shifted = fma(near, np.float32(LOG2_E), np.float32(ROUNDING))
+    n = shifted - np.float32(ROUNDING)
+    r = fma(n, np.float32(-LN_2), near)
+    r = fma(n, np.float32(-REST_OF_LN_2), r)
+    series = np.full_like(r, POWERS[0])
+    for coefficient in (*POWERS[1:], 1.0, 1.0):
+        series = fma(series, r, np.float32(coefficient))
+    whole = shifted.view(np.int32) - np.float32(ROUNDING).view(np.int32)
+    power = series * ((whole + np.int32(127)) << np.int32(23)).view(np.float32)
+    power = np.where(x < LEAST, np.float32(0), power)
+    return np.where(x == x, power, x)
+
+
+def logistic(x: Array, numerator: Array | np.float32 = ONE) -> Array:
+    """numerator / (1 + e^-x)."""
+    return numerator / (ONE + exp(-x))
+
+
+def tanh(x: Array) -> Array:
+    """1 - 2 / (1 + e^(2 x))."""
+    return ONE - np.float32(2) / (ONE + exp(x + x))
+
+
+def quick_gelu(x: Array) -> Array:
+    """x / (1 + e^(-1.702 x))."""
+    return logistic(x * np.float32(STEEPNESS), x)
+
+
+def in_lanes(x: Array, start: float, operation: Callable[[Array, Array], Array]) -> Array:
+    """[.., n] -> [..]: number j is combined into lane j mod LANES, then lanes j and j + 8, j and j + 4, .., in turn."""
+    missing = -x.shape[-1] % LANES
+    x = np.concatenate([x, np.full((*x.shape[:-1], missing), start, np.float32)], axis=-1)
+    lanes = np.full((*x.shape[:-1], LANES), start, np.float32)
+    for j in range(0, x.shape[-1], LANES):
+        lanes = operation(x[..., j : j + LANES], lanes)
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = operation(lanes[..., :half], lanes[..., half:])
+    return lanes[..., 0]
+
+
+def total(x: Array) -> Array:
+    """The sum of the last axis."""
+    return in_lanes(x, 0.0, lambda number, sum: sum + number)
+
+
+def largest(x: Array) -> Array:
+    """The largest number of the last axis."""
+    return in_lanes(x, -np.inf, lambda a, b: np.where(a > b, a, b))
+
+
+def layer_norm(x: Array, norm: Norm) -> Array:
+    """(x - mean) / sqrt(variance + EPSILON) * gain + bias."""
+    size = np.float32(x.shape[-1])
+    deviation = x - (total(x) / size)[..., None]
+    blocks = np.concatenate([deviation, np.zeros((*x.shape[:-1], -x.shape[-1] % LANES), np.float32)], axis=-1)
+    squares = np.zeros((*x.shape[:-1], LANES), np.float32)
+    for j in range(0, blocks.shape[-1], LANES):
+        squares = fma(blocks[..., j : j + LANES], blocks[..., j : j + LANES], squares)
+    scale = ONE / np.sqrt(total(squares) / size + np.float32(EPSILON))
+    return fma(deviation * scale[..., None], norm.gain, norm.bias)
+
+
+def linear(x: Array, layer: Linear) -> Array:
+    """bias + x W, a chain over the inputs that starts with the bias."""
+    sums = np.broadcast_to(layer.bias, (*x.shape[:-1], len(layer.bias)))
+    for k, row in enumerate(layer.weight):
+        sums = fma(x[..., k, None], row, sums)
+    return sums
+
+
+def attend(q: Array, keys: Array, values: Array) -> Array:
+    """softmax(q . keys / sqrt(K)) values: q [.., K], keys and values [.., n, K] -> [.., K]."""
+    scores = np.zeros(keys.shape[:-1], np.float32)
+    for k in range(q.shape[-1]):
+        scores = fma(q[..., k, None], keys[..., k], scores)
+    scale = ONE / np.sqrt(np.float32(q.shape[-1]))
+    powers = exp((scores - largest(scores)[..., None]) * scale)
+    sums = np.zeros(q.shape, np.float32)
+    for j in range(keys.shape[-2]):
+        sums = fma(powers[..., j, None], values[..., j, :], sums)
+    return sums / total(powers)[..., None]
+
+
+class Dense:
+    """A linear layer."""
+
+    def __init__(self, layer: Linear):
+        self._layer = layer
+
+    def __call__(self, x: Array) -> Array:
+        """[rows, in] -> [rows, out]."""
+        return linear(x, self._layer)
+
+
+class Slabs:
+    """Transformer blocks, one slab at a time; those whose line is MASKED attend to the slabs before."""
+
+    def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
+        self._blocks, self._heads, self._lines = blocks, heads, lines
+
+    def start(self, rows: int, length: int) -> list[list[tuple[Array, Array]]]:
+        """The caches before the first slab, which has `rows` rows: keys and values of each layer."""
+        return [[] for _ in self._blocks]
+
+    def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]], sites: int) -> Array:
+        """Slab i, u [rows, D] -> [rows, D]; adds to the caches. `sites` rows are an example."""
+        for block, line, cache in zip(self._blocks, self._lines, caches):
+            heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
+            if line == MASKED:
+                cache.append((heads[:, 1], heads[:, 2]))
+                keys, values = (np.stack(parts, axis=-2) for parts in zip(*cache))
+                attended = attend(heads[:, 0], keys, values)
+            else:
+                q, k, v = np.moveaxis(heads.reshape(-1, *line, *heads.shape[1:]), 3, 0)  # [.., length, stride, N, K]
+                k, v = (np.moveaxis(part, 1, 3)[:, None] for part in (k, v))
+                attended = attend(q, k, v)
+            u = u + linear(attended.reshape(u.shape), block.out)
+            hidden = quick_gelu(linear(layer_norm(u, block.feedforward_norm), block.expand))
+            u = u + linear(hidden, block.contract)
+        return u
+
+
+class Rows:
+    """Inner decoder, head and coder of a row of sites; an LSTM has no heads."""
+
+    def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
+        self._inner, self._heads, self._output = inner, heads, output
+
+    def __call__(self, context: Array, coding: Coding) -> None:
+        """Codes the values of a row with context [B, L, D], GROUP examples after GROUP examples."""
+        for first in range(0, len(context), GROUP):
+            group = slice(first, first + GROUP)
+            step = self._start(len(context[group]))
+            for i in range(context.shape[1]):
+                x = context[group, i]
+                if i:
+                    x = x + self._output.table[coding.values[group, i - 1]]
+                logits = linear(layer_norm(step(x, i), self._output.norm), self._output.head)
+                if coding.logits.size:
+                    coding.logits[group, i] = logits
+                for b, numbers in enumerate(fixed_points(logits, coding.stream), start=first):
+                    if coding.intervals.size:
+                        coding.intervals[b, i] = interval(numbers, int(coding.values[b, i]))
+                    else:
+                        coding.values[b, i] = read_value(numbers, coding.stream)
+
+    def _start(self, rows: int) -> Callable[[Array, int], Array]:
+        if not isinstance(self._inner, Lstm):
+            slabs = Slabs(self._inner, self._heads, [MASKED] * len(self._inner))
+            caches = slabs.start(rows, 0)
+            return lambda x, i: slabs.step(x, i, caches, 1)
+        lstm = self._inner
+        hidden = cell = np.zeros((rows, len(lstm.norm.gain)), np.float32)
+
+        def step(x: Array, i: int) -> Array:
+            nonlocal hidden, cell
+            gates = linear(layer_norm(x, lstm.norm), lstm.of_input) + linear(hidden, lstm.of_hidden)
+            entered, kept, new, shown = np.split(gates, 4, axis=-1)
+            cell = fma(logistic(kept), cell, logistic(entered) * tanh(new))
+            hidden = logistic(shown) * tanh(cell)
+            return x + hidden
+
+        return step
+
+
+def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
+    """exp(logits - largest) of each row, in units of 2^-FIXED_POINT, rounded down; notes logits that are not finite."""
+    difference = logits - largest(logits)[..., None]
+    is_number = difference <= 0
+    if not is_number.all():
+        stream.state[2] = NOT_FINITE
+    power = np.where(is_number, exp(difference), np.float32(0)) * np.float32(1 << FIXED_POINT)
+    return power.astype(np.int64)
+
+
+def boundaries(numbers: NDArray[np.int64]) -> list[int]:
+    """Lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION."""
+    count, whole = len(numbers), max(sum(numbers.tolist()), 1)
+    factor = (((1 << PRECISION) - count) << RECIPROCAL) // whole
+    ends, before = [], 0
+    for i, number in enumerate(numbers.tolist()):
+        ends.append(i + ((before * factor) >> RECIPROCAL))
+        before += number
+    return [*ends, 1 << PRECISION]
+
+
+def interval(numbers: NDArray[np.int64], value: int) -> tuple[int, int]:
+    """Start and frequency of a value's interval."""
+    start, end = boundaries(numbers)[value : value + 2]
+    return start, end - start
+
+
+def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
+    """The next value of a stream, given the fixed-point numbers of its distribution."""
+    state, position = int(stream.state[0]), int(stream.state[1])
+    slot, ends = state % (1 << PRECISION), boundaries(numbers)
+    value = sum(end <= slot for end in ends[1:])
+    state = (ends[value + 1] - ends[value]) * (state >> PRECISION) + slot - ends[value]
+    if state < LEAST_STATE:
+        if position >= len(stream.words):
+            stream.state[2] = TOO_SHORT
+        state = state << WORD | (int(stream.words[position]) if position < len(stream.words) else 0)
+        stream.state[1] += 1
+    stream.state[0] = state
+    return value
+
+
+def write_stream(intervals: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The words of symbols with the intervals [n, 2], in the order in which they are read."""
+    words, state = list[int](), LEAST_STATE
+    for start, frequency in reversed(intervals.tolist()):
+        if state >= frequency << (63 - PRECISION):
+            words.append(state % (1 << WORD))
+            state >>= WORD
+        state = (state // frequency << PRECISION) + state % frequency + start
+    return np.array([state >> WORD, state % (1 << WORD), *reversed(words)], np.uint32)

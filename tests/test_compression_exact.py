@@ -1,0 +1,199 @@
+"""Archives of format version 2: encoder and decoder compute the same bits, however they are run."""
+
+import io
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from axial_transformers.baselines.sparse_transformer import SparseTransformer, SparseTransformerConfig
+from axial_transformers.compression import (
+    ArchiveError,
+    DamagedError,
+    OtherVersionError,
+    compress,
+    container,
+    decompress,
+    exact_network,
+)
+from axial_transformers.compression.exact_codec import intervals, rows_of
+from axial_transformers.compression.exact_network import ExactNetwork
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.kernels.exact import twin
+from axial_transformers.kernels.exact.definition import GROUP, Coding, Stream
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.models import AxialTransformer, Conditioning
+from small_models import VARIANTS, random_given, random_model, random_values, small_config
+
+pytest.importorskip("numba", reason="exact kernels are compiled by numba")
+
+from axial_transformers.kernels.exact import compiled
+
+SOME_KINDS = ["2d", "lstm", "classes", "columns"]
+MORE_KINDS = [*SOME_KINDS, "1d", "3d channels", "one column", "frames", "axis 1d", "no upper context"]
+
+
+def walked(network: ExactNetwork, x: torch.Tensor, given: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Logits [N, rows, L, V] and intervals [N, rows, L, 2] of data."""
+    values = rows_of(network, x)
+    logits = np.zeros((*values.shape, network.num_values), np.float32)
+    found = np.zeros((*values.shape, 2), np.int64)
+
+    def code(row, number):
+        stream = Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
+        coding = Coding(values[:, number].copy(), np.zeros_like(found[:, 0]), stream, np.zeros_like(logits[:, 0]))
+        row(coding)
+        logits[:, number], found[:, number] = coding.logits, coding.intervals
+        return coding.values
+
+    again = network.walk(x, Conditioning(**given), code)
+    assert np.array_equal(again, network.model.layout.to_model(x).numpy())
+    return logits, found
+
+
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+def test_the_walk_gives_the_models_logits_and_its_twin_the_same_bits(config):
+    model = random_model(config, torch.float32)
+    x, given = random_values(model, 2), random_given(model, 2)
+    logits, found = walked(ExactNetwork(model, compiled), x, given)
+    with torch.no_grad():
+        expected = model.layout.to_model(model(x, **given))[..., model.slices.start :, :].movedim(-2, 1)
+    np.testing.assert_allclose(logits, expected.reshape(logits.shape), rtol=0, atol=1e-4)
+    slow_logits, slow_found = walked(ExactNetwork(model, twin), x, given)
+    assert logits.tobytes() == slow_logits.tobytes()
+    assert found.tobytes() == slow_found.tobytes()
+
+
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_models_decode_what_they_encoded(kind):
+    model = random_model(VARIANTS[kind], torch.float32)
+    x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
+    archive = compress(model, x, **given, version=2, verify=False)
+    assert torch.equal(decompress(model, archive, **given).long(), x)
+
+
+@pytest.mark.parametrize("kind", SOME_KINDS)
+def test_without_numba_archives_are_the_same(kind, monkeypatch):
+    model = random_model(VARIANTS[kind], torch.float32)
+    x, given = random_values(model, 3), random_given(model, 3)
+    archive = compress(model, x, **given, version=2)
+    monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
+    assert ExactNetwork(model).arithmetic is twin
+    assert compress(model, x, **given, version=2, verify=False) == archive
+    assert torch.equal(decompress(model, archive, **given).long(), x)
+
+
+def test_threads_dtypes_and_the_state_of_the_processor_make_no_difference():
+    model = random_model(VARIANTS["classes"], torch.float32)
+    x, given = random_values(model, 200), random_given(model, 200)
+    archive = compress(model, x, **given, version=2, verify=False)
+    assert len(container.read_header(io.BytesIO(archive)).chunks) == 1
+    archive = compress(model, x, **given, version=2, verify=False, chunk_images=64)
+    assert len(container.read_header(io.BytesIO(archive)).chunks) == 3
+    torch.set_num_threads(2)
+    torch.set_flush_denormal(True)
+    try:
+        assert compress(model, x, **given, version=2, verify=False, chunk_images=64) == archive
+        assert torch.equal(decompress(model, archive, **given).long(), x)
+        assert torch.equal(decompress(model, archive, **given, chunks=[2])[-1].long(), x[-1])
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(1)
+
+
+def test_intervals_of_an_image_do_not_depend_on_the_others():
+    model = random_model(VARIANTS["2d deep"], torch.float32)
+    x, network = random_values(model, GROUP + 5), ExactNetwork(model)
+    found = intervals(network, x, Conditioning())
+    for some in (slice(0, 1), slice(3, 9), slice(GROUP - 1, None)):
+        assert np.array_equal(intervals(network, x[some], Conditioning()), found[some])
+
+
+def test_an_archive_of_a_trained_model_keeps_its_bytes():
+    """The format is what it was: encoder, arithmetic and container."""
+    model = AxialTransformer.from_pretrained("pretrained/fashion_mnist")
+    rows, columns = torch.meshgrid(torch.arange(28), torch.arange(28), indexing="ij")
+    images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
+    archive = compress(model, images, version=2, plain_codec=False, verify=False)
+    assert (len(archive), zlib.crc32(archive)) == (670, 3687678538)
+
+
+def test_the_archive_is_as_long_as_the_model_says():
+    model = random_model(small_config((5, 7), num_values=256), torch.float32)
+    images = sample(model, 150, generator=torch.Generator().manual_seed(0), compile=False)
+    archive = compress(model, images, version=2, verify=False, plain_codec=False)
+    ideal = bits_per_dim(model, images.long()).sum().item() * 35 / 8
+    header = container.read_header(io.BytesIO(archive)).start(0)
+    assert ideal < len(archive) - header < 1.001 * ideal + 20
+
+
+def test_images_that_webp_makes_smaller_are_stored_by_it():
+    model = random_model(small_config((9, 9), num_values=256), torch.float32)
+    images = torch.cat(
+        [sample(model, 3, generator=torch.Generator().manual_seed(0), compile=False), torch.zeros(2, 9, 9, 1).byte()]
+    )
+    archive = compress(model, images, version=2)
+    assert len(archive) < len(compress(model, images, version=2, plain_codec=False)) - 50
+    assert torch.equal(decompress(model, archive), images)
+
+
+@pytest.fixture(scope="module")
+def written() -> tuple[AxialTransformer, bytes]:
+    model = random_model(VARIANTS["2d"], torch.float32)
+    return model, compress(model, random_values(model, 9), version=2, verify=False)
+
+
+@pytest.mark.parametrize("name", container.Identifiers._fields)
+def test_an_unknown_identifier_needs_a_newer_version(written, name, monkeypatch):
+    model, archive = written
+    header, later = container.read_header(io.BytesIO(archive)), container.Identifiers(**{name: 7})
+    with monkeypatch.context() as patch:
+        patch.setattr(container, "Identifiers", lambda: later)
+        changed = header.pack() + archive[header.start(0) :]
+    with pytest.raises(OtherVersionError, match=f"{name.replace('_', ' ')} 7: a newer version"):
+        decompress(model, changed)
+
+
+def test_damage_that_no_checksum_shows_is_an_error(written):
+    """A stream that is cut, lengthened, or has one other bit, in a chunk whose checksum fits."""
+    model, archive = written
+    header = container.read_header(io.BytesIO(archive))
+    content = archive[header.start(0) :]
+    cut = [content[:length] for length in range(0, len(content), 3)] + [content[:-4], content + b"1234", content + b"1"]
+    flipped = [content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :] for at in range(len(content))]
+    for chunk in cut + flipped:
+        entry = header.chunks[0]._replace(size=len(chunk), checksum=zlib.crc32(chunk))
+        changed = replace(header, chunks=(entry,))
+        with pytest.raises(DamagedError):
+            decompress(model, container.write(changed, [chunk]))
+
+
+def test_every_flipped_bit_of_the_header_is_seen(written):
+    model, archive = written
+    for at in range(container.read_header(io.BytesIO(archive)).start(0)):
+        with pytest.raises(ArchiveError):
+            decompress(model, archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :])
+
+
+@pytest.mark.parametrize("arithmetic", [compiled, twin], ids=["compiled", "twin"])
+def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
+    model = random_model(small_config((3, 2)), torch.float32)
+    with torch.no_grad():
+        model.head[1].bias[2] = torch.inf
+    monkeypatch.setattr(exact_network, "fastest_arithmetic", lambda: arithmetic)
+    with pytest.raises(ValueError, match="not finite"), np.errstate(invalid="ignore"):
+        compress(model, random_values(model, 2), version=2)
+
+
+def test_attention_without_exact_arithmetic_is_refused():
+    config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
+    model = SparseTransformer(config).eval()
+    with pytest.raises(ValueError, match=r"StridedAttention has no exact arithmetic: use version=1"):
+        compress(model, random_values(model, 2), version=2)
+
+
+def test_an_unknown_version_is_refused(written):
+    with pytest.raises(ValueError, match="version must be 1 or 2, not 3"):
+        compress(written[0], random_values(written[0], 2), version=3)
