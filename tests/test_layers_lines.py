@@ -274,7 +274,9 @@ def test_tied_attention_equals_its_reference_with_any_gaps_and_along_any_axis():
     bias, once = draw(1, 2, 4, 4), [x[:, :1] for x in (q, k, v)]
     tied = axial.tied_axial_attention(*once, 2, 1, causal=True, attn_bias=bias)
     torch.testing.assert_close(tied, axial.axial_attention(*once, 2, True, attn_bias=bias), **EXACT)
-    assert torch.autograd.gradcheck(lambda *qkv: axial.tied_axial_attention(*qkv, 2, 1, key_mask=mask), (q, k, v), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda *qkv: axial.tied_axial_attention(*qkv, 2, 1, key_mask=mask), (q, k, v), fast_mode=True
+    )
 
 
 def test_queries_and_keys_are_normalised_and_heads_gated():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from math import sqrt
+from math import prod, sqrt
 
 import torch
 import torch.nn.functional as F
@@ -69,7 +69,7 @@ def axial_attention(  # noqa: PLR0913
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
     if attn_bias is not None or span is not None or dropout:
         return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout)
-    if choose_kernel(q.device, q.dtype, q.shape[axis], q.shape[:-1].numel()) == "compiled":
+    if choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled":
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
     if key_mask is None and all(_more_heads_are_a_view(x, axis) for x in (q, k, v)):
         out = torch_attention.attend(_as_more_heads(q, axis), _as_more_heads(k, axis), _as_more_heads(v, axis), causal)
@@ -96,7 +96,7 @@ def axial_self_attention(
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_key_mask(key_mask, qkv.unsqueeze(-1))
-    if choose_kernel(qkv.device, qkv.dtype, qkv.shape[axis], heads * qkv.shape[:-1].numel()) == "compiled":
+    if choose_kernel(qkv.device, qkv.dtype, qkv.shape[axis], heads * prod(qkv.shape[:-1])) == "compiled":
         return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask)
     q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
     return axial_attention(q, k, v, axis, causal, key_mask)
@@ -214,7 +214,7 @@ def _dilated(
     """Attention along the lines of every dilation-th site: L = places * dilation, and `dilation` is one more axis."""
     length = qkv[0].shape[axis]
     beyond = -length % dilation
-    if beyond and key_mask is None:
+    if key_mask is None and (isinstance(beyond, torch.SymInt) or beyond):
         key_mask = torch.ones(qkv[0].shape[:-2], dtype=torch.bool, device=qkv[0].device)
 
     def apart(x: Tensor, dim: int) -> Tensor:
@@ -241,13 +241,13 @@ def _with_options(
     """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
     sizes = qkv[0].shape[:-2]
     batch, length, others = sizes[0], sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
-    lines = others.numel()
+    lines = prod(others)
     q, k, v = (to_lines(x, axis).unflatten(0, (batch, lines)) for x in qkv)
     present = None if key_mask is None else key_mask.movedim(axis, -1).reshape(batch, lines, length)
     if bias is not None:
-        if bias.shape[1:-3].numel() != 1:
+        if any(size != 1 for size in bias.shape[1:-3]):
             bias = bias.expand(-1, *others, -1, -1, -1)
-        bias = bias.reshape(bias.shape[0], -1, *bias.shape[-3:])
+        bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
     if span is not None:
         out = windowed_attention.attend(q, k, v, span, causal, bias, present, dropout)
     else:

@@ -35,7 +35,7 @@ def rotary(
         raise ValueError(f"rotary positions turn pairs of numbers: head_dim must be even, not {width}")
     if coordinates is None:
         coordinates = torch.arange(length, device=x.device)
-    if coordinates.ndim == 1 and len(coordinates) == length:
+    if coordinates.ndim == 1 and coordinates.shape[0] == length:
         coordinates = coordinates.view([length if dim == axis else 1 for dim in range(len(sites))])
     if coordinates.ndim != len(sites) or any(a not in (1, b) for a, b in zip(coordinates.shape, sites)):
         raise ValueError(

@@ -56,4 +56,4 @@ def tied_axial_attention(
         return x.movedim(tied, -2).flatten(-2)
 
     out = axial_attention(beside(q), beside(k), beside(v), axis - (axis > tied), causal, key_mask, attn_bias)
-    return out.unflatten(-1, (rows, -1)).movedim(-2, tied)
+    return out.unflatten(-1, (rows, v.shape[-1])).movedim(-2, tied)

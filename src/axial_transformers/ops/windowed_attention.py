@@ -33,7 +33,7 @@ def attend(
         present: [B, lines, length], False at places not attended to.
         dropout: see `biased_attention.attend`.
     """
-    batch, length = len(q), q.shape[-2]
+    batch, length = q.shape[0], q.shape[-2]
     radius, block = span // 2, max(span, SHORTEST_BLOCK)
     blocks = -(-length // block)
     beyond = blocks * block - length
@@ -47,7 +47,7 @@ def attend(
     def grouped(x: Tensor) -> Tensor:
         """[B, lines, heads, blocks, ..] -> [B * blocks, lines, heads, ..]; sizes of one stay, where both are."""
         x = x.movedim(3, 1)
-        return x.flatten(0, 1) if x.shape[:2].numel() == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
+        return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
 
     column = torch.arange(keys, device=q.device) - torch.arange(block, device=q.device)[:, None]
     band = (column >= 0) & (column < (radius + 1 if causal else span))
