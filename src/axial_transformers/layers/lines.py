@@ -128,7 +128,7 @@ class LineAttention(nn.Module):
         parts = zip(self.qkv(x).split(self.widths, dim=-1), (self.heads, self.kv_heads, self.kv_heads))
         q, k, v = (part.unflatten(-1, (heads, -1)) for part, heads in parts)
         if self.options.qk_norm:
-            q, k = self.query_norm(q), self.key_norm(k)
+            q, k = _normalised(q, self.query_norm), _normalised(k, self.key_norm)
         base = self.options.rotary
         if base is not None:
             q, k = (rotary(part, self._axis_of_heads, coordinates, base) for part in (q, k))
@@ -189,6 +189,11 @@ class TiedAxialAttention(LineAttention):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
         tied = self.tied if self.tied > 0 else self.tied - 1
         return tied_axial_attention(q, k, v, self._axis_of_heads, tied, key_mask=key_mask, attn_bias=bias)
+
+
+def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:
+    """`norm` of x, in the dtype of x: under autocast that is not the one of the gains."""
+    return nn.functional.rms_norm(x, norm.normalized_shape) * norm.weight.to(x.dtype)
 
 
 def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:
