@@ -8,20 +8,30 @@ if TYPE_CHECKING:
     from axial_transformers.decoding.sampling import complete, sample
     from axial_transformers.importers.official import import_official
     from axial_transformers.layers.attention import AxialAttention, CrossAttention, FullAttention
+    from axial_transformers.layers.axial_block import AxialBlock
+    from axial_transformers.layers.lines import AttentionOptions, LineAttention, TiedAxialAttention
     from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
+    from axial_transformers.layers.triangle_attention import TriangleAttention
     from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
     from axial_transformers.models import AxialTransformer, AxialTransformerConfig
     from axial_transformers.ops.axial_attention import axial_attention
+    from axial_transformers.ops.positions import relative_bias, rotary
+    from axial_transformers.ops.tied_attention import tied_axial_attention
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AttentionOptions": "layers.lines",
     "AxialAttention": "layers.attention",
+    "AxialBlock": "layers.axial_block",
     "AxialTransformer": "models",
     "AxialTransformerConfig": "models",
     "CrossAttention": "layers.attention",
     "FullAttention": "layers.attention",
+    "LineAttention": "layers.lines",
     "PositionSensitiveAxialAttention": "layers.position_sensitive",
+    "TiedAxialAttention": "layers.lines",
+    "TriangleAttention": "layers.triangle_attention",
     "axial_attention": "ops.axial_attention",
     "bits_map": "likelihood.bits",
     "bits_per_dim": "likelihood.bits",
@@ -30,16 +40,24 @@ _HOMES = {
     "decompress": "compression",
     "import_official": "importers.official",
     "random_slice_loss": "likelihood.bits",
+    "relative_bias": "ops.positions",
+    "rotary": "ops.positions",
     "sample": "decoding.sampling",
+    "tied_axial_attention": "ops.tied_attention",
 }
 
 __all__ = [
+    "AttentionOptions",
     "AxialAttention",
+    "AxialBlock",
     "AxialTransformer",
     "AxialTransformerConfig",
     "CrossAttention",
     "FullAttention",
+    "LineAttention",
     "PositionSensitiveAxialAttention",
+    "TiedAxialAttention",
+    "TriangleAttention",
     "axial_attention",
     "bits_map",
     "bits_per_dim",
@@ -48,7 +66,10 @@ __all__ = [
     "decompress",
     "import_official",
     "random_slice_loss",
+    "relative_bias",
+    "rotary",
     "sample",
+    "tied_axial_attention",
 ]
 
 

@@ -1,43 +1,75 @@
 """Attention along one axis of an N-D tensor; `ops.reference` has the definition."""
 
-from math import sqrt
+from collections.abc import Callable
+from functools import partial
+from math import prod, sqrt
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops import compiled_attention, torch_attention
+from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.linear import linear
 
 
-def axial_attention(
+def axial_attention(  # noqa: PLR0913
     q: Float[Tensor, "b *a n k"],
-    k: Float[Tensor, "b *a n k"],
-    v: Float[Tensor, "b *a n w"],
+    k: Float[Tensor, "b *a h k"],
+    v: Float[Tensor, "b *a h w"],
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
+    attn_bias: Float[Tensor, "..."] | None = None,
+    *,
+    span: int | None = None,
+    dilation: int = 1,
+    dropout: float = 0.0,
 ) -> Float[Tensor, "b *a n w"]:
-    """Attention of every site to the sites of its own line along one axis: softmax(q . k / sqrt(K)) v.
+    """Attention of every site to the sites of its own line along one axis: softmax(q . k / sqrt(K) + bias) v.
 
     Args:
-        q, k, v: [B, *A, heads, head_dim], floating point; examples and heads are independent of each other.
+        q: [B, *A, heads, head_dim], floating point; examples and heads are independent of each other.
+        k, v: [B, *A, heads, head_dim]; if they have fewer heads, a divisor, each serves as many successive heads of q
+            (grouped queries, Ainslie et al. 2023).
         axis: the dimension of q that is attended along, 1..d (or counted from the end, -3 for the innermost axis).
         causal: a site attends to itself and the sites before it on its line (Ho et al. 2019, masked attention).
         key_mask: [B, *A], True where a site is present, for ragged sizes. A site whose line has none gets zeros.
+        attn_bias: added to the scores; differentiable. [B, heads, L, L], queries before keys, for all lines of an
+            example, or a bias a line, [B, *A without axis, heads, L, L]; any size may be 1. With a span its last size
+            is the span: column R + j is of the key at o + j * dilation.
+        span: odd, 2R + 1: a site o attends to the sites o + j * dilation, j = -R..R, only (j <= 0 if causal), in time
+            and memory linear in L.
+        dilation: a site attends to every dilation-th site of its line only, itself among them.
+        dropout: the probability with which a weight is set to zero; the others are divided by 1 - dropout.
 
     Returns:
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` is not one of the axes of the data, or the shapes do not fit each other.
+        ValueError: `axis` is not one of the axes of the data, the shapes do not fit each other, an even span, a
+            dilation below 1, a dropout outside 0 <= p < 1, or an `attn_bias` with a dilation but no span.
     """
     axis = data_axis(q, axis)
     check_key_mask(key_mask, k)
+    k, v = _of_each_head(k, q), _of_each_head(v, q)
     if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
-        raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size")
-    if choose_kernel(q.device, q.dtype, q.shape[axis], q.shape[:-1].numel()) == "compiled":
+        raise ValueError(
+            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
+            "the heads of k and v may be fewer, a divisor of those of q"
+        )
+    _check_options(span, dilation, dropout)
+    if span is not None and attn_bias is None and span // 2 * dilation >= q.shape[axis] - 1:
+        span = None  # the window is never shorter than the line
+    if attn_bias is not None:
+        attn_bias = _bias_of_lines(attn_bias, q, axis, span, dilation)
+    if dilation > 1:
+        attend = partial(axial_attention, causal=causal, span=span, dropout=dropout)
+        return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
+    if attn_bias is not None or span is not None or dropout:
+        return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout)
+    if choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled":
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
     if key_mask is None and all(_more_heads_are_a_view(x, axis) for x in (q, k, v)):
         out = torch_attention.attend(_as_more_heads(q, axis), _as_more_heads(k, axis), _as_more_heads(v, axis), causal)
@@ -64,7 +96,7 @@ def axial_self_attention(
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_key_mask(key_mask, qkv.unsqueeze(-1))
-    if choose_kernel(qkv.device, qkv.dtype, qkv.shape[axis], heads * qkv.shape[:-1].numel()) == "compiled":
+    if choose_kernel(qkv.device, qkv.dtype, qkv.shape[axis], heads * prod(qkv.shape[:-1])) == "compiled":
         return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask)
     q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
     return axial_attention(q, k, v, axis, causal, key_mask)
@@ -133,6 +165,98 @@ def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
             f"axis {axis} is not an axis of q {list(q.shape)}: [B, *A, heads, head_dim] has axes 1..{q.ndim - 3}"
         )
     return counted
+
+
+def _check_options(span: int | None, dilation: int, dropout: float) -> None:
+    if span is not None and (span < 1 or span % 2 == 0):
+        raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
+    if dilation < 1:
+        raise ValueError(f"dilation must be at least 1, not {dilation}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be a probability below 1, not {dropout}")
+
+
+def _of_each_head(x: Float[Tensor, "b *a h k"], q: Float[Tensor, "b *a n k"]) -> Float[Tensor, "b *a n k"]:
+    """Keys or values of grouped queries, repeated for each head of their group; x itself if nothing fits."""
+    heads, groups = q.shape[-2], x.shape[-2]
+    fits = 0 < groups < heads and heads % groups == 0
+    return x.repeat_interleave(heads // groups, dim=-2) if fits else x
+
+
+def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilation: int) -> Tensor:
+    """`attn_bias` as [B, *A without axis, heads, L, L or span], where any size may be 1.
+
+    Raises:
+        ValueError: its shape does not fit, or there is a dilation without a span.
+    """
+    if span is None and dilation > 1:
+        raise ValueError("attn_bias with a dilation needs a span: its columns are then the places of the window")
+    length, others = q.shape[axis], [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
+    keys = length if span is None else span
+    full = [q.shape[0], *others, q.shape[-2], length, keys]
+    of_lines = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias
+    if of_lines.ndim != len(full) or any(a not in (1, b) for a, b in zip(of_lines.shape, full)):
+        raise ValueError(
+            f"attn_bias must be {[full[0], *full[-3:]]}, or {full} for one a line, with sizes of 1 where it is the "
+            f"same, not {list(bias.shape)}"
+        )
+    return of_lines if span is None else of_lines.expand(*of_lines.shape[:-1], span)
+
+
+def _dilated(
+    qkv: tuple[Tensor, Tensor, Tensor],
+    axis: int,
+    dilation: int,
+    key_mask: Tensor | None,
+    bias: Tensor | None,
+    attend: Callable[..., Tensor],
+) -> Tensor:
+    """Attention along the lines of every dilation-th site: L = places * dilation, and `dilation` is one more axis."""
+    length = qkv[0].shape[axis]
+    beyond = -length % dilation
+    if key_mask is None and (isinstance(beyond, torch.SymInt) or beyond):
+        key_mask = torch.ones(qkv[0].shape[:-2], dtype=torch.bool, device=qkv[0].device)
+
+    def apart(x: Tensor, dim: int) -> Tensor:
+        x = F.pad(x, [0, 0] * (x.ndim - 1 - dim) + [0, beyond])
+        return x.unflatten(dim, (-1, dilation))
+
+    if bias is not None:  # the new axis comes after `axis`
+        rows = bias.unsqueeze(-2) if bias.shape[-2] == 1 else apart(bias, bias.ndim - 2)
+        bias = rows.movedim(-2, axis)
+    key_mask = None if key_mask is None else apart(key_mask, axis)
+    out = attend(*(apart(x, axis) for x in qkv), axis, key_mask=key_mask, attn_bias=bias)
+    return out.flatten(axis, axis + 1).narrow(axis, 0, length)
+
+
+def _with_options(
+    qkv: tuple[Tensor, Tensor, Tensor],
+    axis: int,
+    causal: bool,
+    key_mask: Tensor | None,
+    bias: Tensor | None,
+    span: int | None,
+    dropout: float,
+) -> Tensor:
+    """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
+    sizes = qkv[0].shape[:-2]
+    batch, length, others = sizes[0], sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
+    lines = prod(others)
+    q, k, v = (to_lines(x, axis).unflatten(0, (batch, lines)) for x in qkv)
+    present = None if key_mask is None else key_mask.movedim(axis, -1).reshape(batch, lines, length)
+    if bias is not None:
+        if any(size != 1 for size in bias.shape[1:-3]):
+            bias = bias.expand(-1, *others, -1, -1, -1)
+        bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
+    if span is not None:
+        out = windowed_attention.attend(q, k, v, span, causal, bias, present, dropout)
+    else:
+        allowed = None if present is None else present[:, :, None, None, :]
+        if causal:
+            past = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
+            allowed = past[None, None, None] if allowed is None else allowed & past
+        out = biased_attention.attend(q, k, v, bias, allowed, dropout)
+    return from_lines(out.flatten(0, 1), qkv[2], axis)
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:

@@ -35,8 +35,11 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, keys: int, queries: 
     """
     if device.type != "cpu":
         return "fused"
+    if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
+        return "composed"  # a comparison would tie the exported graph to the sizes that it was traced with
     longest = {torch.float32: 2048, torch.bfloat16: 512}.get(dtype, 0)
-    if keys <= longest and max(keys, 32) * queries >= PAYS_FROM and HAS_NUMBA and not torch.compiler.is_exporting():
+    compiled = HAS_NUMBA and not torch.compiler.is_exporting()
+    if compiled and keys <= longest and max(keys, 32) * queries >= PAYS_FROM:
         return "compiled"
     if keys > (2048 if dtype.itemsize == 2 else 63):
         return "fused"

@@ -44,13 +44,13 @@ def linear(
 
 def _onednn_pays(x: Tensor, weight: Tensor) -> bool:
     return (
-        x.device.type == weight.device.type == "cpu"
+        FASTER
+        and not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
+        and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.numel() * len(weight) >= PAYS_FROM
         and min(x.shape[:-1].numel(), *weight.shape) >= NARROWEST
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_exporting()
-        and FASTER
     )
 
 

@@ -8,25 +8,77 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def axial_attention(
+def axial_attention(  # noqa: PLR0913
     q: Float[Tensor, "b *a n k"],
-    k: Float[Tensor, "b *a n k"],
-    v: Float[Tensor, "b *a n w"],
+    k: Float[Tensor, "b *a h k"],
+    v: Float[Tensor, "b *a h w"],
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
+    attn_bias: Float[Tensor, "..."] | None = None,
+    *,
+    span: int | None = None,
+    dilation: int = 1,
 ) -> Float[Tensor, "b *a n w"]:
-    """out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p] over p on the line of o along `axis` (p <= o if causal)."""
+    """out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K) + bias[o, p]) v[p] over p on the line of o along `axis`.
+
+    p <= o if causal, |p - o| / dilation is a whole number, and it is at most R if there is a span 2R + 1. Head n of q
+    is with head floor(n heads(k) / heads(q)) of k and v. The bias is [B, *A without axis, heads, L, L]; with a span,
+    its last size is the span, and column R + (p - o) / dilation is of the pair o, p.
+    """
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis
     mask = (
         torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
     )
-    out = {}
+    length, radius, out = q.shape[-2], q.shape[-2] * dilation if span is None else span // 2, {}
     for line in product(*(range(size) for size in q.shape[:-2])):
-        for o in range(q.shape[-2]):
-            seen = [p for p in range(k.shape[-2]) if mask[line[:-1]][p] and (p <= o or not causal)]
-            out[*line, o] = _attend(q[line][o], [k[line][p] for p in seen], [v[line][p] for p in seen], v[line][o])
-    return _gather(out, v.shape).movedim(-2, axis)
+        keys = (*line[:-1], line[-1] * k.shape[-3] // q.shape[-3])
+        for o in range(length):
+            offsets = {p: (p - o) // dilation for p in range(length) if (p - o) % dilation == 0}
+            seen = [p for p in offsets if abs(offsets[p]) <= radius and mask[line[:-1]][p] and (p <= o or not causal)]
+            columns = seen if span is None else [radius + offsets[p] for p in seen]
+            bias = None if attn_bias is None else [attn_bias[line][o, column] for column in columns]
+            out[*line, o] = _attend(
+                q[line][o], [k[keys][p] for p in seen], [v[keys][p] for p in seen], v[keys][o], bias
+            )
+    return _gather(out, (*q.shape[:-1], v.shape[-1])).movedim(-2, axis)
+
+
+def tied_axial_attention(
+    q: Float[Tensor, "b r l n k"],
+    k: Float[Tensor, "b r l n k"],
+    v: Float[Tensor, "b r l n w"],
+    key_mask: Bool[Tensor, "b r l"],
+) -> Float[Tensor, "b r l n w"]:
+    """Along axis 2, tied over axis 1: out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p].
+
+    Products and values of absent sites are zero; p is a place that some row has; R rows have a site that is there.
+    """
+    out: dict[tuple[int, ...], Tensor] = {}
+    for b, r, o, n in product(*(range(size) for size in q.shape[:-1])):
+        there, out[b, r, o, n] = key_mask[b], torch.zeros_like(v[b, r, o, n])
+        rows, exps = int(there.any(dim=1).sum()), {}
+        for p in range(k.shape[2]):
+            if there[:, p].any():
+                both = (there[:, o] & there[:, p])[:, None]
+                exps[p] = ((q[b, :, o, n] * k[b, :, p, n] * both).sum() / sqrt(rows * q.shape[-1])).exp()
+        for p in exps:
+            out[b, r, o, n] = out[b, r, o, n] + exps[p] / sum(exps.values()) * v[b, r, p, n] * there[r, p]
+    return _gather(out, v.shape)
+
+
+def rotary(
+    x: Float[Tensor, "b *a n k"], coordinates: Float[Tensor, " b *a"], base: float = 10000.0
+) -> Float[Tensor, "b *a n k"]:
+    """Numbers i and i + K/2 of a head as one complex number, times exp(1j * coordinate * base^(-2i/K))."""
+    out = {}
+    half = x.shape[-1] // 2
+    for *site, n in product(*(range(size) for size in x.shape[:-1])):
+        pairs = torch.complex(x[*site, n][:half], x[*site, n][half:])
+        angles = torch.stack([coordinates[*site] * base ** (-i / half) for i in range(half)])
+        turned = pairs * torch.polar(torch.ones_like(angles), angles)
+        out[*site, n] = torch.cat([turned.real, turned.imag])
+    return _gather(out, x.shape)
 
 
 def full_attention(
@@ -83,11 +135,15 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
     return y
 
 
-def _attend(q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor) -> Tensor:
+def _attend(
+    q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor, bias: list[Tensor] | None = None
+) -> Tensor:
     """Attention of one query to lists of keys and values; zeros, as `like`, where they are empty."""
     if not keys:
         return torch.zeros_like(like)
     scores = torch.stack([(q * key).sum() / sqrt(len(q)) for key in keys])
+    if bias is not None:
+        scores = scores + torch.stack(bias)
     weights = scores.exp() / scores.exp().sum()
     return torch.stack([weight * value for weight, value in zip(weights, values)]).sum(0)
 

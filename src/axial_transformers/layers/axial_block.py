@@ -1,0 +1,89 @@
+"""A residual block: attention along several axes, one after the other, then a feedforward part."""
+
+from collections.abc import Mapping, Sequence
+
+from jaxtyping import Bool, Float, Num
+from torch import Tensor, nn
+
+from axial_transformers.layers.blocks import Dropout, FeedforwardBlock
+from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
+
+
+class AxialBlock(nn.Module):
+    """x + Attention(LayerNorm(x)) for each axis in turn, then x + Feedforward(LayerNorm(x)): [B, *A, D] -> [B, *A, D].
+
+    It begins as the identity: the last linear layer of every branch is initialised to zero.
+
+    Args:
+        dim: width D.
+        heads: number of heads, a divisor of D.
+        axes: dimensions attended along, 1..d, in this order, each once; by default the rows and then the columns of
+            images [B, H, W, D].
+        causal: those of `axes` along which a site attends only to itself and to earlier sites.
+        mlp_ratio: width of the feedforward part's hidden layer, over D.
+        dropout: probability of dropout at the end of each branch.
+        options: of the attention along every axis, or along each axis by its number: see `AttentionOptions`.
+
+    Raises:
+        ValueError: no axes, one below 1 or named twice, or `causal` or `options` for one that is not attended along.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        axes: Sequence[int] = (2, 1),
+        causal: Sequence[int] = (),
+        mlp_ratio: float = 4.0,
+        dropout: float = 0.0,
+        options: AttentionOptions | Mapping[int, AttentionOptions] = NO_OPTIONS,
+    ):
+        super().__init__()
+        axes = tuple(axes)
+        if not axes or min(axes) < 1 or len(set(axes)) < len(axes):
+            raise ValueError(f"axes must be dimensions of [B, *A, D] from 1 on, at least one and each once, not {axes}")
+        _check_axes("causal", causal, axes)
+        _check_axes("options", options if isinstance(options, Mapping) else (), axes)
+        self.axes = axes
+        self.norms = nn.ModuleDict({f"axis_{axis}": nn.LayerNorm(dim) for axis in axes})
+        self.attentions = nn.ModuleDict(
+            {
+                f"axis_{axis}": LineAttention(
+                    dim, heads, axis, axis in causal, options_of(axis, options), residual=True
+                )
+                for axis in axes
+            }
+        )
+        self.dropout = Dropout(dropout)
+        self.feedforward = FeedforwardBlock(dim, round(mlp_ratio * dim), dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b *a d"],
+        key_mask: Bool[Tensor, " b *a"] | None = None,
+        attn_bias: Mapping[int, Float[Tensor, "..."]] | None = None,
+        coordinates: Mapping[int, Num[Tensor, "..."]] | None = None,
+    ) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D].
+
+        Args:
+            x: [B, *A, D].
+            key_mask: [B, *A], False at sites not attended to.
+            attn_bias: by axis, a bias of the scores; see `axial_attention`.
+            coordinates: by axis, those of rotary positions; see `rotary`.
+
+        Raises:
+            ValueError: a bias or coordinates for an axis that is not attended along.
+        """
+        attn_bias, coordinates = attn_bias or {}, coordinates or {}
+        _check_axes("attn_bias", attn_bias, self.axes)
+        _check_axes("coordinates", coordinates, self.axes)
+        for axis in self.axes:
+            norm, attention = self.norms[f"axis_{axis}"], self.attentions[f"axis_{axis}"]
+            x = x + self.dropout(attention(norm(x), key_mask, attn_bias.get(axis), coordinates.get(axis)))
+        return self.feedforward(x)
+
+
+def _check_axes(name: str, given: Sequence[int] | Mapping[int, object], axes: tuple[int, ...]) -> None:
+    if not set(given) <= set(axes):
+        raise ValueError(f"{name} {tuple(given)} must be among axes {axes}")

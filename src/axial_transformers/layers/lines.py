@@ -1,0 +1,201 @@
+"""Self-attention along one axis with the options that science builds on: windows, gates, positions, tied rows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Num
+from torch import Tensor, nn
+
+from axial_transformers.layers.initialisation import Dense
+from axial_transformers.ops.axial_attention import axial_attention, data_axis
+from axial_transformers.ops.positions import relative_bias, rotary
+from axial_transformers.ops.tied_attention import tied_axial_attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions:
+    """Options of `LineAttention`; by default none is taken.
+
+    Raises:
+        ValueError: a span that is even, or a dilation with relative positions but without a span.
+    """
+
+    kv_heads: int | None = None
+    """Heads of keys and values, a divisor of the heads of queries, which share them (grouped queries)."""
+    span: int | None = None
+    """Odd number of places around a site that it attends to; the whole line if not given."""
+    dilation: int = 1
+    """A site attends to every dilation-th place of its line only."""
+    gate: bool = False
+    """Whether heads are multiplied by the sigmoid of a linear layer of the input, initially by sigmoid(1)."""
+    qk_norm: bool = False
+    """Whether queries and keys are divided by their root mean square, head by head, and multiplied by learned gains."""
+    rotary: float | None = None
+    """The base of rotary positions, 10000 usually; no rotary positions if not given."""
+    relative: int | None = None
+    """The largest offset R with a learned bias of its own; larger ones share that of R. No bias if not given."""
+    dropout: float = 0.0
+    """The probability with which an attention weight is zero in training."""
+
+    def __post_init__(self) -> None:
+        if self.span is not None and (self.span < 1 or self.span % 2 == 0):
+            raise ValueError(f"span must be odd, so that a site is its centre, not {self.span}")
+        if self.relative is not None and self.span is None and self.dilation > 1:
+            raise ValueError("relative positions with a dilation need a span: offsets are counted within the window")
+
+
+NO_OPTIONS = AttentionOptions()
+
+
+class LineAttention(nn.Module):
+    """Self-attention along one axis, with options: [B, *A, D] -> [B, *A, D].
+
+    y_o = W (sigmoid(g_o) * sum_p softmax_p(q_o . k_p / sqrt(K) + bias) v_p) + b
+
+    Without options it is `AxialAttention` of one axis.
+
+    Args:
+        dim: width D.
+        heads: number of heads N of queries, a divisor of the widths below.
+        axis: dimension of the input attended along: 1..d, or counted from the end, where -2 is the innermost axis.
+        causal: whether a site attends only to itself and to earlier sites.
+        options: see `AttentionOptions`.
+        key_dim: width of queries, all heads together; D if not given.
+        value_dim: width of the concatenated heads; D if not given.
+        bias: whether the projections to queries, keys and values have biases; gate and output always have.
+        residual: whether the layer ends a residual branch: its output projection is then initialised to zero.
+
+    Raises:
+        ValueError: widths that are no multiples of the heads, or heads no multiple of `kv_heads`.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        dim: int,
+        heads: int,
+        axis: int,
+        causal: bool = False,
+        options: AttentionOptions = NO_OPTIONS,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        bias: bool = True,
+        residual: bool = False,
+    ):
+        super().__init__()
+        key_dim, value_dim, kv_heads = key_dim or dim, value_dim or dim, options.kv_heads or heads
+        if heads < 1 or key_dim % heads or value_dim % heads or heads % kv_heads:
+            raise ValueError(
+                f"heads {heads} must divide the widths of keys {key_dim} and values {value_dim}, and be a multiple "
+                f"of kv_heads {kv_heads}"
+            )
+        self.heads, self.kv_heads, self.axis, self.causal, self.options = heads, kv_heads, axis, causal, options
+        self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
+        self.qkv = Dense(dim, sum(self.widths), bias=bias)
+        self.out = Dense(value_dim, dim, residual)
+        if options.gate:
+            self.gate = Dense(dim, value_dim, residual=True)
+            nn.init.ones_(self.gate.bias)
+        if options.qk_norm:
+            self.query_norm, self.key_norm = nn.RMSNorm(key_dim // heads), nn.RMSNorm(key_dim // heads)
+        if options.relative is not None:
+            self.table = nn.Parameter(torch.zeros(heads, 2 * options.relative + 1))
+
+    def forward(
+        self,
+        x: Float[Tensor, "b *a d"],
+        key_mask: Bool[Tensor, " b *a"] | None = None,
+        attn_bias: Float[Tensor, "..."] | None = None,
+        coordinates: Num[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D].
+
+        Args:
+            x: [B, *A, D].
+            key_mask: [B, *A], False at sites not attended to.
+            attn_bias: added to the scores; see `axial_attention`.
+            coordinates: of rotary positions, [L] or [B or 1, *A]; see `ops.positions.rotary`.
+
+        Raises:
+            ValueError: coordinates without rotary positions, or what `axial_attention` refuses.
+        """
+        q, k, v = self._project(x, coordinates)
+        out = self._attend(q, k, v, key_mask, self._bias(q, attn_bias)).flatten(-2)
+        return self.out(torch.sigmoid(self.gate(x)) * out if self.options.gate else out)
+
+    def _project(self, x: Tensor, coordinates: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [B, *A, heads or kv_heads, width], normalised and turned."""
+        parts = zip(self.qkv(x).split(self.widths, dim=-1), (self.heads, self.kv_heads, self.kv_heads))
+        q, k, v = (part.unflatten(-1, (heads, -1)) for part, heads in parts)
+        if self.options.qk_norm:
+            q, k = _normalised(q, self.query_norm), _normalised(k, self.key_norm)
+        base = self.options.rotary
+        if base is not None:
+            q, k = (rotary(part, self._axis_of_heads, coordinates, base) for part in (q, k))
+        elif coordinates is not None:
+            raise ValueError("coordinates are of rotary positions: give options with rotary=10000.0")
+        return q, k, v
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
+        options, axis = self.options, self._axis_of_heads
+        window = {"span": options.span, "dilation": options.dilation, "dropout": options.dropout * self.training}
+        return axial_attention(q, k, v, axis, self.causal, key_mask, bias, **window)  # type: ignore[arg-type]
+
+    def _bias(self, q: Tensor, attn_bias: Tensor | None) -> Tensor | None:
+        """The bias given plus that of the offset, [1, heads, L, L], or [1, heads, 1, span] of windows."""
+        if self.options.relative is None:
+            return attn_bias
+        radius, span = self.options.relative, self.options.span
+        if span is None:
+            own = relative_bias(self.table, q.shape[data_axis(q, self._axis_of_heads)])
+        else:
+            offset = torch.arange(span, device=q.device) - span // 2
+            own = self.table[None, :, None, offset.clamp(-radius, radius) + radius]
+        if attn_bias is None:
+            return own
+        return attn_bias + own.view(1, *[1] * (attn_bias.ndim - 4), *own.shape[1:])
+
+    @property
+    def _axis_of_heads(self) -> int:
+        return self.axis if self.axis > 0 else self.axis - 1
+
+    def extra_repr(self) -> str:
+        """The settings shown by print."""
+        return f"heads={self.heads}, axis={self.axis}, causal={self.causal}, options={self.options}"
+
+
+class TiedAxialAttention(LineAttention):
+    """Self-attention along one axis whose weights all lines along another share (Rao et al. 2021, MSA Transformer).
+
+    Args:
+        dim, heads: see `LineAttention`.
+        axis: dimension attended along; by default 2, the columns of an alignment [B, rows, columns, D].
+        tied: dimension whose lines share their weights; by default 1, the rows of an alignment.
+        options: gate, qk_norm, rotary and relative; the others do not exist here.
+
+    Raises:
+        ValueError: options that do not exist here.
+    """
+
+    def __init__(self, dim: int, heads: int, axis: int = 2, tied: int = 1, options: AttentionOptions = NO_OPTIONS):
+        there = AttentionOptions(
+            gate=options.gate, qk_norm=options.qk_norm, rotary=options.rotary, relative=options.relative
+        )
+        if options != there:
+            raise ValueError(f"tied attention takes gate, qk_norm, rotary and relative only, not {options}")
+        super().__init__(dim, heads, axis, options=options)
+        self.tied = tied
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
+        tied = self.tied if self.tied > 0 else self.tied - 1
+        return tied_axial_attention(q, k, v, self._axis_of_heads, tied, key_mask=key_mask, attn_bias=bias)
+
+
+def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:
+    """`norm` of x, in the dtype of x: under autocast that is not the one of the gains."""
+    return nn.functional.rms_norm(x, norm.normalized_shape) * norm.weight.to(x.dtype)
+
+
+def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:
+    """The options of one axis, where all share them or some have their own."""
+    return options if isinstance(options, AttentionOptions) else options.get(axis, NO_OPTIONS)

@@ -1,0 +1,44 @@
+"""Attention of a representation of pairs with a bias from the third edge of each triangle (Jumper et al. 2021)."""
+
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.lines import AttentionOptions, LineAttention
+
+
+class TriangleAttention(nn.Module):
+    """Triangle self-attention with gates: [B, I, I, D] -> [B, I, I, D], to be added to the input.
+
+    AlphaFold's supplementary algorithms 13 (starting node) and 14 (ending node). With z the input after its LayerNorm:
+    starting node: y_ij = W (g_ij * sum_k softmax_k(q_ij . k_ik / sqrt(c) + b_jk) v_ik), attention along axis 2;
+    ending node: y_ij = W (g_ij * sum_k softmax_k(q_ij . k_kj / sqrt(c) + b_ki) v_kj), attention along axis 1;
+    where b is a linear layer of z to the heads, without bias, and g the sigmoid of one.
+
+    Args:
+        dim: width D of a pair.
+        heads: number of heads; 4 in AlphaFold.
+        node: the node that the edges of an attention share.
+        head_dim: width c of a head; 32 in AlphaFold.
+    """
+
+    def __init__(self, dim: int, heads: int = 4, node: Literal["starting", "ending"] = "starting", head_dim: int = 32):
+        super().__init__()
+        if node not in ("starting", "ending"):
+            raise ValueError(f"node must be 'starting' or 'ending', not {node!r}")
+        axis, width = 2 if node == "starting" else 1, heads * head_dim
+        self.norm = nn.LayerNorm(dim)
+        self.pair_bias = Dense(dim, heads, bias=False)
+        self.attention = LineAttention(
+            dim, heads, axis, options=AttentionOptions(gate=True), key_dim=width, value_dim=width, bias=False
+        )
+
+    def forward(
+        self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
+    ) -> Float[Tensor, "b i i d"]:
+        """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to."""
+        z = self.norm(pairs)
+        bias = self.pair_bias(z).movedim(-1, 1)
+        return self.attention(z, key_mask, bias if self.attention.axis == 2 else bias.mT)
