@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Origin, Together, TrainResult, read_run, train
+from axial_transformers.training import Origin, Together, TrainResult, decided, read_run, train
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -91,7 +92,8 @@ def _prepare(preset: Preset) -> tuple[Preset, Examples, Examples, Origin]:
     check_shape(examples, preset)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
-    preset, changed = fitted_to_this_machine(preset)
+    settings = replace(settings, training=decided(settings.training, settings.out))
+    preset, changed = fitted_to_this_machine(replace(preset, settings=settings))
     settings = preset.settings
     before = preset.resumed.about if preset.resumed else None
     found = before.understood if before else None

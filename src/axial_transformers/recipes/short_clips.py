@@ -60,7 +60,6 @@ def _training(steps: int, batch_size: int, learning_rate: float) -> TrainConfig:
         longest_warmup=100,
         schedule="cosine",
         ema_decay=0.99,
-        precision="bfloat16",
         compile=True,
         horizontal_flip=True,
         log_every=10,

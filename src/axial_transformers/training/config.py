@@ -1,9 +1,12 @@
 """The settings of a training run, which they, the model and the data determine."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args, get_origin, get_type_hints
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
+
+from axial_transformers.kernels.processor import cpp_compiler, multiplies_bfloat16, product_rates
 
 AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
@@ -50,8 +53,9 @@ class TrainConfig:
     """Decay of the running average of the weights, the ones that are evaluated and exported."""
     ema_warmup: bool = True
     """Start with the smaller decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the forward and backward pass; auto: bfloat16 where the device multiplies it natively and clearly
+    faster, otherwise float32. Weights and Adam's moments are float32 always."""
     evaluate_precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the evaluations that choose the best weights. Bits/dim to be quoted are float32."""
     compile: bool = False
@@ -86,6 +90,9 @@ class TrainConfig:
     tensorboard: bool = False
     """Write the metrics for TensorBoard also; needs the tensorboard extra."""
 
+    FORMERLY: ClassVar[dict[str, Any]] = {"precision": "float32"}
+    """The settings of runs that were stored before there were these fields."""
+
     def __post_init__(self) -> None:
         for name, least in AT_LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
@@ -113,6 +120,28 @@ class TrainConfig:
             if get_origin(hint) is Literal and (value := getattr(self, name)) not in get_args(hint):
                 raise ValueError(f"{name} must be {' or '.join(map(str, get_args(hint)))}, not {value!r}")
 
+    def resolved(self) -> "TrainConfig":
+        """The settings with what is `auto` decided for the device, as a run has and records them; again, the same.
+
+        Warns:
+            UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, without a
+                compiler for it, so that they stay as they are.
+
+        Raises:
+            ValueError: `device` names none that this machine has.
+        """
+        device, precision = self.torch_device(), self.precision
+        if precision == "auto":
+            precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
+        for name, wanted in {"precision": precision, "evaluate_precision": self.evaluate_precision}.items():
+            if wanted == "bfloat16":
+                warn_if_slow(name, device)
+        compile = self.compile
+        if compile and device.type == "cpu" and cpp_compiler() is None:
+            warnings.warn("compile=True needs a C++ compiler, and there is none: blocks are not compiled", stacklevel=2)
+            compile = False
+        return replace(self, precision=precision, compile=compile)
+
     def torch_device(self) -> torch.device:
         """The device to train on.
 
@@ -120,6 +149,20 @@ class TrainConfig:
             ValueError: `device` names none that this machine has.
         """
         return find_device(self.device)
+
+
+def warn_if_slow(setting: str, device: torch.device) -> None:
+    """Warns where products in bfloat16, which the setting wants, take longer on the device than in float32.
+
+    Warns:
+        UserWarning: they do; with the measured factor.
+    """
+    if device.type == "cpu" and (gain := product_rates().gain_of_bfloat16) < 1:
+        warnings.warn(
+            f"{setting}=bfloat16: on this processor its matrix products take {1 / gain:.2g} times as long as with "
+            f"{setting}=float32",
+            stacklevel=3,
+        )
 
 
 def find_device(name: str) -> torch.device:

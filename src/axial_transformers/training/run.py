@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -35,7 +36,7 @@ from axial_transformers.training.parallelism import (
     unsharded,
 )
 from axial_transformers.training.processes import Interrupted, Processes
-from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
+from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, decided, export
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
@@ -77,6 +78,7 @@ class Run:
         loss: Loss = random_slice_loss,
         about: Origin | None = None,
     ) -> None:
+        config = _decided(config, folder, processes)
         self.config, self.folder, self.processes, self.device = config, folder, processes, processes.device
         record = RunRecord(
             data=Fingerprint(fingerprint=examples.fingerprint),
@@ -263,3 +265,10 @@ class Run:
             raise NonFiniteLoss(
                 error.step, f"{error}: try a smaller learning rate; the last good state is in {kept}"
             ) from None
+
+
+def _decided(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
+    """The settings with what is `auto` decided, for all processes by the first one: their processors may differ."""
+    config = decided(config, folder) if processes.first else config.resolved()
+    half = processes.broadcast(float(config.precision == "bfloat16"))
+    return replace(config, precision="bfloat16" if half else "float32")
