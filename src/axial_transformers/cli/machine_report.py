@@ -24,7 +24,7 @@ LIMITS = (
 
 def facts() -> dict[str, Any]:
     """What is known of this machine, as JSON holds it: rates in operations/s of one thread."""
-    has = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not say it
+    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not say it
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
     rates = product_rates()
     return {

@@ -41,7 +41,7 @@ def _onednn_pays(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def onednn_is_faster() -> bool:
     """Whether this processor multiplies in float32 clearly faster by oneDNN than by the library that torch takes."""
     return HAS_ONEDNN and product_rates().onednn_is_faster
