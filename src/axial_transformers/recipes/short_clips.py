@@ -33,7 +33,7 @@ def clips32_frames() -> Recipe:
     return Recipe(
         title="clips of 16 frames of 32x32, frames as channels",
         reaches="2.547 bits/dim on 15 test clips, 16 % below JPEG XL (one core, 53 minutes; docs/results.md)",
-        fits=Machine("cpu", 1),
+        fits=Machine("cpu", 1.5),
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),
