@@ -2,18 +2,18 @@
 
     python benchmarks/train.py                                          digits, fashion_mnist, photos32 on the CPU
     python benchmarks/train.py --recipes photos32 --precisions bfloat16 --seconds 60
+    python benchmarks/train.py --precisions auto                        in what suits the machine, as shipped
     python benchmarks/train.py --device cuda --recipes imagenet32 imagenet64 --precisions bfloat16
 
 Ours is the step of `axial train`, drawing of the batch included; the other is benchmarks/straightforward.py, blocks
 compiled on both sides or on neither. Both see the same random values and have one loss (checked before the clock
 starts); they step in turns, each in a process of its own, and the median wall time counts. The share of the matmul rate
 is that of the model's operations, as `axial inspect` counts them. On CUDA, batches grow until memory is full. The last
-line is JSON.
+line is JSON; its "machine" is what `axial inspect --machine --json` prints.
 """
 
 import json
 import multiprocessing
-import platform
 import tempfile
 import time
 from dataclasses import dataclass, replace
@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from axial_transformers import recipes
+from axial_transformers.cli.machine_report import facts
 from axial_transformers.costs.measurements import matmul_rate, peak_memory
 from axial_transformers.costs.operations import training_operations
 from axial_transformers.data import Examples
@@ -53,6 +54,7 @@ SETTLE = 0.05
 class Options:
     recipes: tuple[str, ...] = ("digits", "fashion_mnist", "photos32")
     precisions: tuple[str, ...] = ("float32", "bfloat16")
+    """float32, bfloat16, or auto: what suits the device."""
     compiled: tuple[bool, ...] = (False, True)
     batch: int | None = None
     """Examples of a step, in place of the recipe's."""
@@ -75,9 +77,9 @@ def main(options: Options) -> None:
     show(rows)
     summary = {
         "torch": torch.__version__,
-        "machine": torch.cuda.get_device_name() if options.device == "cuda" else platform.processor(),
+        "machine": facts(),
         "threads": torch.get_num_threads(),
-        "matmul_rate": {name: rate(options, name) for name in options.precisions},
+        "matmul_rate": {name: rate(options, name) for name in sorted({row["precision"] for row in rows})},
         "rows": rows,
         "shipped_default_over_plain_float32": shipped_gains(rows),
     }
@@ -90,6 +92,7 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
     """Both sides of one recipe at one precision."""
     recipe = recipes.NAMED[name]()
     config = training(recipe, precision, compiled, options)
+    precision, shipped = config.precision, replace(recipe.training, device=options.device).resolved()
     sides = {side: Worker(kind, name, config, options.threads) for side, kind in SIDES.items()}
     ours, theirs = (side.ask("loss") for side in sides.values())
     assert abs(ours - theirs) < AGREE[precision] * theirs, (ours, theirs)
@@ -121,7 +124,7 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
             for side, took in medians.items()
         },
         "speedup": round(medians["straightforward"] / medians["ours"], 3),
-        "shipped": (config.precision, config.compile) == (as_shipped.precision, as_shipped.compile),
+        "shipped": (config.precision, config.compile) == (shipped.precision, shipped.compile),
     }
 
 
@@ -235,7 +238,7 @@ def rate(options: Options, precision: str) -> float:
 
 def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
-    return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes)
+    return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolved()
 
 
 def build(recipe: Recipe) -> AxialTransformer:

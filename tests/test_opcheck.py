@@ -14,7 +14,7 @@ import axial_transformers
 from axial_transformers.ops import compiled_attention, elementwise, kernel_choice, linear, torch_attention
 
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
-needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="oneDNN is taken with AVX-512 only")
+needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="torch comes without oneDNN")
 
 
 def random(*shape: int) -> Tensor:

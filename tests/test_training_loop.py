@@ -36,6 +36,7 @@ CONFIG = TrainConfig(
     horizontal_flip=True,
     label_dropout=0.3,
     device="cpu",
+    precision="float32",
     log_every=1,
     save_every=6,
     evaluate_every=10,

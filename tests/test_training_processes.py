@@ -42,7 +42,7 @@ def score(model, step):
     return {"bits_per_dim": float(bits_per_dim(model, torch.from_numpy(values)).mean())}
 
 usual = dict(steps=40, batch_size=8, learning_rate=1e-3, warmup_steps=8, ema_decay=0.9, device="cpu", log_every=1,
-             save_every=12, evaluate_every=20)
+             save_every=12, evaluate_every=20, precision="float32")
 def destroy(then=dist.destroy_process_group):  # from DDP's part in C++ this may wait for ever
     assert not [each for each in gc.get_objects() if type(each) is DistributedDataParallel], "outlives the group"
     then()

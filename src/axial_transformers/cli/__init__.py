@@ -32,6 +32,9 @@ VERBS = {
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
+WAITING, SHORT_WAIT = "GOMP_SPINCOUNT", "1000"
+"""Environment variable of GNU OpenMP: turns that a thread without work makes before it sleeps."""
+
 LESS_MEMORY = {
     "train": "lower --training.batch-size, or raise --training.accumulate",
     "evaluate": "lower --batch-size",
@@ -51,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     AXIAL_TRACEBACK is set. A reader of stdout that stops early, as in `axial score RUN | head`, is no error.
     """
     streams.prepare()
+    _bound_waiting()
     verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     warnings.showwarning = _shows_each_once()
     try:
@@ -65,6 +69,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if message is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
         return _fail(f"axial {verb}", message)
+
+
+def _bound_waiting() -> None:
+    """Lets idle threads of torch's OpenMP (GNU's, which reads this when torch is loaded) sleep after some 50 us.
+
+    By default they spin for some 15 ms; beside another busy process, which each thread may wait for, small products
+    then take up to a hundred times as long (benchmarks/threads.py).
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault(WAITING, SHORT_WAIT)
 
 
 def _run(verb: str, argv: Sequence[str]) -> int:

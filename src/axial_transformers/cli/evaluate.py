@@ -20,6 +20,7 @@ from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
+from axial_transformers.training.config import warn_if_slow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,8 @@ def main(argv: Sequence[str]) -> None:
         processes = processes_on(options.device)
     with processes:
         with one_voice():
+            if options.precision == "bfloat16":
+                warn_if_slow("precision", processes.device)
             opened = open_model(options.model, options.weights, str(processes.device), options.trust_source)
             trained = options.data.of(opened)
             whole, described = trained.examples(options.source, options.split)

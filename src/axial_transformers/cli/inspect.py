@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from axial_transformers.baselines.by_name import build, read_config
-from axial_transformers.cli import understood
+from axial_transformers.cli import machine_report, understood
 from axial_transformers.cli.console import engineering, working
 from axial_transformers.cli.machine import this_machine
 from axial_transformers.cli.parsing import parse, parse_known
@@ -34,11 +34,13 @@ HELP = """\
 usage: axial inspect RECIPE [OPTIONS] [OVERRIDES]    a recipe's model, and what its training needs
        axial inspect SOURCE [OPTIONS] [OVERRIDES]    the model that axial train would fit to the data in SOURCE
        axial inspect MODEL [OPTIONS]                 the folder of a run or an exported model, or a hub id
+       axial inspect --machine [--json]              this machine, and what is chosen by it
 
   axial inspect digits
   axial inspect imagenet64 --devices 8 --utilisation 0.4
   axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
   axial inspect runs/digits --json
+  axial inspect --machine
 
   --devices N          number of devices to train on
   --memory GB          memory of each device
@@ -60,8 +62,17 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         print(list_recipes())
         return 0
+    if argv[0] == "--machine":
+        parse(_NoOptions, [word for word in argv[1:] if word != "--json"], "inspect --machine")
+        found = machine_report.facts()
+        _print(found, machine_report.rows(found), "--json" in argv)
+        return 0
     options, words = _options(argv)
     config, training, origin = _configs(words)
+    if options.elsewhere and training.precision == "auto":
+        training = replace(training, precision="bfloat16")  # the devices are taken for such as multiply it
+    elif not options.elsewhere:
+        training = training.resolved()
     hardware = options.hardware(training)
     here = None if options.elsewhere else training.torch_device().type
     facts = {
@@ -69,18 +80,23 @@ def main(argv: Sequence[str]) -> int:
         "data": None if origin is None else asdict(origin),
         "training": size(config, training, hardware, here),
     }
-    if "--json" in argv:
-        print(json.dumps(facts))
-    else:
-        console = Console(highlight=False)
-        tables = {**_sections(config, facts), **_data_rows(config, origin)}
-        tables |= training_rows(facts["training"], here is not None)
-        for title, rows in tables.items():
-            table = Table.grid(padding=(0, 2))
-            for row in rows.items():
-                table.add_row("", *row)
-            console.print(f"[bold]{title}[/bold]", table)
+    tables = {**_sections(config, facts), **_data_rows(config, origin)}
+    tables |= training_rows(facts["training"], here is not None)
+    _print(facts, tables, "--json" in argv)
     return 0
+
+
+def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bool) -> None:
+    """The facts as one JSON object, or tables with their titles."""
+    if as_json:
+        print(json.dumps(facts))
+        return
+    console = Console(highlight=False)
+    for title, rows in tables.items():
+        table = Table.grid(padding=(0, 2))
+        for row in rows.items():
+            table.add_row("", *row)
+        console.print(f"[bold]{title}[/bold]", table)
 
 
 def inspect(config: AxialTransformerConfig, dependencies: bool = True) -> dict[str, Any]:

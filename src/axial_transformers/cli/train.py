@@ -24,7 +24,7 @@ from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Origin, Together, TrainResult, read_run, train
+from axial_transformers.training import Origin, Together, TrainResult, decided, read_run, train
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -92,9 +92,9 @@ def _prepare(preset: Preset) -> tuple[Preset, Examples, Examples, Origin]:
     check_shape(examples, preset)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
-    preset, changed = fitted_to_this_machine(preset)
-    settings = replace(preset.settings, training=preset.settings.training.resolved())
-    preset = replace(preset, settings=settings)
+    settings = replace(settings, training=decided(settings.training, settings.out))
+    preset, changed = fitted_to_this_machine(replace(preset, settings=settings))
+    settings = preset.settings
     before = preset.resumed.about if preset.resumed else None
     found = before.understood if before else None
     if found is None:

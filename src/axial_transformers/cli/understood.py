@@ -8,6 +8,7 @@ from axial_transformers.cli.settings import Preset
 from axial_transformers.costs.operations import parameters
 from axial_transformers.costs.training_step import needed_memory
 from axial_transformers.data import Examples
+from axial_transformers.kernels.processor import multiplies_bfloat16
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig, Understanding
 from axial_transformers.training.understanding import axis_names, channel_names
@@ -46,6 +47,7 @@ def lines(found: Understanding, preset: Preset, examples: Examples) -> list[str]
         "model": f"{found.parameters:,} parameters, width {model.dim}, layout {model.layout}",
         "completion": _completion(model),
         "batches": _batches(training),
+        "precision": _precision(training),
         "memory": "not estimated",
         "time": time(found, training),
         "to change": "--data.size, --data.fit, --model.dim, --training.steps, ...:",
@@ -114,4 +116,14 @@ def about(seconds: float) -> str:
 def _batches(training: TrainConfig) -> str:
     parts = f" in {training.accumulate} parts" if training.accumulate > 1 else ""
     again = ", blocks computed again" if training.checkpoint_blocks else ""
-    return f"of {training.batch_size}{parts}{again}, in {training.precision}"
+    return f"of {training.batch_size}{parts}{again}"
+
+
+def _precision(training: TrainConfig) -> str:
+    """The arithmetic of the steps, and the reason for it."""
+    half = training.precision == "bfloat16"
+    if multiplies_bfloat16(training.torch_device()):
+        reason = "which this processor multiplies natively" if half else "though bfloat16 is faster here"
+    else:
+        reason = "though float32 is faster here" if half else "as this processor has no fast bfloat16"
+    return f"{training.precision}, {reason}"

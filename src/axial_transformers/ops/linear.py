@@ -1,6 +1,5 @@
 """A linear layer, y = x W^T + b, by the library that is the fastest on the processor."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -8,20 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-HAS_ONEDNN = (
-    torch.backends.mkldnn.is_available()
-    and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-)
+from axial_transformers.kernels.processor import HAS_ONEDNN, product_rates
 
-
-def _on_amd() -> bool:
-    described = Path("/proc/cpuinfo")
-    return described.is_file() and "AuthenticAMD" in described.read_text()
-
-
-FASTER = HAS_ONEDNN and _on_amd()
-"""Whether oneDNN is taken: on Intel's processors MKL, which torch takes, is as fast (0.8 to 1.1 times)."""
 PAYS_FROM = 2**24
 """Multiplications in a call from which oneDNN pays: with fewer, the call takes longer than it saves."""
 NARROWEST = 16
@@ -31,10 +18,10 @@ NARROWEST = 16
 def linear(
     x: Float[Tensor, "*s i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None = None
 ) -> Float[Tensor, "*s o"]:
-    """x W^T + b: in float32 on an AMD processor with AVX-512 by oneDNN, elsewhere as torch computes it.
+    """x W^T + b: in float32 by oneDNN on a processor where that is clearly faster, elsewhere as torch computes it.
 
-    On these processors torch takes MKL, which uses half of a vector register: benchmarks/linear.py. Both can be
-    differentiated any number of times.
+    On AMD's processors with AVX-512 torch takes MKL, which uses half of a vector register: benchmarks/linear.py. Both
+    can be differentiated any number of times.
     """
     if _onednn_pays(x, weight):
         out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -44,14 +31,20 @@ def linear(
 
 def _onednn_pays(x: Tensor, weight: Tensor) -> bool:
     return (
-        FASTER
-        and not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
+        not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
         and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.numel() * len(weight) >= PAYS_FROM
         and min(x.shape[:-1].numel(), *weight.shape) >= NARROWEST
         and not torch.is_autocast_enabled("cpu")
+        and onednn_is_faster()
     )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def onednn_is_faster() -> bool:
+    """Whether this processor multiplies in float32 clearly faster by oneDNN than by the library that torch takes."""
+    return HAS_ONEDNN and product_rates().onednn_is_faster
 
 
 class _Linear(torch.autograd.Function):

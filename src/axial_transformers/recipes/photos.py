@@ -30,7 +30,6 @@ def photos32() -> Recipe:
             longest_warmup=500,
             schedule="cosine",
             ema_decay=0.999,
-            precision="bfloat16",
             horizontal_flip=True,
         ),
     )

@@ -23,7 +23,6 @@ def published_training(learning_rate: float, accumulate: int) -> TrainConfig:
         clip_unit="bits",
         ema_decay=0.99995,
         ema_warmup=False,
-        precision="bfloat16",
         evaluate_precision="bfloat16",
         evaluate_every=10_000,
         sample_every=10_000,

@@ -33,7 +33,7 @@ def clips32_frames() -> Recipe:
     return Recipe(
         title="clips of 16 frames of 32x32, frames as channels",
         reaches="2.547 bits/dim on 15 test clips, 16 % below JPEG XL (one core, 53 minutes; docs/results.md)",
-        fits=Machine("cpu", 1),
+        fits=Machine("cpu", 1.5),
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),
@@ -60,7 +60,6 @@ def _training(steps: int, batch_size: int, learning_rate: float) -> TrainConfig:
         longest_warmup=100,
         schedule="cosine",
         ema_decay=0.99,
-        precision="bfloat16",
         compile=True,
         horizontal_flip=True,
         log_every=10,

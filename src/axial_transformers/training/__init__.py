@@ -3,7 +3,7 @@
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import NonFiniteLoss
 from axial_transformers.training.run import Together
-from axial_transformers.training.run_folder import Origin, RunRecord, raw_weights, read_run
+from axial_transformers.training.run_folder import Origin, RunRecord, decided, raw_weights, read_run
 from axial_transformers.training.training_loop import TrainResult, train
 from axial_transformers.training.understanding import Understanding
 
@@ -15,6 +15,7 @@ __all__ = [
     "TrainConfig",
     "TrainResult",
     "Understanding",
+    "decided",
     "raw_weights",
     "read_run",
     "train",

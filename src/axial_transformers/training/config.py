@@ -1,10 +1,13 @@
 """The settings of a training run, which they, the model and the data determine."""
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
+
+from axial_transformers.kernels.processor import cpp_compiler, multiplies_bfloat16, product_rates
 
 AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
@@ -51,8 +54,9 @@ class TrainConfig:
     """Decay of the running average of the weights, the ones that are evaluated and exported."""
     ema_warmup: bool = True
     """Start with the smaller decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the forward and backward pass; weights and Adam's moments are float32 always."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the forward and backward pass; auto: bfloat16 where the device multiplies it natively and clearly
+    faster, otherwise float32. Weights and Adam's moments are float32 always."""
     evaluate_precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the evaluations that choose the best weights; auto: that of the steps on CUDA, elsewhere float32.
     Bits/dim to be quoted are float32."""
@@ -97,6 +101,7 @@ class TrainConfig:
     """Write the metrics for TensorBoard also; needs the tensorboard extra."""
 
     FORMERLY: ClassVar[dict[str, Any]] = {
+        "precision": "float32",
         "evaluate_precision": "float32",
         "tf32": False,
         "compile": False,
@@ -134,17 +139,29 @@ class TrainConfig:
     def resolved(self) -> "TrainConfig":
         """The settings with what is `auto` decided for the device, as a run has and records them; again, the same.
 
+        Warns:
+            UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, without a
+                compiler for it, so that they stay as they are.
+
         Raises:
             ValueError: `device` names none that this machine has, or `deterministic` lacks the environment it needs.
         """
-        on_cuda = self.torch_device().type == "cuda"
+        device, precision, evaluate = self.torch_device(), self.precision, self.evaluate_precision
+        on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
             raise ValueError("deterministic=True needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it")
-        compile = on_cuda if self.compile == "auto" else self.compile
-        evaluate = self.evaluate_precision
+        if precision == "auto":
+            precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
         if evaluate == "auto":
-            evaluate = self.precision if on_cuda else "float32"
-        return replace(self, compile=compile, evaluate_precision=evaluate)
+            evaluate = precision if on_cuda else "float32"
+        for name, wanted in {"precision": precision, "evaluate_precision": evaluate}.items():
+            if wanted == "bfloat16":
+                warn_if_slow(name, device)
+        compile = on_cuda if self.compile == "auto" else self.compile
+        if compile and device.type == "cpu" and cpp_compiler() is None:
+            warnings.warn("compile=True needs a C++ compiler, and there is none: blocks are not compiled", stacklevel=2)
+            compile = False
+        return replace(self, precision=precision, evaluate_precision=evaluate, compile=compile)
 
     def torch_device(self) -> torch.device:
         """The device to train on.
@@ -153,6 +170,20 @@ class TrainConfig:
             ValueError: `device` names none that this machine has.
         """
         return find_device(self.device)
+
+
+def warn_if_slow(setting: str, device: torch.device) -> None:
+    """Warns where products in bfloat16, which the setting wants, take longer on the device than in float32.
+
+    Warns:
+        UserWarning: they do; with the measured factor.
+    """
+    if device.type == "cpu" and (gain := product_rates().gain_of_bfloat16) < 1:
+        warnings.warn(
+            f"{setting}=bfloat16: on this processor its matrix products take {1 / gain:.2g} times as long as with "
+            f"{setting}=float32",
+            stacklevel=3,
+        )
 
 
 def find_device(name: str) -> torch.device:

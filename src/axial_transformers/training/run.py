@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -36,7 +37,7 @@ from axial_transformers.training.parallelism import (
     with_tensors,
 )
 from axial_transformers.training.processes import Interrupted, Processes
-from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, export
+from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, decided, export
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
@@ -78,7 +79,7 @@ class Run:
         loss: Loss = random_slice_loss,
         about: Origin | None = None,
     ) -> None:
-        self.config = config = config.resolved()
+        self.config = config = _decided(config, folder, processes)
         self.folder, self.processes, self.device = folder, processes, processes.device
         self.dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         record = RunRecord(
@@ -278,3 +279,10 @@ class Run:
             raise NonFiniteLoss(
                 error.step, f"{error}: try a smaller learning rate; the last good state is in {kept}"
             ) from None
+
+
+def _decided(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
+    """The settings with what is `auto` decided, for all processes by the first one: their processors may differ."""
+    config = decided(config, folder) if processes.first else config.resolved()
+    half = processes.broadcast(float(config.precision == "bfloat16"))
+    return replace(config, precision="bfloat16" if half else "float32")

@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,18 @@ def read_run(folder: str | Path) -> RunRecord | None:
     if isinstance(values.get("model"), dict):
         values["model"] = from_json(config_class, values["model"], f"{path}: model")
     return from_json(RunRecord, values, path)
+
+
+def decided(config: TrainConfig, folder: Path) -> TrainConfig:
+    """The settings with what is `auto` decided: as the run in the folder was begun, or for this machine's device.
+
+    Raises:
+        ValueError: `device` names none that this machine has; or the folder's record is damaged.
+    """
+    open_ones = [name for name, value in asdict(config).items() if value == "auto" and name != "device"]
+    if open_ones and (begun := read_run(folder)):
+        config = replace(config, **{name: getattr(begun.training, name) for name in open_ones})
+    return config.resolved()
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:

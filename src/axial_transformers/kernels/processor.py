@@ -1,0 +1,91 @@
+"""The processor: rates of its matrix products, by which kernels and precisions are chosen.
+
+Measured, since no name tells them: environment variables limit the instructions that a library takes
+(ATEN_CPU_CAPABILITY, ONEDNN_MAX_CPU_ISA, MKL_ENABLE_INSTRUCTIONS), and a library may know one vendor's processors only.
+"""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+
+CLEARLY = 1.5
+"""Times as fast as the usual kernel that another must be to be taken: a busy machine changes no choice by chance."""
+SIDE = 256
+"""Of the square matrices: a product takes less than a millisecond, so that some of them are not interrupted."""
+ROUNDS = 15
+NATIVE_ON_CUDA = (8, 0)
+"""Compute capability from which GPUs (Ampere) multiply bfloat16."""
+
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+@dataclass(frozen=True)
+class ProductRates:
+    """Operations/s of one thread in products of square matrices."""
+
+    float32: float
+    """By the library that torch takes."""
+    onednn: float
+    """In float32 by oneDNN; 0 where torch comes without it."""
+    bfloat16: float
+    """Rounded factors, sums in float32."""
+
+    @property
+    def onednn_is_faster(self) -> bool:
+        """Whether layers in float32 are to be computed by oneDNN."""
+        return self.onednn >= CLEARLY * self.float32
+
+    @property
+    def gain_of_bfloat16(self) -> float:
+        """Rate in bfloat16 divided by the rate in float32, of the faster library where that is taken."""
+        return self.bfloat16 / (self.onednn if self.onednn_is_faster else self.float32)
+
+
+@cache
+def product_rates() -> ProductRates:
+    """The rates of this processor, measured in a tenth of a second when they are first asked for."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):  # not random: the generators' state stays as it is
+        single = torch.linspace(-1, 1, SIDE * SIDE, dtype=torch.float32, device="cpu").view(SIDE, SIDE)
+        half = single.bfloat16()
+        products = {"float32": lambda: F.linear(single, single), "bfloat16": lambda: F.linear(half, half)}
+        if HAS_ONEDNN:
+            products["onednn"] = lambda: torch.ops.mkldnn._linear_pointwise(single, single, None, "none", [], "")
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            seconds = _least_seconds(products)
+        finally:
+            torch.set_num_threads(threads)
+    return ProductRates(**{"onednn": 0.0} | {name: 2 * SIDE**3 / took for name, took in seconds.items()})
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether products in bfloat16 are native on the device, and clearly faster than those in float32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= NATIVE_ON_CUDA
+    return device.type == "cpu" and product_rates().gain_of_bfloat16 >= CLEARLY
+
+
+def cpp_compiler() -> str | None:
+    """The C++ compiler that torch.compile takes for a CPU; None where there is none."""
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    return shutil.which(os.environ.get("CXX", usual))
+
+
+def _least_seconds(calls: dict[str, Callable[[], torch.Tensor]]) -> dict[str, float]:
+    """The shortest time of each call, after one that does not count; in turns, so that all meet the same load."""
+    least = {name: float("inf") for name in calls}
+    for turn in range(ROUNDS + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn:
+                least[name] = min(least[name], time.perf_counter() - start)
+    return least

@@ -1,0 +1,137 @@
+"""What is chosen by the machine: the precision, the library of linear layers, compiled blocks, how threads wait."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from axial_transformers import cli, recipes
+from axial_transformers.kernels import processor
+from axial_transformers.kernels.processor import ProductRates, multiplies_bfloat16, product_rates
+from axial_transformers.ops import linear
+from axial_transformers.storage.typed_json import from_json, to_json
+from axial_transformers.training import TrainConfig, config, decided, read_run
+from conftest import TINY, Axial
+
+CPU = torch.device("cpu")
+WITH_BFLOAT16, WITHOUT = (ProductRates(float32=1e11, onednn=0.9e11, bfloat16=rate) for rate in (7e11, 0.05e11))
+TO_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Puts the tests on a processor of given rates."""
+
+    def use(rates: ProductRates) -> None:
+        for module in (processor, config, linear):
+            monkeypatch.setattr(module, "product_rates", lambda: rates)
+        monkeypatch.setattr(config, "multiplies_bfloat16", multiplies_bfloat16)
+
+    return use
+
+
+@pytest.mark.parametrize(("rates", "chosen"), [(WITH_BFLOAT16, "bfloat16"), (WITHOUT, "float32")])
+def test_auto_is_bfloat16_where_it_is_clearly_faster(on, rates, chosen):
+    on(rates)
+    assert TrainConfig(device="cpu").resolved() == TrainConfig(device="cpu", precision=chosen)
+
+
+def test_auto_is_bfloat16_on_gpus_from_ampere_on(monkeypatch):
+    for capability, native in (((7, 5), False), ((8, 0), True), ((9, 0), True)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+        assert multiplies_bfloat16(torch.device("cuda")) is native
+
+
+@pytest.mark.parametrize("name", recipes.NAMED)
+def test_every_recipe_leaves_the_precision_to_the_machine(name):
+    assert recipes.NAMED[name]().training.precision == "auto"
+
+
+def test_bfloat16_that_is_slower_is_warned_of_with_the_factor(on):
+    on(WITHOUT)
+    for slow in ({"precision": "bfloat16"}, {"evaluate_precision": "bfloat16"}):
+        with pytest.warns(UserWarning, match=r"precision=bfloat16: .* take 20 times as long as .*float32"):
+            assert replace(TrainConfig(device="cpu", precision="float32"), **slow).resolved()
+
+
+@pytest.mark.filterwarnings("error")
+def test_bfloat16_that_is_faster_is_not_warned_of(on):
+    on(WITH_BFLOAT16)
+    TrainConfig(device="cpu", precision="bfloat16", evaluate_precision="bfloat16").resolved()
+
+
+def test_the_library_of_linear_layers_changes_only_where_the_other_is_clearly_faster(on):
+    for times, changes in ((0.5, False), (1.2, False), (2.0, linear.HAS_ONEDNN)):
+        on(ProductRates(float32=1e11, onednn=times * 1e11, bfloat16=0))
+        assert linear.onednn_is_faster() is changes
+
+
+def test_rates_are_measured_and_the_state_is_left_alone():
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    rates = product_rates.__wrapped__()
+    assert all(1e6 < rate < 1e15 for rate in (rates.float32, rates.bfloat16))
+    assert (rates.onednn > 0) is linear.HAS_ONEDNN
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def test_blocks_are_not_compiled_where_there_is_no_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.warns(UserWarning, match="there is none: blocks are not compiled"):
+        assert TrainConfig(device="cpu", compile=True).resolved().compile is False
+
+
+def test_a_stored_run_without_the_setting_is_float32():
+    stored = to_json(TrainConfig())
+    del stored["precision"]
+    assert from_json(TrainConfig, stored, "train.json").precision == "float32"
+
+
+def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):
+    on(WITH_BFLOAT16)
+    begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
+    status, _, said = axial("train", "digits", *TINY, *begin, "--out", tmp_path)
+    assert (status, "bfloat16, which this processor multiplies natively" in said) == (0, True)
+    on(WITHOUT)
+    assert decided(TrainConfig(device="cpu"), tmp_path / "elsewhere").precision == "float32"
+    status, _, said = axial("train", tmp_path, "--training.steps", 2)
+    assert (status, "--training.precision bfloat16: on this processor" in said) == (0, True)
+    record = read_run(tmp_path)
+    assert record is not None
+    assert (record.training.steps, record.training.precision) == (2, "bfloat16")
+    with pytest.warns(UserWarning, match="20 times"):
+        assert decided(TrainConfig(device="cpu"), tmp_path).precision == "bfloat16"  # as from Python
+
+
+def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
+    for given in ({}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}):
+        for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        cli._bound_waiting()
+        found = {name: os.environ[name] for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if name in os.environ}
+        assert found == (given or {"GOMP_SPINCOUNT": "1000"})
+
+
+def test_what_is_chosen_follows_variables_that_limit_the_instructions():
+    command = [sys.executable, "-m", "axial_transformers.cli", "inspect", "--machine", "--json"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment | TO_AVX2)
+    found = json.loads(ran.stdout)
+    assert found["torch"]["instructions"] in ("AVX2", "DEFAULT", "NO AVX")
+    assert found["chosen"]["precision"]["cpu"] == "float32"
+    assert found["products"]["bfloat16"] < found["products"]["float32"]
+    assert found["environment"] == TO_AVX2 | {"GOMP_SPINCOUNT": "1000"}
+
+
+def test_the_machine_is_described_in_words(axial: Axial):
+    words = " ".join(axial("inspect", "--machine").out.split())
+    for said in ("threads 1", "FLOP/s", "precision auto", "linear layers, float32", "compiled blocks"):
+        assert said in words
+    status, _, err = axial("inspect", "--machine", "--devices", 2)
+    assert (status, "--devices" in err) == (2, True)
