@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.register_tiles import round_up
 from axial_transformers.kernels.transformer_blocks import (
     Blocks,
     Norm,
@@ -21,9 +24,6 @@ from axial_transformers.kernels.transformer_blocks import (
     row_buffer,
     sigmoid,
 )
-from axial_transformers.kernels.compilation import compiled
-from axial_transformers.kernels.llvm import LANES, Array, Integers
-from axial_transformers.kernels.register_tiles import round_up
 from axial_transformers.kernels.vectors import exp
 
 

@@ -65,7 +65,7 @@ def packed(weights: Array, bias: Array) -> PackedLinear:
 def block_along_lines(
     x: Array, grid: Integers, blocks: Blocks, heads: int, causal: bool, out: Array, first: int, last: int
 ) -> None:
-    """out = the first of `blocks` of x, both flat [outer, L, inner, D], for lines `first` to `last` of outer times inner.
+    """out = the first of `blocks` of x, both flat [outer, L, inner, D], for lines `first` to `last` of outer * inner.
 
     A line is read and written once. In between, CHUNK rows at a time go through the layers on either side of attention.
 

@@ -33,10 +33,8 @@ def slice_nats(
     """
     state = model.slice_state(x, channel, label, cond)
     values = model.slice_values(x.to(state.device), channel.to(state.device))
-    norm, linear = model.head
-    weights = [norm.weight, norm.bias, linear.weight, linear.bias]
     if compiled_block.pays(state):
-        return compiled_block.nats(state, weights, values)
+        return compiled_block.nats(state, list(model.head.parameters()), values)
     logits = model.head(state)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     # flattened: with the classes in a dimension that is not the last in memory it takes ten times as long
