@@ -11,7 +11,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axial_transformers
-from axial_transformers.ops import compiled_attention, compiled_block, elementwise, kernel_choice, linear, torch_attention
+from axial_transformers.ops import (
+    compiled_attention,
+    compiled_block,
+    elementwise,
+    kernel_choice,
+    linear,
+    torch_attention,
+)
 
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
 needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="oneDNN is taken with AVX-512 only")

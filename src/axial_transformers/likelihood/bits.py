@@ -1,6 +1,8 @@
 """Logits to nats to bits/dim: the exact likelihood, and its unbiased estimate from one slice of each example."""
 
+from collections.abc import Iterator
 from math import log
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,8 @@ from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.ops import compiled_block
 
 LOG2 = log(2)
+PART = 2**20
+"""Numbers of an activation [B, *A, D] that a thread computes at a time on a CPU: more leave its cache."""
 
 
 def slice_nats(
@@ -83,10 +87,29 @@ def bits_map(
     x = model.check(x)
     with without_dropout(model):
         bits = [
-            slice_nats(model, x, torch.full((len(x),), c, device=x.device), label, cond) / LOG2 for c in model.slices
+            torch.stack(
+                [
+                    slice_nats(model, some, torch.full((len(some),), c, device=x.device), *given) / LOG2
+                    for c in model.slices
+                ],
+                dim=-1,
+            )
+            for some, *given in _parts(model, x, label, cond)
         ]
-    known = [torch.zeros_like(bits[0])] * model.slices.start
-    return model.layout.to_data(torch.stack(known + bits, dim=-1))
+    found = torch.cat(bits)
+    known = found.new_zeros(*found.shape[:-1], model.slices.start)
+    return model.layout.to_data(torch.cat([known, found], dim=-1))
+
+
+def _parts(model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None) -> Iterator[list[Any]]:
+    """x, label and cond of a few examples at a time; all at once on a GPU, or where they do not fit each other."""
+    size = PART * torch.get_num_threads() // (model.config.dim * x.shape[1:].numel() // model.config.channels)
+    together = [part for part in (x, label, cond) if isinstance(part, Tensor)]
+    if x.device.type != "cpu" or any(part.shape[:1] != x.shape[:1] for part in together) or not len(x):
+        size = len(x)
+    for start in range(0, max(1, len(x)), max(1, size)):
+        chosen = slice(start, start + max(1, size))
+        yield [part[chosen] if isinstance(part, Tensor) else part for part in (x, label, cond)]
 
 
 @accepts_arrays("x", "label", "cond")
