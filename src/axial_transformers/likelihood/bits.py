@@ -16,7 +16,7 @@ from axial_transformers.ops import compiled_block
 
 LOG2 = log(2)
 PART = 2**20
-"""Numbers of an activation [B, *A, D] that a thread computes at a time on a CPU: more leave its cache."""
+"""Numbers of an activation [B, *A, D] that are computed at a time on a CPU: more leave its caches."""
 
 
 def slice_nats(
@@ -103,7 +103,7 @@ def bits_map(
 
 def _parts(model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None) -> Iterator[list[Any]]:
     """x, label and cond of a few examples at a time; all at once on a GPU, or where they do not fit each other."""
-    size = PART * torch.get_num_threads() // (model.config.dim * x.shape[1:].numel() // model.config.channels)
+    size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
     together = [part for part in (x, label, cond) if isinstance(part, Tensor)]
     if x.device.type != "cpu" or any(part.shape[:1] != x.shape[:1] for part in together) or not len(x):
         size = len(x)
