@@ -112,7 +112,6 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
     for worker in sides.values():
         worker.close()
     medians = {side: median(times) for side, times in seconds.items()}
-    as_shipped = replace(recipe.training, device=options.device).resolved()
     return {
         "recipe": name,
         "precision": precision,

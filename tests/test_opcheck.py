@@ -11,7 +11,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axial_transformers
-from axial_transformers.ops import compiled_attention, elementwise, kernel_choice, linear, torch_attention
+from axial_transformers.ops import (
+    compiled_attention,
+    compiled_block,
+    elementwise,
+    kernel_choice,
+    linear,
+    torch_attention,
+)
 
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
 needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="torch comes without oneDNN")
@@ -25,6 +32,7 @@ Q, K, V = (random(2, 3, 5, 2, width) for width in (4, 4, 3))
 MASK = random(2, 3, 5) > -1
 SUMS = torch.ones(60, 2)
 GRADS = [torch.empty_like(x) for x in (Q, K, V)]
+BLOCK = [random(*shape) for shape in ((4,), (4,), (12, 4), (12,), (4, 4), (4,), (4,), (4,), (6, 4), (6,), (4, 6), (4,))]
 OPERATORS = {
     "attend_lines": (compiled_attention._forward, ([Q, K, V], 2, True, MASK, torch.empty_like(V), SUMS), needs_numba),
     "attend_lines_backward": (
@@ -32,6 +40,8 @@ OPERATORS = {
         ([Q, K, V, random(*V.shape)], 2, True, MASK, SUMS, GRADS),
         needs_numba,
     ),
+    "transformer_block": (compiled_block._block, (random(2, 3, 5, 4), BLOCK, 2, 1, True), needs_numba),
+    "nats": (compiled_block._nats, (random(6, 4), BLOCK[:4], torch.arange(6)), needs_numba),
     "kept": (elementwise._kept, (random(5, 7), 1000), ()),
     "linear": (linear._onednn, (random(32, 16), random(16, 16), random(16)), needs_onednn),
 }

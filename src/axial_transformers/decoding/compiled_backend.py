@@ -13,8 +13,8 @@ from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, row_choice
 from axial_transformers.kernels import rows
 from axial_transformers.kernels.llvm import Array
-from axial_transformers.kernels.register_tiles import PANEL
 from axial_transformers.kernels.threads import parallel_map
+from axial_transformers.kernels.transformer_blocks import Blocks, Norm, PackedLinear, packed
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.models.axial_transformer import AxialTransformer
@@ -23,8 +23,6 @@ from axial_transformers.models.outer_decoder import OuterDecoder
 
 ROW_BATCH = 16
 """Examples of a row's kernel: their activations stay in a core's own cache."""
-ENCODER_BATCH = 8
-"""Examples of the channel encoder's kernel, likewise."""
 EXAMPLES_PER_THREAD = 4
 """The least number that is worth a thread: each reads all weights, so that fewer examples take as long."""
 
@@ -35,7 +33,7 @@ def compiled(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
     """The backend for `batch` examples; the model is float32, and `choose` consists of tensors (`row_choice`)."""
     threads = max(1, min(torch.get_num_threads(), batch // EXAMPLES_PER_THREAD))
     return Backend(
-        context=_context(model, parts(batch, min(ENCODER_BATCH, ceil(batch / threads)))),
+        context=_context(model),
         outer_decoders=[
             _Outer(outer, parts(batch, ceil(batch / threads))) if outer.blocks else outer
             for outer in model.outer_decoders
@@ -50,21 +48,11 @@ def parts(batch: int, size: int) -> list[slice]:
     return [slice(start, start + size) for start in range(0, batch, size)]
 
 
-def _context(model: AxialTransformer, parts: list[slice]) -> Callable[[Tensor, int, Embedded], Tensor]:
-    encoder = model.encoder
-    blocks = None if encoder is None else _Unmasked(encoder.blocks, model.layout.shape)
-
+def _context(model: AxialTransformer) -> Callable[[Tensor, int, Embedded], Tensor]:
     def context(y: Tensor, c: int, conditioning: Embedded) -> Tensor:
-        @torch.no_grad()  # every thread has its own
-        def of(part: slice) -> Tensor:
-            some = conditioning[part] if isinstance(conditioning, Tensor) else conditioning
-            if encoder is None or blocks is None:
-                return model.position() + some
-            return model.position() + blocks(encoder.convolve(y[part], torch.full((len(y[part]),), c), some))
-
         if c == 0 and not isinstance(conditioning, Tensor):
-            return of(slice(1))  # depends on no data yet: all examples are alike
-        return torch.cat(parallel_map(of, parts))
+            y = y[:1]  # depends on no data yet: all examples are alike
+        return model.context(y, torch.full((len(y),), c), conditioning)
 
     return context
 
@@ -126,20 +114,6 @@ class _Outer:
         return torch.from_numpy(np.concatenate(parallel_map(step, range(len(self.parts))))).view(u.shape)
 
 
-class _Unmasked:
-    """Blocks over every axis of `shape`, none of them masked."""
-
-    def __init__(self, blocks: nn.ModuleList, shape: tuple[int, ...]):
-        self.blocks, self.heads = _blocks(blocks)
-        self.lines = np.array([_lines(attention, shape) for attention in _attentions(blocks)])
-
-    def __call__(self, h: Tensor) -> Tensor:
-        nothing = np.zeros((0,) * 6, np.float32)
-        return torch.from_numpy(
-            rows.slab(_array(h.flatten(1, -2)), self.blocks, self.heads, self.lines, 0, nothing, nothing)
-        ).view(h.shape)
-
-
 def _lines(attention: AxisAttention, slab: tuple[int, ...]) -> tuple[int, int]:
     """Length and stride of the lines in a flattened slab that a layer attends along; zeros if masked, across slabs."""
     if attention.masked:
@@ -156,9 +130,9 @@ def _inner(decoder: nn.Module) -> tuple[Any, tuple[Any, ...]]:
     return rows.lstm_row, (rows.Lstm(_norm([decoder], "norm"), of_input, of_hidden),)
 
 
-def _blocks(blocks: nn.ModuleList) -> tuple[rows.Blocks, int]:
+def _blocks(blocks: nn.ModuleList) -> tuple[Blocks, int]:
     """Packed weights and the number of heads."""
-    packed = rows.Blocks(
+    together = Blocks(
         attention_norm=_norm(blocks, "attention.norm"),
         qkv=_linear(blocks, "attention.attention.qkv"),
         out=_linear(blocks, "attention.attention.out"),
@@ -166,7 +140,7 @@ def _blocks(blocks: nn.ModuleList) -> tuple[rows.Blocks, int]:
         expand=_linear(blocks, "feedforward.expand"),
         contract=_linear(blocks, "feedforward.contract"),
     )
-    return packed, next(_attentions(blocks)).heads
+    return together, next(_attentions(blocks)).heads
 
 
 def _attentions(blocks: Iterable[nn.Module]) -> Iterator[AxisAttention]:
@@ -175,22 +149,16 @@ def _attentions(blocks: Iterable[nn.Module]) -> Iterator[AxisAttention]:
         yield block.attention.attention
 
 
-def _linear(modules: Iterable[nn.Module], name: str) -> rows.PackedLinear:
+def _linear(modules: Iterable[nn.Module], name: str) -> PackedLinear:
     return _packed(modules, f"{name}.weight", f"{name}.bias")
 
 
-def _norm(modules: Iterable[nn.Module], name: str) -> rows.Norm:
-    return rows.Norm(_stack(modules, f"{name}.weight"), _stack(modules, f"{name}.bias"))
+def _norm(modules: Iterable[nn.Module], name: str) -> Norm:
+    return Norm(_stack(modules, f"{name}.weight"), _stack(modules, f"{name}.bias"))
 
 
-def _packed(modules: Iterable[nn.Module], weight: str, bias: str) -> rows.PackedLinear:
-    matrices = _stack(modules, weight)  # [layers, out, in]
-    layers, outputs, inputs = matrices.shape
-    panels = ceil(outputs / PANEL)
-    padded = np.zeros((layers, panels * PANEL, inputs), np.float32)
-    padded[:, :outputs] = matrices
-    panels_first = padded.reshape(layers, panels, PANEL, inputs).swapaxes(2, 3)
-    return rows.PackedLinear(np.ascontiguousarray(panels_first), _stack(modules, bias))
+def _packed(modules: Iterable[nn.Module], weight: str, bias: str) -> PackedLinear:
+    return packed(_stack(modules, weight), _stack(modules, bias))
 
 
 def _stack(modules: Iterable[nn.Module], parameter: str) -> Array:

@@ -13,11 +13,13 @@ from numba.core import cgutils as numba_cgutils
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
+from axial_transformers.kernels import registers
+
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-LANES = 16
-"""float32 numbers in a vector: one register of AVX-512, two or four of other instruction sets."""
+LANES = registers.lanes(registers.features())
+"""float32 numbers in a vector: one register, so that a few vectors stay in registers on every processor."""
 
 cgutils: Any = numba_cgutils
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic

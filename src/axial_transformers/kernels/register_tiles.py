@@ -25,7 +25,9 @@ from axial_transformers.kernels.llvm import (
 )
 
 ROWS, PANEL = 4, 2 * LANES
-"""Rows and columns of a product: eight vectors of sums keep the arithmetic units of a core busy."""
+"""Rows and columns of a product: eight vectors of sums keep the arithmetic units of a core busy, in 16 registers."""
+TALL = 6
+"""Rows of a product where there are many: twelve vectors of sums, and fewer loads for each."""
 
 
 @intrinsic
@@ -38,7 +40,7 @@ def multiply(
     x[r, s] is x[x_at + r x_row + s x_step], so that x may be transposed; w[s, c] is w[w_at + s w_row + c]. Loading w
     takes as long as multiplying four rows by it: fewer rows would take the same time.
     """
-    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(add=False)
+    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(ROWS, add=False)
 
 
 @intrinsic
@@ -47,11 +49,20 @@ def multiply_add(
     out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
     """`multiply`, added to out."""
-    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(add=True)
+    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(ROWS, add=True)
 
 
-def _product(add: bool) -> Callable[..., Any]:
-    """The code of `multiply` and `multiply_add`."""
+@intrinsic
+def multiply_add_tall(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """`multiply_add` of TALL rows."""
+    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(TALL, add=True)
+
+
+def _product(height: int, add: bool) -> Callable[..., Any]:
+    """The code of a product of `height` rows."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row = unpacked(
@@ -62,10 +73,10 @@ def _product(add: bool) -> Callable[..., Any]:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
         columns = range(0, PANEL, LANES)
-        outs = [offset(out_at, out_row, count.type(row), c) for row in range(ROWS) for c in columns]
+        outs = [offset(out_at, out_row, count.type(row), c) for row in range(height) for c in columns]
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
         sums = [cgutils.alloca_once_value(builder, load(builder, out, at) if add else zero) for at in outs]
-        rows = [offset(x_at, x_row, count.type(row)) for row in range(ROWS)]
+        rows = [offset(x_at, x_row, count.type(row)) for row in range(height)]
         with cgutils.for_range(builder, count) as loop:
             panel = [load(builder, w, offset(w_at, w_row, loop.index, c)) for c in columns]
             for row, start in enumerate(rows):

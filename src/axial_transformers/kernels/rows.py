@@ -11,36 +11,20 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import compiled
 from axial_transformers.kernels.llvm import LANES, Array, Integers
-from axial_transformers.kernels.register_tiles import PANEL, ROWS, multiply, round_up
+from axial_transformers.kernels.register_tiles import round_up
+from axial_transformers.kernels.transformer_blocks import (
+    Blocks,
+    Norm,
+    PackedLinear,
+    add_linear,
+    attend_lines,
+    feed_forward,
+    normalise,
+    project,
+    row_buffer,
+    sigmoid,
+)
 from axial_transformers.kernels.vectors import exp
-
-EPSILON = np.float32(1e-5)
-STEEPNESS = np.float32(1.702)
-
-
-class Norm(NamedTuple):
-    """A LayerNorm of each layer: [layers, D]."""
-
-    gain: Array
-    bias: Array
-
-
-class PackedLinear(NamedTuple):
-    """A linear layer of each block: [layers, panels, in, PANEL], its outputs padded with zeros, and [layers, out]."""
-
-    panels: Array
-    bias: Array
-
-
-class Blocks(NamedTuple):
-    """The transformer blocks of `InnerAttention`."""
-
-    attention_norm: Norm
-    qkv: PackedLinear
-    out: PackedLinear
-    feedforward_norm: Norm
-    expand: PackedLinear
-    contract: PackedLinear
 
 
 class Lstm(NamedTuple):
@@ -120,7 +104,7 @@ def slab(u: Array, blocks: Blocks, heads: int, lines: Integers, i: int, keys: Ar
                 attend_step(qkv, keys[masked, b], cached[masked, b], i, weights, attended)
                 masked += 1
             else:
-                attend_lines(qkv, heads, length, stride, weights, attended)
+                attend_lines(qkv, heads, sites // (length * stride), length, stride, False, attended)
             add_linear(attended, blocks.out, layer, x)
             feed_forward(x, blocks, layer, normed, hidden)
         result[b] = x
@@ -212,27 +196,6 @@ def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.flo
 
 
 @compiled
-def project(x: Array, blocks: Blocks, layer: int, normed: Array, qkv: Array) -> None:
-    """Queries, keys and values of all heads: [B, D] -> [B, 3 D]."""
-    normalise(x, blocks.attention_norm, layer, normed)
-    qkv[:] = 0
-    add_linear(normed, blocks.qkv, layer, qkv)
-
-
-@compiled
-def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Array) -> None:
-    """x += W2 quick_gelu(W1 LayerNorm(x))."""
-    normalise(x, blocks.feedforward_norm, layer, normed)
-    rows = hidden[: len(x)]
-    rows[:] = 0
-    add_linear(normed, blocks.expand, layer, rows)
-    for b in range(len(x)):
-        for j in range(rows.shape[1]):
-            rows[b, j] *= sigmoid(STEEPNESS * rows[b, j])
-    add_linear(hidden, blocks.contract, layer, x)
-
-
-@compiled
 def attend_step(qkv: Array, keys: Array, cached: Array, i: int, weights: Array, out: Array) -> None:
     """Attention of place i of B lines [B, 3 D] -> [B, D]; caches keys [B, N, K, L] and values [B, N, L, K]."""
     batch, heads, width, _ = keys.shape
@@ -244,25 +207,6 @@ def attend_step(qkv: Array, keys: Array, cached: Array, i: int, weights: Array, 
                 keys[b, head, j, i] = qkv[b, dim + first + j]
                 cached[b, head, i, j] = qkv[b, 2 * dim + first + j]
             attend(qkv[b, first : first + width], keys[b, head], cached[b, head], i + 1, weights, out[b, first:])
-
-
-@compiled
-def attend_lines(qkv: Array, heads: int, length: int, stride: int, weights: Array, out: Array) -> None:
-    """Unmasked attention along the lines of a slab, [S, 3 D] -> [S, D]: places `stride` apart, `length` in a line."""
-    sites, dim = len(qkv), out.shape[1]
-    width = dim // heads
-    keys, values = np.empty((width, length), np.float32), np.empty((length, width), np.float32)
-    for start in range(sites):
-        if start // stride % length:
-            continue  # not the first place of its line
-        for first in range(0, dim, width):
-            for i in range(length):
-                for j in range(width):
-                    keys[j, i] = qkv[start + i * stride, dim + first + j]
-                    values[i, j] = qkv[start + i * stride, 2 * dim + first + j]
-            for i in range(length):
-                site = start + i * stride
-                attend(qkv[site, first : first + width], keys, values, length, weights, out[site, first:])
 
 
 @compiled
@@ -288,47 +232,6 @@ def attend(query: Array, keys: Array, values: Array, count: int, weights: Array,
 
 
 @compiled
-def normalise(x: Array, norm: Norm, layer: int, out: Array) -> None:
-    """LayerNorm, [B, D] -> [B, D]."""
-    dim = x.shape[1]
-    gain, bias = norm.gain[layer], norm.bias[layer]
-    for b in range(len(x)):
-        mean = np.float32(0)
-        for j in range(dim):
-            mean += x[b, j]
-        mean /= np.float32(dim)
-        variance = np.float32(0)
-        for j in range(dim):
-            variance += (x[b, j] - mean) ** 2
-        scale = np.float32(1) / np.sqrt(variance / np.float32(dim) + EPSILON)
-        for j in range(dim):
-            out[b, j] = (x[b, j] - mean) * scale * gain[j] + bias[j]
-
-
-@compiled
-def row_buffer(rows: int, width: int) -> Array:
-    """Zeros [rows, width], and more rows up to a multiple of ROWS: what `add_linear` reads."""
-    return np.zeros((round_up(rows, ROWS), width), np.float32)
-
-
-@compiled
-def add_linear(x: Array, linear: PackedLinear, layer: int, out: Array) -> None:
-    """out += x W^T + bias: [B, in] to [B, out], x with further rows up to a multiple of ROWS."""
-    batch, outputs = out.shape
-    inputs, bias = x.shape[1], linear.bias[layer]
-    panels = linear.panels[layer]
-    tile = np.empty((ROWS, PANEL), np.float32)
-    for panel in range(len(panels)):
-        start = panel * PANEL
-        width = min(PANEL, outputs - start)
-        for b in range(0, batch, ROWS):
-            multiply(x, b * inputs, inputs, 1, inputs, panels, start * inputs, PANEL, tile, 0, PANEL)
-            for row in range(min(ROWS, batch - b)):
-                for j in range(width):
-                    out[b + row, start + j] += tile[row, j] + bias[start + j]
-
-
-@compiled
 def add_product(x: Array, matrix: Array, out: Array) -> None:
     """out += x matrix: [in] and [in or more, out or more] to [out]."""
     whole = len(x) - len(x) % 4
@@ -340,12 +243,6 @@ def add_product(x: Array, matrix: Array, out: Array) -> None:
     for k in range(whole, len(x)):
         for j in range(len(out)):
             out[j] += x[k] * matrix[k, j]
-
-
-@compiled
-def sigmoid(x: np.float32) -> np.float32:
-    """1 / (1 + exp(-x))."""
-    return np.float32(1) / (np.float32(1) + exp(-x))
 
 
 @compiled

@@ -1,6 +1,8 @@
 """Logits to nats to bits/dim: the exact likelihood, and its unbiased estimate from one slice of each example."""
 
+from collections.abc import Iterator
 from math import log
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +12,11 @@ from torch import Tensor
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.ops import compiled_block
 
 LOG2 = log(2)
+PART = 2**20
+"""Numbers of an activation [B, *A, D] that are computed at a time on a CPU: more leave its caches."""
 
 
 def slice_nats(
@@ -30,9 +35,12 @@ def slice_nats(
     Raises:
         ValueError: x, label or cond are not the model's.
     """
-    logits = model.slice_logits(x, channel, label, cond)
+    state = model.slice_state(x, channel, label, cond)
+    values = model.slice_values(x.to(state.device), channel.to(state.device))
+    if compiled_block.pays(state):
+        return compiled_block.nats(state, list(model.head.parameters()), values)
+    logits = model.head(state)
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    values = model.slice_values(x.to(logits.device), channel.to(logits.device))
     # flattened: with the classes in a dimension that is not the last in memory it takes ten times as long
     return F.cross_entropy(logits.flatten(0, -2), values.flatten(), reduction="none").view(values.shape)
 
@@ -79,10 +87,29 @@ def bits_map(
     x = model.check(x)
     with without_dropout(model):
         bits = [
-            slice_nats(model, x, torch.full((len(x),), c, device=x.device), label, cond) / LOG2 for c in model.slices
+            torch.stack(
+                [
+                    slice_nats(model, some, torch.full((len(some),), c, device=x.device), *given) / LOG2
+                    for c in model.slices
+                ],
+                dim=-1,
+            )
+            for some, *given in _parts(model, x, label, cond)
         ]
-    known = [torch.zeros_like(bits[0])] * model.slices.start
-    return model.layout.to_data(torch.stack(known + bits, dim=-1))
+    found = torch.cat(bits)
+    known = found.new_zeros(*found.shape[:-1], model.slices.start)
+    return model.layout.to_data(torch.cat([known, found], dim=-1))
+
+
+def _parts(model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None) -> Iterator[list[Any]]:
+    """x, label and cond of a few examples at a time; all at once on a GPU, or where they do not fit each other."""
+    size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
+    together = [part for part in (x, label, cond) if isinstance(part, Tensor)]
+    if x.device.type != "cpu" or any(part.shape[:1] != x.shape[:1] for part in together) or not len(x):
+        size = len(x)
+    for start in range(0, max(1, len(x)), max(1, size)):
+        chosen = slice(start, start + max(1, size))
+        yield [part[chosen] if isinstance(part, Tensor) else part for part in (x, label, cond)]
 
 
 @accepts_arrays("x", "label", "cond")

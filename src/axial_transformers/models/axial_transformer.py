@@ -117,6 +117,16 @@ class AxialTransformer(nn.Module):
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
         """Logits of one slice of each example, the model's channel `channel` [B]: [B, *A', V], in model coordinates."""
+        return self.head(self.slice_state(x, channel, label, cond))
+
+    def slice_state(
+        self,
+        x: Integer[Tensor, "b *a c"],
+        channel: Integer[Tensor, " b"],
+        label: Integer[Tensor, " b"] | int | None = None,
+        cond: Float[Tensor, "b *a d"] | None = None,
+    ) -> Float[Tensor, "b *s d"]:
+        """The input of the head for `slice_logits`: [B, *A', D]."""
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
@@ -124,7 +134,7 @@ class AxialTransformer(nn.Module):
         h = self.embed_value(self.slice_values(x, channel))
         for outer in self.outer_decoders:
             context = context + outer(h + context)
-        return self.head(self.inner_decoder(shift(h, -2) + context))
+        return self.inner_decoder(shift(h, -2) + context)
 
     def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
         """The values whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""

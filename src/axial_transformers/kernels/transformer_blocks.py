@@ -1,0 +1,216 @@
+"""Transformer blocks: their packed weights, their layers on a few rows of numbers, and whole blocks along lines.
+
+float32 throughout. The rows of a call are so few that their activations stay in a core's own cache.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from axial_transformers.kernels import line_attention
+from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.register_tiles import (
+    PANEL,
+    ROWS,
+    TALL,
+    multiply,
+    multiply_add,
+    multiply_add_tall,
+    round_up,
+)
+from axial_transformers.kernels.vectors import exp, exponentials
+
+EPSILON = np.float32(1e-5)
+STEEPNESS = np.float32(1.702)
+CHUNK = 64
+"""Rows that go through a layer at a time: many enough to read its weights seldom."""
+
+
+class Norm(NamedTuple):
+    """A LayerNorm of each layer: [layers, D]."""
+
+    gain: Array
+    bias: Array
+
+
+class PackedLinear(NamedTuple):
+    """A linear layer of each block: [layers, panels, in, PANEL], its outputs padded with zeros, and [layers, out]."""
+
+    panels: Array
+    bias: Array
+
+
+class Blocks(NamedTuple):
+    """Transformer blocks of equal sizes: [layers, ..] each."""
+
+    attention_norm: Norm
+    qkv: PackedLinear
+    out: PackedLinear
+    feedforward_norm: Norm
+    expand: PackedLinear
+    contract: PackedLinear
+
+
+def packed(weights: Array, bias: Array) -> PackedLinear:
+    """Weights [layers, out, in] and biases [layers, out] as the kernels read them."""
+    layers, outputs, inputs = weights.shape
+    panels = -(-outputs // PANEL)
+    padded = np.zeros((layers, panels * PANEL, inputs), np.float32)
+    padded[:, :outputs] = weights
+    return PackedLinear(np.ascontiguousarray(padded.reshape(layers, panels, PANEL, inputs).swapaxes(2, 3)), bias)
+
+
+@compiled
+def block_along_lines(
+    x: Array, grid: Integers, blocks: Blocks, heads: int, causal: bool, out: Array, first: int, last: int
+) -> None:
+    """out = the first of `blocks` of x, both flat [outer, L, inner, D], for lines `first` to `last` of outer * inner.
+
+    A line is read and written once. In between, CHUNK rows at a time go through the layers on either side of attention.
+
+    Args:
+        grid: outer, L, inner, D.
+    """
+    length, inner, dim = grid[1], grid[2], grid[3]
+    group = max(1, CHUNK // length)
+    most = group * length
+    chunk = min(CHUNK, most)
+    state, attended = np.empty((most, dim), np.float32), row_buffer(most, dim)
+    normed, hidden = row_buffer(chunk, dim), row_buffer(chunk, blocks.expand.bias.shape[1])
+    qkv = np.empty((most, 3 * dim), np.float32)
+    for m in range(first, last, group):
+        lines = min(group, last - m)
+        rows = lines * length
+        for row in range(rows):
+            at = place_of(m + row // length, row % length, length, inner) * dim
+            for j in range(dim):
+                state[row, j] = x[at + j]
+        for r in range(0, rows, chunk):
+            end = min(rows, r + chunk)
+            project(state[r:end], blocks, 0, normed, qkv[r:end])
+        attend_lines(qkv[:rows], heads, lines, length, 1, causal, attended)
+        for r in range(0, rows, chunk):
+            part = state[r : min(rows, r + chunk)]
+            add_linear(attended[r:], blocks.out, 0, part)
+            feed_forward(part, blocks, 0, normed, hidden)
+        for row in range(rows):
+            at = place_of(m + row // length, row % length, length, inner) * dim
+            for j in range(dim):
+                out[at + j] = state[row, j]
+
+
+@compiled
+def place_of(line: int, place: int, length: int, inner: int) -> int:
+    """The number of a site of [outer, L, inner], its line counted in [outer, inner]."""
+    return (line // inner * length + place) * inner + line % inner
+
+
+@compiled
+def nats(x: Array, norm: Norm, head: PackedLinear, values: Integers, out: Array, first: int, last: int) -> None:
+    """out = -log softmax(head(LayerNorm(x)))[values] of rows `first` to `last` of x [rows, D]; logits are not kept."""
+    count = head.bias.shape[1]
+    normed, logits = row_buffer(CHUNK, x.shape[1]), np.empty((CHUNK, count), np.float32)
+    powers, sums = np.zeros(round_up(count, LANES), np.float32), np.empty(2, np.float32)
+    for r in range(first, last, CHUNK):
+        rows = min(CHUNK, last - r)
+        normalise(x[r : r + rows], norm, 0, normed)
+        logits[:] = 0
+        add_linear(normed, head, 0, logits[:rows])
+        for row in range(rows):
+            powers[:count] = logits[row]
+            exponentials(powers, 0, len(powers), count, sums, 0)
+            out[r + row] = np.log(sums[0]) + sums[1] - logits[row, values[r + row]]
+
+
+@compiled
+def project(x: Array, blocks: Blocks, layer: int, normed: Array, qkv: Array) -> None:
+    """Queries, keys and values of all heads: [B, D] -> [B, 3 D]."""
+    normalise(x, blocks.attention_norm, layer, normed)
+    qkv[:] = 0
+    add_linear(normed, blocks.qkv, layer, qkv)
+
+
+@compiled
+def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Array) -> None:
+    """x += W2 quick_gelu(W1 LayerNorm(x))."""
+    normalise(x, blocks.feedforward_norm, layer, normed)
+    rows = hidden[: len(x)]
+    rows[:] = 0
+    add_linear(normed, blocks.expand, layer, rows)
+    for b in range(len(x)):
+        for j in range(rows.shape[1]):
+            rows[b, j] *= sigmoid(STEEPNESS * rows[b, j])
+    add_linear(hidden, blocks.contract, layer, x)
+
+
+@compiled
+def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, causal: bool, out: Array) -> None:
+    """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
+    dim = out.shape[1]
+    width = dim // heads
+    sizes = np.array([outer, inner, heads, length, width, width])
+    strides = np.empty((4, 4), np.int64)
+    strides[:3] = np.array([length * inner * 3 * dim, 3 * dim, width, inner * 3 * dim])
+    strides[3] = np.array([length * inner * dim, dim, width, inner * dim])
+    x, pieces = qkv.reshape(-1), outer * inner * heads
+    sums, whole = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8)
+    line_attention.forward(x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, sums, 0, pieces)
+
+
+@compiled
+def normalise(x: Array, norm: Norm, layer: int, out: Array) -> None:
+    """LayerNorm, [B, D] -> [B, D]."""
+    dim = x.shape[1]
+    gain, bias = norm.gain[layer], norm.bias[layer]
+    for b in range(len(x)):
+        mean = np.float32(0)
+        for j in range(dim):
+            mean += x[b, j]
+        mean /= np.float32(dim)
+        variance = np.float32(0)
+        for j in range(dim):
+            variance += (x[b, j] - mean) ** 2
+        scale = np.float32(1) / np.sqrt(variance / np.float32(dim) + EPSILON)
+        for j in range(dim):
+            out[b, j] = (x[b, j] - mean) * scale * gain[j] + bias[j]
+
+
+@compiled
+def row_buffer(rows: int, width: int) -> Array:
+    """Zeros [rows, width], and as many more rows as `add_linear` may read."""
+    return np.zeros((rows + ROWS - 1, width), np.float32)
+
+
+@compiled
+def add_linear(x: Array, linear: PackedLinear, layer: int, out: Array) -> None:
+    """out += x W^T + bias: [B, in] to [B, out], x with ROWS - 1 further rows."""
+    batch, outputs = out.shape
+    inputs, bias, panels = x.shape[1], linear.bias[layer], linear.panels[layer]
+    for b in range(batch):
+        for j in range(outputs):
+            out[b, j] += bias[j]
+    tile = np.empty((ROWS, PANEL), np.float32)
+    for start in range(0, outputs, PANEL):
+        width = min(PANEL, outputs - start)
+        b = 0
+        while b < batch:
+            left, at, to = batch - b, b * inputs, b * outputs + start
+            if left >= TALL and left != 2 * ROWS and width == PANEL:
+                multiply_add_tall(x, at, inputs, 1, inputs, panels, start * inputs, PANEL, out, to, outputs)
+                b += TALL
+                continue
+            if left >= ROWS and width == PANEL:
+                multiply_add(x, at, inputs, 1, inputs, panels, start * inputs, PANEL, out, to, outputs)
+            else:
+                multiply(x, at, inputs, 1, inputs, panels, start * inputs, PANEL, tile, 0, PANEL)
+                for row in range(min(ROWS, left)):
+                    for j in range(width):
+                        out[b + row, start + j] += tile[row, j]
+            b += ROWS
+
+
+@compiled
+def sigmoid(x: np.float32) -> np.float32:
+    """1 / (1 + exp(-x))."""
+    return np.float32(1) / (np.float32(1) + exp(-x))

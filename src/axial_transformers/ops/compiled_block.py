@@ -1,0 +1,116 @@
+"""Transformer blocks and likelihoods without gradients on a CPU, each in one kernel of `kernels.transformer_blocks`.
+
+A line is read and written once a block: between its layers, its activations stay in a core's cache, and nothing is
+allocated.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from numpy.typing import NDArray
+from torch import Tensor
+
+from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.ops.kernel_choice import HAS_NUMBA
+
+WEIGHTS = (
+    *("attention_norm.weight", "attention_norm.bias", "qkv.weight", "qkv.bias", "out.weight", "out.bias"),
+    *("feedforward_norm.weight", "feedforward_norm.bias", "expand.weight", "expand.bias"),
+    *("contract.weight", "contract.bias"),
+)
+"""The weights of a block, in the order in which its module has them."""
+PAYS_FROM = 2**18
+"""Numbers in x from which a kernel pays: for fewer, packing the weights takes longer."""
+LONGEST = 2**17
+"""Numbers in a line up to which its activations stay in a core's cache."""
+
+
+def pays(x: Float[Tensor, "b *a d"]) -> bool:
+    """Whether the kernels can take x and are faster: float32 on a CPU, large, no gradient wanted, not traced."""
+    return (
+        not torch.compiler.is_compiling()
+        and HAS_NUMBA
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and x.numel() >= PAYS_FROM
+        and max(x.shape[1:-1]) * x.shape[-1] <= LONGEST
+        and not torch.is_grad_enabled()
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def transformer_block(
+    x: Float[Tensor, "b *a d"], weights: Sequence[Tensor], heads: int, axis: int, causal: bool
+) -> Float[Tensor, "b *a d"]:
+    """`layers.blocks.TransformerBlock` of x [B, *A, D] without dropout, first derivatives neither.
+
+    Args:
+        weights: in the order of `WEIGHTS`; qkv [3 D, D], out [D, D], expand [hidden, D], contract [D, hidden].
+        axis: of x, 1..d, or counted from the end.
+        causal: whether a site attends only to itself and to earlier sites of its line.
+    """
+    return _block(x, list(weights), heads, axis % x.ndim, causal)
+
+
+def nats(x: Float[Tensor, "*s d"], weights: Sequence[Tensor], values: Integer[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """-log softmax(W LayerNorm(x) + b)[values], by sites; the logits are not kept.
+
+    Args:
+        weights: of the norm and of the linear layer, [D], [D], [V, D], [V].
+        values: integers in 0..V-1.
+    """
+    return _nats(x, list(weights), values)
+
+
+@torch.library.custom_op("axial_transformers::transformer_block", mutates_args=(), device_types="cpu")
+def _block(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool) -> Tensor:
+    from axial_transformers.kernels import transformer_blocks as kernels  # takes a second
+
+    arrays = [_stacked(weight) for weight in weights]
+    norms = [kernels.Norm(*arrays[i : i + 2]) for i in (0, 6)]
+    qkv, out, expand, contract = (kernels.packed(*arrays[i : i + 2]) for i in (2, 4, 8, 10))
+    blocks = kernels.Blocks(norms[0], qkv, out, norms[1], expand, contract)
+    grid = np.array([x.shape[:axis].numel(), x.shape[axis], x.shape[axis + 1 : -1].numel(), x.shape[-1]])
+    x = x.contiguous()
+    result = torch.empty_like(x)
+    source, target = x.view(-1).numpy(), result.view(-1).numpy()
+
+    def work(first: int, last: int) -> None:
+        kernels.block_along_lines(source, grid, blocks, heads, causal, target, first, last)
+
+    parallel_ranges(work, int(grid[0] * grid[2]))
+    return result
+
+
+@torch.library.custom_op("axial_transformers::nats", mutates_args=(), device_types="cpu")
+def _nats(x: Tensor, weights: Sequence[Tensor], values: Tensor) -> Tensor:
+    from axial_transformers.kernels import transformer_blocks as kernels
+
+    gain, bias, matrix, offsets = (_stacked(weight) for weight in weights)
+    norm, head = kernels.Norm(gain, bias), kernels.packed(matrix, offsets)
+    rows, chosen = x.contiguous().view(-1, x.shape[-1]).numpy(), values.contiguous().view(-1).numpy()
+    result = x.new_empty(values.shape)
+
+    def work(first: int, last: int) -> None:
+        kernels.nats(rows, norm, head, chosen, result.view(-1).numpy(), first, last)
+
+    parallel_ranges(work, len(rows))
+    return result
+
+
+@_block.register_fake
+def _(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@_nats.register_fake
+def _(x: Tensor, weights: Sequence[Tensor], values: Tensor) -> Tensor:
+    return x.new_empty(values.shape)
+
+
+def _stacked(weight: Tensor) -> NDArray[Any]:
+    """The weight as the only layer of a stack."""
+    return weight.detach().contiguous().numpy()[None]
