@@ -30,7 +30,8 @@ MODEL = AxialTransformerConfig(
 )
 TRAINING = TrainConfig(batch_size=8, device="cpu")
 IMAGENET64 = dataclasses.replace(
-    recipes.imagenet64(), training=dataclasses.replace(recipes.imagenet64().training, accumulate=1)
+    recipes.imagenet64(),
+    training=dataclasses.replace(recipes.imagenet64().training, accumulate=1, precision="bfloat16"),
 )
 
 

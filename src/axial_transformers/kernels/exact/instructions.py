@@ -20,9 +20,15 @@ from axial_transformers.kernels.exact.definition import (
     ROUNDING,
 )
 from axial_transformers.kernels.llvm import cgutils, constant, like, shuffle, splat
+from axial_transformers.kernels.llvm import load as load_lanes
 
 NUMBER, WORD = ir.FloatType(), ir.IntType(32)
 VECTOR = ir.VectorType(NUMBER, LANES)
+
+
+def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:
+    """`lanes` numbers of an array from `offset` on: LANES, whatever registers the processor has."""
+    return load_lanes(builder, data, offset, lanes)
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:

@@ -7,8 +7,8 @@ from numba import types
 from numba.core.registry import cpu_target
 
 from axial_transformers.kernels.exact.definition import LANES
-from axial_transformers.kernels.exact.instructions import fused
-from axial_transformers.kernels.llvm import cgutils, intrinsic, load, splat, store, unpacked
+from axial_transformers.kernels.exact.instructions import fused, load
+from axial_transformers.kernels.llvm import cgutils, intrinsic, splat, store, unpacked
 
 
 def tile_of(features: str) -> tuple[int, int]:

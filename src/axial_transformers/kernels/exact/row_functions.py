@@ -21,11 +21,12 @@ from axial_transformers.kernels.exact.instructions import (
     fused,
     greater,
     hyperbolic_tangent,
+    load,
     logistic,
     present,
     root,
 )
-from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, load, splat, store, unpacked
+from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat, store, unpacked
 
 Generate = Callable[..., Any]
 
