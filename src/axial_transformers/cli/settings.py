@@ -133,7 +133,7 @@ def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
     recipe = recipes.custom(examples)
     stem = Path(source).resolve().stem if Path(source).exists() else Path(source).stem
     out = Path("runs") / (re.split(r"\W*\{", stem)[0] or "shards")
-    settings = Settings(out=out, data=data, model=recipe.model, training=recipe.training)
+    settings = Settings(out=out, validate_on=250, data=data, model=recipe.model, training=recipe.training)
     return Preset("custom", source, settings, examples)
 
 

@@ -61,8 +61,8 @@ def custom(examples: Examples) -> Recipe:
             schedule="cosine",
             ema_decay=0.999,
             label_dropout=0.1 if examples.num_classes else 0.0,
-            evaluate_every=500,
-            sample_every=500,
-            save_every=500,
+            evaluate_every=250,
+            sample_every=250,
+            save_every=250,
         ),
     )
