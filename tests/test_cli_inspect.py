@@ -74,6 +74,7 @@ def test_training_is_sized_for_the_devices_named(axial: Axial):
     assert "200,000 steps" in words
 
 
+@pytest.mark.slow
 def test_overrides_of_training_change_its_size(axial: Axial):
     def found(*options: str) -> dict:
         return json.loads(axial("inspect", "imagenet32", "--devices", "4", *options, "--json").out)["training"]

@@ -17,8 +17,7 @@ TEXT = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
     "name",
     [
         "imagenet32",
-        "bair",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("imagenet64", "imagenet64_released")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("imagenet64", "imagenet64_released", "bair")),
     ],
 )
 def test_the_table_of_sizes_is_what_inspect_says(name):

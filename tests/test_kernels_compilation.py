@@ -44,6 +44,7 @@ def run_in(folder: Path) -> tuple[dict[str, np.ndarray], str]:
     return dict(np.load(folder / "outputs.npz")), ran.stderr
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_again_when_a_file_that_they_take_constants_from_changes(tmp_path):
     source = Path(axial_transformers.__file__).parent
     shutil.copytree(source, tmp_path / source.name)  # with what other tests have compiled

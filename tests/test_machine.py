@@ -118,6 +118,7 @@ def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
         assert found == (given or {"GOMP_SPINCOUNT": "1000"})
 
 
+@pytest.mark.slow
 def test_what_is_chosen_follows_variables_that_limit_the_instructions():
     command = [sys.executable, "-m", "axial_transformers.cli", "inspect", "--machine", "--json"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
