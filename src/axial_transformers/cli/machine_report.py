@@ -23,7 +23,7 @@ LIMITS = (
 
 
 def facts() -> dict[str, Any]:
-    """What is known of this machine, as JSON holds it: rates in operations/s of one thread."""
+    """Facts about this machine, as JSON holds them: rates in operations/s of one thread."""
     has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not say it
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
     rates = product_rates()

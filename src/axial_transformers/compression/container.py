@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class Identifiers(NamedTuple):
-    """What the bytes of version 2 mean: for each, this release knows the default only."""
+    """Meaning of the bytes of version 2: for each, this release knows the default only."""
 
     arithmetic: int = 1
     """1: the float32 operations of `kernels.exact`."""

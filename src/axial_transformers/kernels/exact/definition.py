@@ -92,7 +92,7 @@ MASKED = Line(0, 0)
 """Attention across slabs: to the same place of the slabs up to the current one."""
 
 FINE, TOO_SHORT, NOT_FINITE = 0, 1, 2
-"""What became of a row: the last number of `Stream.state`."""
+"""Outcome of a row: the last number of `Stream.state`."""
 
 
 class Stream(NamedTuple):
@@ -104,7 +104,7 @@ class Stream(NamedTuple):
 
 
 class Coding(NamedTuple):
-    """What a row's logits are for: values are read from a stream, or are known and get their intervals."""
+    """Use of a row's logits: values are read from a stream, or are known and get their intervals."""
 
     values: NDArray[np.int64]
     """[B, L], read or written."""
