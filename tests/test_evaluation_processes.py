@@ -134,7 +134,7 @@ def test_a_run_shares_its_evaluations_out(tmp_path, shard):
 def test_a_signal_to_one_process_ends_an_evaluation_in_all_and_the_resume_makes_it(tmp_path):
     def interrupted(start: int) -> None:
         if start == 9:  # of the second process, which would have two more batches
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # to this thread: another one might take it up too late
         assert start < 12
 
     ended = json.dumps(["interrupted", None, None]) + "\n"
