@@ -26,6 +26,7 @@ VERBS = {
         "convert the authors' TensorFlow checkpoints",
         "axial import-official logdir -o models/imagenet32",
     ),
+    "push": ("upload a model to the Hugging Face hub", "axial push runs/digits alice/digits --dry-run"),
     "inspect": ("parameters, operations, memory, dependencies of a model", "axial inspect imagenet64"),
 }
 """Summary and example of each verb. The module `cli.VERB` has `main(argv) -> exit status or None`."""

@@ -9,6 +9,7 @@ logits  = head(inner(shift(h, last axis) + context))     masked over the last ax
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 import torch
@@ -22,10 +23,11 @@ from axial_transformers.layers.initialisation import Dense
 from axial_transformers.models.channel_encoder import ChannelEncoder
 from axial_transformers.models.conditioning import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
 from axial_transformers.ops.shift import shift
-from axial_transformers.storage import model_folders
+from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
 TENSORS_OF_A_LAYER = 12
@@ -210,16 +212,49 @@ class AxialTransformer(nn.Module):
         self.require_values()
         model_folders.save(folder, self.name, to_json(self.config), self.state_dict(), overwrite)
 
+    def push_to_hub(
+        self, repository: str, *, private: bool | None = None, revision: str | None = None, card: str | None = None
+    ) -> str:
+        """Uploads the model folder with a model card to the Hugging Face hub, as one commit.
+
+        Args:
+            repository: "owner/name"; it is made if there is none.
+            private: visibility of a repository that is made; None: the owner's default. True refuses a public one.
+            revision: the branch, made if there is none; None: main.
+            card: text of README.md; None: a description of the configuration.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            ValueError: the model is on the meta device, or this is no name of a repository.
+            PermissionError: not logged in, or refused.
+            OSError: the hub cannot be reached, or something else failed.
+        """
+        hub.require_repository(repository)
+        with TemporaryDirectory() as place:
+            folder = Path(place) / "model"
+            self.save_pretrained(folder)
+            text = model_card(self, self.config, repository) if card is None else card
+            (folder / hub.CARD).write_text(text, encoding="utf-8")
+            files = {file.name: file for file in folder.iterdir()}
+            message = f"Upload {self.name} by axial-transformers"
+            return hub.upload(repository, files, message=message, private=private, revision=revision)
+
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Self:
-        """Reads a model folder, or a hub id "owner/name", in evaluation mode on the CPU.
+    def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> Self:
+        """Reads a model folder, or a hub id "owner/name" or "owner/name@revision", in evaluation mode on the CPU.
+
+        Args:
+            revision: branch, tag or commit of a model on the hub; None: what the id names, or main.
 
         Raises:
             ValueError: damaged files, files of another model, weights that do not fit the configuration, are of several
-                floating-point dtypes, or hold NaN or infinity.
-            FileNotFoundError: no such folder or hub id.
+                floating-point dtypes, or hold NaN or infinity; or a revision of a folder.
+            FileNotFoundError: no such folder, hub id or revision.
+            OSError: the hub refuses, or cannot be reached.
         """
-        folder = model_folders.locate(folder)
+        folder = model_folders.locate(folder, revision)
         config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
         # A model of many layers takes seconds to build: it is built once the weights can be its own.
         if (found := model_folders.count_tensors(folder)) < (least := TENSORS_OF_A_LAYER * config.layers):

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from axial_transformers.storage import hub
 from axial_transformers.storage.files import folder_written_whole, require_inside
 from axial_transformers.storage.typed_json import read_object
 
@@ -71,24 +72,25 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise OSError(f"{path} could not be written: {error}") from error
 
 
-def locate(folder: str | Path) -> Path:
-    """Path of a model folder, or of a local copy of the hub repository "owner/name".
+def locate(folder: str | Path, revision: str | None = None) -> Path:
+    """Path of a model folder, or of a local copy of the hub repository "owner/name" or "owner/name@revision".
 
     Raises:
-        FileNotFoundError: neither exists.
+        FileNotFoundError: neither exists, or the repository holds no model of this package.
+        ValueError: a revision of a folder.
+        OSError: the hub refuses, or cannot be reached.
     """
     if (Path(folder) / CONFIG).is_file():
+        if revision is not None:
+            raise ValueError(f"{folder} is a folder, which has no revision {revision}: only models on the hub have")
         return Path(folder)
-    if Path(folder).exists() or str(folder).count("/") != 1 or str(folder).startswith((".", "/", "~")):
+    if Path(folder).exists() or not (named := hub.split_id(str(folder))):
         raise FileNotFoundError(f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS})")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(str(folder), allow_patterns=[CONFIG, WEIGHTS]))
-    except Exception as error:
-        raise FileNotFoundError(
-            f"{folder}: no such folder, and not available from the hub ({type(error).__name__})"
-        ) from error
+    repository, named_revision = named
+    copy = hub.download(repository, revision or named_revision, [CONFIG, WEIGHTS])
+    if not (copy / CONFIG).is_file():
+        raise FileNotFoundError(f"{folder}: no model of this package on the hub (it has no {CONFIG})")
+    return copy
 
 
 def load_config(folder: Path, name: str) -> dict[str, Any]:

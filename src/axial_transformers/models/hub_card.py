@@ -1,0 +1,129 @@
+"""Model card of a model on the Hugging Face hub: README.md with a head of YAML that the hub reads."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from axial_transformers.models.config import AxialTransformerConfig
+
+PICTURES = "unconditional-image-generation"
+"""The hub's task of models that draw pictures."""
+
+_TEXT = """\
+---
+{head}
+---
+# {title}
+
+A density model with exact likelihoods of {examples}, for the Python package `axial-transformers`: it scores, samples,
+completes and losslessly compresses them.
+
+| | |
+|---|---|
+{rows}
+
+```python
+import axial_transformers as axial
+from axial_transformers.{home} import {name}
+
+model = {name}.from_pretrained("{repository}")
+{use}
+```
+
+```sh
+{commands}
+```
+{settings}"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Bits/dim that were measured on a data set."""
+
+    data: str
+    """Name of the data set."""
+    split: str
+    bits_per_dim: float
+
+
+def model_card(
+    model: nn.Module,
+    config: AxialTransformerConfig,
+    repository: str,
+    *,
+    licence: str | None = None,
+    rows: Mapping[str, str] | None = None,
+    result: Result | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> str:
+    """Text of README.md, which states what is known of a model and nothing else.
+
+    Args:
+        model, config: what is uploaded.
+        repository: "owner/name".
+        licence: an identifier of the hub's list, such as apache-2.0; None: not stated.
+        rows: further rows of the table.
+        result: a measurement, for the head.
+        settings: those of the training, shown as JSON.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    kind, parameters = type(model), sum(parameter.numel() for parameter in model.parameters())
+    title = repository.rpartition("/")[2]
+    axes, pictures = len(config.shape), len(config.shape) == 2 and config.channels in (1, 3)
+    head = ModelCardData(
+        license=licence,
+        library_name="axial-transformers",
+        pipeline_tag=PICTURES if pictures else None,
+        tags=["axial-transformers", "density-estimation", "lossless-compression"],
+        model_name=title,
+        eval_results=result
+        and [
+            EvalResult(
+                task_type=PICTURES if pictures else "other",
+                task_name="density estimation",
+                dataset_type=re.sub(r"[^\w.-]+", "-", result.data, flags=re.ASCII),
+                dataset_name=result.data,
+                dataset_split=result.split,
+                metric_type="bits_per_dim",
+                metric_name="bits/dim",
+                metric_value=round(result.bits_per_dim, 4),
+            )
+        ],
+    )
+    known = f", the first {config.known_channels} given" if config.known_channels else ""
+    classes = "" if config.num_classes is None else f", {config.num_classes} classes"
+    size = f"{parameters:,} parameters, width {config.dim}, {config.heads} heads, {config.layers} layers"
+    values = f"{config.channels} channels{known}, values 0..{config.num_values - 1}{classes}"
+    table = {
+        "model": f"`{kind.__name__}`, {size}, layout `{config.layout}`",
+        "data": f"axes {list(config.shape)}, {values}",
+        "licence": licence or "not stated",
+        **(rows or {}),
+    }
+    shape = ", ".join(map(str, (*config.shape, config.channels)))
+    use, commands = [f"bits = axial.bits_per_dim(model, x)    # x: integers [N, {shape}]"], ["evaluate {} DATA"]
+    if not config.known_channels:
+        use.append(f"samples = axial.sample(model, count=4)    # [4, {shape}]")
+        commands.append("sample {} --output samples.png")
+    return _TEXT.format(
+        head=head.to_yaml(),
+        title=title,
+        examples={1: "sequences", 2: "images", 3: "clips or volumes"}.get(axes, f"arrays of {axes} axes"),
+        rows="\n".join(f"| {row} | {_cell(text)} |" for row, text in table.items()),
+        home=kind.__module__.split(".")[1],
+        name=kind.__name__,
+        repository=repository,
+        use="\n".join(use),
+        commands="\n".join(f"axial {command}".format(repository) for command in commands),
+        settings="" if settings is None else f"\n## Training\n\n```json\n{json.dumps(settings, indent=2)}\n```\n",
+    )
+
+
+def _cell(text: str) -> str:
+    """Text that stays in its cell of a table, whatever a file is called."""
+    return "".join(c if c.isprintable() else "?" for c in text).replace("|", "\\|")

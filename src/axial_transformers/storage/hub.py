@@ -1,0 +1,119 @@
+"""Models on the Hugging Face hub: downloaded into its cache, and uploaded as one commit."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CARD = "README.md"
+LOGIN = "log in by the command `hf auth login`, or set HF_TOKEN"
+
+_NETWORK = {"TransportError", "ConnectionError", "Timeout", "OfflineModeIsEnabled"}
+"""Names of the base classes of errors of the network in requests and httpx, and of the hub's own."""
+_ID = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[^@\s]+))?", re.ASCII)
+
+
+def split_id(name: str) -> tuple[str, str | None] | None:
+    """Repository and revision of "owner/name" or "owner/name@revision"; None for anything else."""
+    found = _ID.fullmatch(name)
+    return (found["repository"], found["revision"]) if found and not name.startswith(".") else None
+
+
+def download(repository: str, revision: str | None, files: Sequence[str]) -> Path:
+    """The local copy of a repository's files of these names, as far as it has them.
+
+    Without a network it is the copy that was downloaded last, if there is one.
+
+    Raises:
+        FileNotFoundError: no such repository or revision, or a private one.
+        OSError: the hub refuses or cannot be reached, or something else failed.
+    """
+    from huggingface_hub import snapshot_download
+
+    with _one_line_errors(repository, revision):
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=[*files]))
+
+
+def upload(
+    repository: str,
+    files: Mapping[str, Path],
+    *,
+    message: str,
+    private: bool | None = None,
+    revision: str | None = None,
+) -> str:
+    """Uploads files, by their names in the repository, as one commit; makes the repository if there is none.
+
+    Args:
+        private: visibility of a repository that is made; None: the owner's default. With True, one that is there and
+            public is left as it is.
+        revision: the branch, made if there is none; None: main.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        ValueError: no name of a repository.
+        PermissionError: not logged in, refused by the hub, or a public repository where a private one is asked for.
+        OSError: the hub cannot be reached, or something else failed.
+    """
+    require_repository(repository)
+    from huggingface_hub import CommitOperationAdd, HfApi, get_token
+
+    if get_token() is None:
+        raise PermissionError(f"{repository} was not uploaded, since no token of the hub is known: {LOGIN}")
+    api = HfApi()
+    with _one_line_errors(repository, revision):
+        api.create_repo(repository, private=private, exist_ok=True)
+        is_public = not api.model_info(repository).private
+    if private and is_public:
+        raise PermissionError(f"{repository} is there, and public: nothing was uploaded; take another name")
+    with _one_line_errors(repository, revision):
+        if revision is not None:
+            api.create_branch(repository, branch=revision, exist_ok=True)
+        additions = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in files.items()]
+        return str(api.create_commit(repository, additions, commit_message=message, revision=revision).commit_url)
+
+
+def require_repository(name: str) -> None:
+    """Raises ValueError where a name is not "owner/name"."""
+    if (found := split_id(name)) is None or found[1] is not None:
+        raise ValueError(f"{name!r:.200} is no repository of the hub: these are called owner/name")
+
+
+def address(repository: str) -> str:
+    """The web address of a repository, by HF_ENDPOINT."""
+    from huggingface_hub import constants
+
+    return f"{constants.ENDPOINT}/{repository}"
+
+
+@contextmanager
+def _one_line_errors(repository: str, revision: str | None) -> Iterator[None]:
+    """Within this block the errors of huggingface_hub, which take many lines, are an OSError of one."""
+    try:
+        yield
+    except Exception as error:  # of requests, httpx or httpx2, by the version of huggingface_hub
+        if isinstance(error, OSError) and error.errno is not None:  # such as a full disk
+            raise
+        raise _explained(error, repository, revision) from error
+
+
+def _explained(error: Exception, repository: str, revision: str | None) -> OSError:
+    from huggingface_hub import errors
+
+    answer = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ else error
+    status = getattr(getattr(answer, "response", None), "status_code", None)
+    reason = " ".join(str(answer).split())[:200]
+    if isinstance(answer, errors.RevisionNotFoundError):
+        return FileNotFoundError(f"{repository} has no revision {revision}: name a branch, a tag or a commit")
+    if isinstance(answer, errors.RepositoryNotFoundError):
+        return FileNotFoundError(f"{repository}: no such model on the hub, or it is private: {LOGIN}")
+    if status in (401, 403):
+        problem = "does not know this token" if status == 401 else "does not allow that with this token"
+        return PermissionError(f"{repository}: the hub {problem}: {LOGIN}")
+    if status is None and _NETWORK & {kind.__name__ for kind in type(answer).__mro__}:
+        return ConnectionError(
+            f"{repository}: the hub cannot be reached ({type(answer).__name__}): check the network and HF_ENDPOINT"
+        )
+    return OSError(f"{repository}: the hub failed ({type(answer).__name__}: {reason})")
