@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check test-slow test-gpu gpu-report clean
+.PHONY: demo test check test-slow test-gpu gpu-report release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -26,6 +26,19 @@ test-gpu: $(READY)  ## what needs a CUDA device
 
 gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file; ARGS=--dry-run: the plan on the CPU
 	$(BIN)/python benchmarks/gpu_report.py $(ARGS)
+
+release-check: $(READY)  ## build what is published into dist/, check that nothing lacks, try it in an environment of its own
+	rm -rf dist build
+	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[release]'
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	tar -tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort > build/packed
+	git ls-files | grep -v '^[.]' | sort | comm -23 - build/packed > build/missing
+	test ! -s build/missing || { cat build/missing; echo 'is missing in the sdist: see MANIFEST.in'; exit 1; }
+	$(PYTHON) -m venv build/fresh
+	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt dist/*.whl
+	cd build/fresh && bin/axial demo --steps 40 && test -s demo/index.html
+	cd build/fresh && bin/python -c 'import axial_transformers as a; assert "site-packages" in a.__file__, a.__file__'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'

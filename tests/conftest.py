@@ -1,6 +1,6 @@
 """Fixtures that many tests share, and one thread for each of them."""
 
-import resource
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +12,17 @@ from axial_transformers import cli
 from axial_transformers.training import config
 
 torch.set_num_threads(1)
+
+collect_ignore = [
+    "test_cli_full_disk.py",
+    "test_cli_processes.py",
+    "test_data_hostile.py",
+    "test_evaluation_processes.py",
+    "test_gpu_training.py",
+    "test_storage_model_folders.py",
+    "test_training_processes.py",
+] * (sys.platform == "win32")
+"""Tests that limit memory or fork processes, which Windows can not."""
 
 GIGABYTE = 1 << 30
 
@@ -62,6 +73,8 @@ def axial(capsys: pytest.CaptureFixture[str]) -> Axial:
 @pytest.fixture
 def at_most_a_gigabyte_more() -> Iterator[None]:
     """Address space is limited to what the process has plus 1 GB."""
+    import resource  # of Linux and macOS
+
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + GIGABYTE, hard))

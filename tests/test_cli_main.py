@@ -23,6 +23,12 @@ def test_help_shows_every_verb_with_an_example(axial: Axial):
     assert axial().out == out
 
 
+def test_every_verb_is_in_one_group_of_the_help(axial: Axial):
+    assert sorted(verb for group in cli.GROUPS.values() for verb in group) == sorted(cli.VERBS)
+    titles = [line for line in axial().out.splitlines()[3:-1] if line and not line.startswith(" ")]
+    assert titles == [*cli.GROUPS]
+
+
 def test_help_is_a_word_too(axial: Axial):
     assert axial("help") == axial("--help")
     assert axial("help", "score") == axial("score", "--help")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from axial_transformers.ops.positions import relative_bias, rotary
     from axial_transformers.ops.tied_attention import tied_axial_attention
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "AttentionOptions": "layers.lines",

@@ -26,10 +26,20 @@ VERBS = {
         "convert the authors' TensorFlow checkpoints",
         "axial import-official logdir -o models/imagenet32",
     ),
+    "completion": ("a script that completes verbs and options in a shell", "axial completion bash"),
     "push": ("upload a model to the Hugging Face hub", "axial push runs/digits alice/digits --dry-run"),
     "inspect": ("parameters, operations, memory, dependencies of a model", "axial inspect imagenet64"),
 }
 """Summary and example of each verb. The module `cli.VERB` has `main(argv) -> exit status or None`."""
+
+GROUPS = {
+    "Train": ("demo", "train"),
+    "Look": ("evaluate", "score", "sample", "complete", "inspect"),
+    "Compress": ("compress", "decompress"),
+    "Exchange": ("push", "import-official"),
+    "Shell": ("completion",),
+}
+"""The verbs by what someone comes for, in the order of the help."""
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -107,10 +117,14 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 def _help() -> str:
     lines = ["usage: axial VERB ...", "", "Axial Transformers: exact likelihood, sampling, compression.", ""]
-    for verb, (summary, example) in VERBS.items():
-        lines += [f"  {verb:<16}{summary}", f"{'':18}{_dim(example)}"]
+    for group, verbs in GROUPS.items():
+        lines.append(group)
+        for verb in verbs:
+            summary, example = VERBS[verb]
+            lines += [f"  {verb:<16}{summary}", f"{'':18}{_dim(example)}"]
+        lines.append("")
     return "\n".join(
-        [*lines, "", "axial VERB --help explains each verb. AXIAL_TRACEBACK=1 shows the traceback of an error."]
+        [*lines, "axial VERB --help explains each verb. AXIAL_TRACEBACK=1 shows the traceback of an error."]
     )
 
 

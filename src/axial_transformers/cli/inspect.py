@@ -115,7 +115,9 @@ def inspect(config: AxialTransformerConfig, dependencies: bool = True) -> dict[s
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Options:
+class Options:
+    """The verb's own options, but for --json and --machine."""
+
     devices: int | None = None
     memory: float | None = None
     rate: float | None = None
@@ -135,13 +137,13 @@ class _Options:
         return Hardware(**{name: value for name in names if (value := getattr(self, name)) is not None})
 
 
-def _options(argv: Sequence[str]) -> tuple[_Options, list[str]]:
+def _options(argv: Sequence[str]) -> tuple[Options, list[str]]:
     """The options of this verb, and the other words."""
     words = [word for word in argv if word != "--json"]
     if {"-h", "--help"} & set(words):
-        return _Options(devices=1), words
+        return Options(devices=1), words
     sources = leading_words(words)
-    options, others = parse_known(_Options, words[len(sources) :], "inspect")
+    options, others = parse_known(Options, words[len(sources) :], "inspect")
     return options, [*sources, *others]
 
 

@@ -31,7 +31,11 @@ def one_voice() -> Iterator[None]:
         yield
         return
     try:
-        with Path(os.devnull).open("w") as nothing, redirect_stderr(nothing), redirect_stdout(nothing):
+        with (
+            Path(os.devnull).open("w", encoding="utf-8") as nothing,
+            redirect_stderr(nothing),
+            redirect_stdout(nothing),
+        ):
             yield
     except (ValueError, OSError):
         raise SystemExit(USAGE_ERROR) from None

@@ -15,10 +15,11 @@ def prepare() -> None:
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed: the next file that is opened would take its number
-            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
     for name, own in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
         stream = getattr(sys, name)
-        if stream is own and isinstance(stream, io.TextIOWrapper):
+        console = sys.platform == "win32" and stream.isatty()  # which takes characters, in bytes of no other stream
+        if stream is own and isinstance(stream, io.TextIOWrapper) and not console:
             setattr(sys, name, _tolerant(stream, essential=name == "stdout"))
         elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

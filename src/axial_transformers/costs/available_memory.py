@@ -1,6 +1,5 @@
 """Memory that this process can still take."""
 
-import resource
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +14,9 @@ def available_memory() -> int | None:
     with suppress(OSError, ValueError, KeyError):
         used = int((_CGROUP / "memory.current").read_text()) - _table(_CGROUP / "memory.stat")["inactive_file"]
         found.append(int((_CGROUP / "memory.max").read_text()) - used)
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, ImportError):
+        import resource  # Windows has no such module
+
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if limit != resource.RLIM_INFINITY:
             pages = int(Path("/proc/self/statm").read_text().split()[0])

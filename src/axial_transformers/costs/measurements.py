@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ MATRIX = {"cpu": 1024, "cuda": 8192}
 PRODUCTS = {"cpu": 1, "cuda": 10}
 """Products between two readings of the clock, so that a device with a queue never waits for the host."""
 
-MEMORY = Path("/proc/meminfo")
+MEMORY, STATUS = Path("/proc/meminfo"), Path("/proc/self/status")
 CONTROL_GROUPS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"), "inactive_file"),
     (
@@ -58,15 +59,15 @@ def peak_memory(device: torch.device) -> int:
     """Largest number of bytes in use: of tensors on CUDA, since `forget_peak_memory`; otherwise resident, so far."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    status = Path("/proc/self/status")
-    if status.exists():  # on Linux, getrusage would count a parent's memory too
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    if sys.platform == "win32":
+    with suppress(OSError):  # on Linux, getrusage would count a parent's memory too
+        for line in STATUS.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows has no such module
         return 0
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def forget_peak_memory(device: torch.device) -> None:
@@ -84,7 +85,7 @@ def free_memory(device: torch.device, whole: bool = False) -> int | None:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return total if whole else free
-    if not MEMORY.exists():
+    if not MEMORY.exists():  # of macOS and Windows
         return None
     sizes = dict(line.split()[:2] for line in MEMORY.read_text().splitlines())
     system = int(sizes["MemTotal:" if whole else "MemAvailable:"]) * 1024
@@ -94,7 +95,7 @@ def free_memory(device: torch.device, whole: bool = False) -> int | None:
 def _left_by_control_groups(whole: bool) -> Iterator[int]:
     for limit, usage, cache in CONTROL_GROUPS:
         try:
-            most, used = int(limit.read_text()), int(usage.read_text())
+            most, used = (int(file.read_text()) for file in (limit, usage))
             lines = dict(line.split()[:2] for line in (limit.parent / "memory.stat").read_text().splitlines())
             yield most if whole else max(0, most - used + int(lines.get(cache, 0)))
         except (OSError, ValueError):  # no such group, or "max": no limit

@@ -92,7 +92,7 @@ def import_official_to(
             raw=raw,
             steps=steps,
         )
-        (aside / "README.md").write_text(card)
+        (aside / "README.md").write_text(card, encoding="utf-8")
         model_folders.write(aside, model.name, to_json(model.config), model.state_dict())
     return model
 

@@ -4,6 +4,7 @@ import errno
 import os
 import secrets
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,16 @@ _KEPT = 40
 
 
 def _synchronise(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """Waits until a file's content, or a folder's entries, are on disk; a folder's where the system can do so."""
+    on_windows, is_folder = sys.platform == "win32", path.is_dir()
+    if on_windows and is_folder:
+        return
+    descriptor = os.open(path, os.O_RDWR if on_windows else os.O_RDONLY)  # there, of files that may be written only
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if not is_folder or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of some network file systems
+            raise
     finally:
         os.close(descriptor)
 
@@ -139,6 +147,8 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
         former = Path(place) / "former"  # removed with `place`
         if replace and path.exists():
             path.replace(former)
+        elif sys.platform == "win32" and path.exists():
+            path.rmdir()  # an empty folder, which only other systems replace
         try:
             aside.replace(path)
         except OSError:

@@ -75,7 +75,7 @@ def folder_held(folder: Path) -> Iterator[None]:
         raise FolderInUse(f"{folder} is in use by {who}: wait until it ends, or end it") from None
     try:
         with written_whole(folder / HOLDER) as aside:
-            aside.write_text(json.dumps(to_json(Holder.this())) + "\n")
+            aside.write_text(json.dumps(to_json(Holder.this())) + "\n", encoding="utf-8")
         yield
     finally:
         # The other file stays: were it removed, one process could lock it and another its successor.

@@ -56,7 +56,7 @@ def _not_of_a_model(folder: Path) -> str | None:
 
 def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Writes both files into an existing folder (see `folder_written_whole`)."""
-    (folder / CONFIG).write_text(json.dumps({"model": name, **config}, indent=2) + "\n")
+    (folder / CONFIG).write_text(json.dumps({"model": name, **config}, indent=2) + "\n", encoding="utf-8")
     write_tensors(folder / WEIGHTS, tensors)
 
 
@@ -84,7 +84,7 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
         if revision is not None:
             raise ValueError(f"{folder} is a folder, which has no revision {revision}: only models on the hub have")
         return Path(folder)
-    if Path(folder).exists() or not (named := hub.split_id(str(folder))):
+    if Path(folder).exists() or not (named := hub.split_id(folder.as_posix() if isinstance(folder, Path) else folder)):
         raise FileNotFoundError(f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS})")
     repository, named_revision = named
     copy = hub.download(repository, revision or named_revision, [CONFIG, WEIGHTS])

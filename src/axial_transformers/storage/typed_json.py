@@ -26,7 +26,7 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
     try:
         if path.stat().st_size > mebibytes << 20:
             raise ValueError(f"over {mebibytes} MiB")
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
     except (ValueError, RecursionError) as error:

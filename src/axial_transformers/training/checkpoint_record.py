@@ -46,7 +46,8 @@ class Record:
         """Writes it into a checkpoint's folder, whole or not at all."""
         content = {"counters": vars(self.counters), "identity": self.identity, "files": self.files}
         with written_whole(folder / RECORD) as aside:
-            aside.write_text(json.dumps({**content, "sha256": _sha256(content)}, indent=2) + "\n")
+            text = json.dumps({**content, "sha256": _sha256(content)}, indent=2) + "\n"
+            aside.write_text(text, encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> "Record":

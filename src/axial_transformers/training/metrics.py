@@ -151,9 +151,13 @@ class MetricsLog:
         resumed = counters.step, counters.evaluated_step == counters.step
         self._path = Path(os.devnull) if folder is None else folder / "metrics.jsonl"
         if self._path.is_file():
-            with written_whole(self._path) as aside, self._path.open(errors="replace") as old, aside.open("w") as new:
+            with (
+                written_whole(self._path) as aside,
+                self._path.open(encoding="utf-8", errors="replace") as old,
+                aside.open("w", encoding="utf-8") as new,
+            ):
                 new.writelines(line for line in _lines(old) if _moment(line) <= resumed)
-        self._file = self._path.open("a")
+        self._file = self._path.open("a", encoding="utf-8")
         self._board = None
         if tensorboard and folder is not None:
             from torch.utils.tensorboard import SummaryWriter

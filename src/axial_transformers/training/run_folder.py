@@ -94,7 +94,8 @@ class RunRecord:
         """Writes train.json, signed, whole or not at all."""
         signature = None if self.about is None else sign(self.about.source)
         with written_whole(folder / RUN_RECORD) as aside:
-            aside.write_text(json.dumps(to_json(replace(self, signature=signature)), indent=2) + "\n")
+            text = json.dumps(to_json(replace(self, signature=signature)), indent=2) + "\n"
+            aside.write_text(text, encoding="utf-8")
 
 
 def read_run(folder: str | Path) -> RunRecord | None:

@@ -83,7 +83,7 @@ def _training(results: Results) -> str:
 
 
 def _curve(metrics: Path, name: str) -> list[tuple[float, float]]:
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     return [(line["step"], line[name]) for line in lines if name in line]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Sequence
@@ -27,7 +28,7 @@ def check_name(name: str) -> None:
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name or str(path) != name:
         raise DamagedError(f"the archive names a file outside of its folder: {name!r:.100}")
-    if os.name == "nt" and _NOT_ON_WINDOWS.search(name):
+    if sys.platform == "win32" and _NOT_ON_WINDOWS.search(name):
         raise DamagedError(f"Windows has no files called {name!r:.100}: decompress the archive on another system")
 
 

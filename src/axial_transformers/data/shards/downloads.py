@@ -93,7 +93,7 @@ class _Copy:
 
     def write(self, record: _Record) -> None:
         with written_whole(self._about) as aside:
-            aside.write_text(json.dumps(to_json(record)))
+            aside.write_text(json.dumps(to_json(record)), encoding="utf-8")
 
     def is_whole(self) -> bool:
         """Tests for a copy that has not changed since it was downloaded: it is read only where its time has changed."""

@@ -220,7 +220,7 @@ def _write(path: Path, folder: Path, chunks: Iterable[_Checked], allowed: int) -
             size=path.stat().st_size,
         )
         checksum = _checksum(aside / _ROWS, about)
-        (aside / _ABOUT).write_text(json.dumps({"checksum": checksum, **to_json(about)}))
+        (aside / _ABOUT).write_text(json.dumps({"checksum": checksum, **to_json(about)}), encoding="utf-8")
 
 
 def name_checksum(name: str) -> int:

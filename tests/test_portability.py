@@ -1,0 +1,209 @@
+"""Other systems, as far as they can be shown on this one: their missing modules, calls and encodings, each faked."""
+
+import ast
+import errno
+import io
+import os
+import pickle
+import shutil
+import sys
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from axial_transformers.cli import streams
+from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.files import restored_names
+from axial_transformers.costs import available_memory, measurements
+from axial_transformers.data.config import DataConfig
+from axial_transformers.data.shards import index
+from axial_transformers.kernels import threads
+from axial_transformers.storage import model_folders
+from axial_transformers.storage.files import folder_written_whole, written_whole
+from axial_transformers.training import allocator
+
+SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
+POSIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "posix", "readline", "curses", "syslog"}
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls on files that fail as those of Windows do."""
+    open_, fsync, replace, reading = os.open, os.fsync, os.replace, set[int]()
+
+    def opened(path, flags, *rest, **more):
+        if Path(path).is_dir():
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        descriptor = open_(path, flags, *rest, **more)
+        (reading.discard if flags & (os.O_WRONLY | os.O_RDWR) else reading.add)(descriptor)
+        return descriptor
+
+    def synchronised(descriptor):
+        if descriptor in reading:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        fsync(descriptor)
+
+    def moved(source, target):
+        if Path(source).is_dir() and Path(target).is_dir():
+            raise PermissionError(errno.EACCES, "Access is denied", str(source))
+        replace(source, target)
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(shutil, "_use_fd_functions", False)
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(os, "replace", moved)
+
+
+def test_files_and_folders_appear_whole_on_windows(windows, tmp_path):
+    for text in ("first", "second"):
+        with written_whole(tmp_path / "file") as aside:
+            aside.write_text(text)
+        assert (tmp_path / "file").read_text() == text
+    (tmp_path / "folder").mkdir()  # empty: it may be replaced
+    for replace in (False, True):
+        with folder_written_whole(tmp_path / "folder", replace) as aside:
+            (aside / "part").mkdir()
+            (aside / "part" / "file").write_text(str(replace))
+        assert (tmp_path / "folder" / "part" / "file").read_text() == str(replace)
+    with pytest.raises(FileExistsError), folder_written_whole(tmp_path / "folder"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_file_system_that_synchronises_no_folders_is_no_error(monkeypatch, tmp_path):
+    fsync = os.fsync
+
+    def synchronised(descriptor):
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):  # noqa: PTH112
+            raise OSError(refusal, "refused")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    refusal = errno.EINVAL
+    with written_whole(tmp_path / "file") as aside:
+        aside.write_text("text")
+    refusal = errno.EIO
+    with pytest.raises(OSError, match="refused"), written_whole(tmp_path / "file") as aside:
+        aside.write_text("other")
+
+
+def test_memory_is_unknown_where_nothing_tells_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "resource", None)  # importing it fails
+    for module, name in [
+        (available_memory, "_MEMORY"),
+        (available_memory, "_CGROUP"),
+        (measurements, "MEMORY"),
+        (measurements, "STATUS"),
+    ]:
+        monkeypatch.setattr(module, name, tmp_path / "none")
+    cpu = torch.device("cpu")
+    assert available_memory.available_memory() is None
+    assert measurements.free_memory(cpu) is None
+    assert measurements.peak_memory(cpu) == 0
+
+
+def test_peak_memory_without_proc_is_in_bytes(monkeypatch, tmp_path):
+    cpu, status = torch.device("cpu"), tmp_path / "status"
+    status.write_text("Name:\tpython\n")  # as some sandboxes have it
+    monkeypatch.setattr(measurements, "STATUS", status)
+    of_linux = measurements.peak_memory(cpu)
+    assert of_linux > 100e6  # torch is loaded
+    monkeypatch.setattr(sys, "platform", "darwin")  # counts bytes, not kilobytes
+    assert measurements.peak_memory(cpu) == pytest.approx(of_linux / 1024, rel=0.2)
+
+
+def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
+    class Console(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    console = Console(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "platform", "win32")
+    for name in ("stdout", "__stdout__"):
+        monkeypatch.setattr(sys, name, console)
+    streams.prepare()
+    assert sys.stdout is console
+    print("\u2028±", file=console, flush=True)  # one letter that it has not, and one that it has
+    assert console.buffer.getvalue().strip() == b"\\u2028\xb1"
+
+
+def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert index._cores() == os.cpu_count()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(allocator.ctypes, "CDLL", None)  # not callable: it is not asked
+    allocator.keep_freed_memory()
+
+
+def test_parts_run_in_pythons_threads_where_there_is_no_gnu_openmp(monkeypatch):
+    monkeypatch.setattr(threads, "_openmp", lambda: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert threads.parallel_map(lambda item: item**2, range(7)) == [0, 1, 4, 9, 16, 25, 36]
+
+
+def test_work_of_other_processes_can_be_sent_to_them():
+    """Linux forks them, in Python up to 3.13; elsewhere they are started, and what they do is sent."""
+    work = partial(index._check, options=DataConfig())
+    assert pickle.loads(pickle.dumps(work)).keywords == work.keywords
+
+
+def test_a_hub_id_is_one_as_a_path_of_windows_too(monkeypatch):
+    asked = []
+    monkeypatch.setattr(model_folders.hub, "download", lambda name, *_: asked.append(name) or Path("nowhere"))
+    for name in ("owner/name", Path("owner/name")):
+        with pytest.raises(FileNotFoundError):
+            model_folders.locate(name)
+    assert asked == ["owner/name"] * 2
+
+
+@pytest.mark.parametrize("name", ["a\\b.png", "C:x.png", "nul.png", "a./b.png"])
+def test_names_that_windows_has_not_are_refused_there_only(monkeypatch, name):
+    restored_names.check_name(name)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(DamagedError, match="Windows has no files"):
+        restored_names.check_name(name)
+
+
+def test_no_module_of_one_system_is_imported_with_the_package():
+    """Within a function such an import has a fallback, which the tests above take."""
+    for path, tree in sources().items():
+        for node in tree.body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & POSIX_ONLY, path
+
+
+def test_text_is_read_and_written_in_one_encoding_everywhere():
+    """Without one it is that of the system, which on Windows is none that has every letter."""
+    assert [*unnamed_encodings(ast.parse('p.read_text(); p.open("w"); p.open(errors="replace"); p.open("rb")'))] == [
+        1
+    ] * 3
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path, tree in sources().items()
+        if path.parent.name != "costs"  # reads the kernel's files, which are ASCII
+        for line in unnamed_encodings(tree)
+    ]
+    assert found == []
+
+
+@cache
+def sources() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
+
+
+def unnamed_encodings(tree: ast.AST):
+    """Lines of calls that open text without naming its encoding."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        keywords = {keyword.arg for keyword in node.keywords}
+        modes = [each.value for each in node.args[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        opens = node.func.attr == "open" and (
+            keywords & {"errors", "newline"} or any({*mode} <= set("rwax+") for mode in modes)
+        )
+        if (opens or node.func.attr in ("read_text", "write_text")) and "encoding" not in keywords:
+            yield node.lineno
