@@ -28,7 +28,7 @@ gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file
 	$(BIN)/python benchmarks/gpu_report.py $(ARGS)
 
 release-check: $(READY)  ## build what is published into dist/, check that nothing lacks, try it in an environment of its own
-	rm -rf dist build
+	rm -rf dist build && mkdir build
 	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[release]'
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
