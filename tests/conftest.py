@@ -19,12 +19,16 @@ collect_ignore = [
     "test_cli_full_disk.py",
     "test_cli_processes.py",
     "test_data_hostile.py",
+    "test_data_shards.py",
     "test_evaluation_processes.py",
+    "test_faults.py",
+    "test_fuzz.py",
     "test_gpu_training.py",
+    "test_storage_locks.py",
     "test_storage_model_folders.py",
     "test_training_processes.py",
 ] * (sys.platform == "win32")
-"""Tests that limit memory or fork processes, which Windows can not."""
+"""Tests that limit memory, fork or kill processes, which Windows can not."""
 
 GIGABYTE = 1 << 30
 

@@ -127,8 +127,12 @@ def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial):
         ("push", RUN, "digits", "'digits' is no repository of the hub: these are called owner/name"),
         ("push", nothing, "alice/x", f"{nothing}: no model folder there (it would hold config.json and"),
         ("push", RUN, "alice/public", "--private", "alice/public is there, and public: nothing was uploaded; take an"),
-        ("sample", "alice/missing", "alice/missing: no such model on the hub, or it is private: log in by the command"),
-        ("sample", "alice/public@v9", "alice/public has no revision v9: name a branch, a tag or a commit"),
+        ("sample", "alice/missing", "no folder alice/missing here; alice/missing: no such model on the hub, or it is"),
+        (
+            "sample",
+            "alice/public@v9",
+            "no folder alice/public@v9 here; alice/public has no revision v9: name a branch, a tag or a commit",
+        ),
         ("sample", "alice/public", "alice/public: no model of this package on the hub (it has no config.json)"),
     ]:
         status, out, err = axial(verb, *words, *(["--output", "x.png"] if verb == "sample" else []))
@@ -163,7 +167,9 @@ def test_without_a_network_both_directions_are_one_line(hub: Hub, axial: Axial):
     for words in (["push", RUN, "alice/x"], ["sample", "alice/x", "--output", "x.png"]):
         status, _, err = axial(*words)
         assert status == 2
-        line = f"axial {words[0]}: alice/x: the hub cannot be reached (ConnectError): check the network and HF_ENDPOINT"
+        here = "no folder alice/x here; " * (words[0] == "sample")
+        reason = "alice/x: the hub cannot be reached (ConnectError): check the network and HF_ENDPOINT"
+        line = f"axial {words[0]}: {here}{reason}"
         assert err.splitlines()[-1] == line
 
 

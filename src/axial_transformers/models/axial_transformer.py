@@ -251,8 +251,8 @@ class AxialTransformer(nn.Module):
         Raises:
             ValueError: damaged files, files of another model, weights that do not fit the configuration, are of several
                 floating-point dtypes, or hold NaN or infinity; or a revision of a folder.
-            FileNotFoundError: no such folder, hub id or revision.
-            OSError: the hub refuses, or cannot be reached.
+            FileNotFoundError: no such folder, hub id or revision, or the hub cannot be reached.
+            OSError: the hub refuses, or something else failed.
         """
         folder = model_folders.locate(folder, revision)
         config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)

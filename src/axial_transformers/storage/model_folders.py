@@ -76,9 +76,9 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
     """Path of a model folder, or of a local copy of the hub repository "owner/name" or "owner/name@revision".
 
     Raises:
-        FileNotFoundError: neither exists, or the repository holds no model of this package.
+        FileNotFoundError: neither exists, the hub cannot be reached, or holds no model of this package there.
         ValueError: a revision of a folder.
-        OSError: the hub refuses, or cannot be reached.
+        OSError: the hub refuses, or something else failed.
     """
     if (Path(folder) / CONFIG).is_file():
         if revision is not None:
@@ -87,7 +87,10 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
     if Path(folder).exists() or not (named := hub.split_id(folder.as_posix() if isinstance(folder, Path) else folder)):
         raise FileNotFoundError(f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS})")
     repository, named_revision = named
-    copy = hub.download(repository, revision or named_revision, [CONFIG, WEIGHTS])
+    try:
+        copy = hub.download(repository, revision or named_revision, [CONFIG, WEIGHTS])
+    except (FileNotFoundError, ConnectionError) as error:  # the name may be that of a folder, mistyped
+        raise FileNotFoundError(f"no folder {folder} here; {error}") from error
     if not (copy / CONFIG).is_file():
         raise FileNotFoundError(f"{folder}: no model of this package on the hub (it has no {CONFIG})")
     return copy
