@@ -79,6 +79,6 @@ def _card(options: Push, model: AxialTransformer) -> str:
         options.repository,
         licence=options.licence,
         rows={**(run.rows if run else {}), "uploaded": f"{today}, axial-transformers {__version__}"},
-        result=run and run.result,
-        settings=run and run.settings,
+        result=run.result if run else None,
+        settings=run.settings if run else None,
     )

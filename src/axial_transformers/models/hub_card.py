@@ -70,30 +70,19 @@ def model_card(
         result: a measurement, for the head.
         settings: those of the training, shown as JSON.
     """
-    from huggingface_hub import EvalResult, ModelCardData
+    from huggingface_hub import ModelCardData
 
     kind, parameters = type(model), sum(parameter.numel() for parameter in model.parameters())
     title = repository.rpartition("/")[2]
     axes, pictures = len(config.shape), len(config.shape) == 2 and config.channels in (1, 3)
+    results = [] if result is None else [_measured(result, PICTURES if pictures else "other")]
     head = ModelCardData(
         license=licence,
         library_name="axial-transformers",
         pipeline_tag=PICTURES if pictures else None,
         tags=["axial-transformers", "density-estimation", "lossless-compression"],
         model_name=title,
-        eval_results=result
-        and [
-            EvalResult(
-                task_type=PICTURES if pictures else "other",
-                task_name="density estimation",
-                dataset_type=re.sub(r"[^\w.-]+", "-", result.data, flags=re.ASCII),
-                dataset_name=result.data,
-                dataset_split=result.split,
-                metric_type="bits_per_dim",
-                metric_name="bits/dim",
-                metric_value=round(result.bits_per_dim, 4),
-            )
-        ],
+        eval_results=results or None,
     )
     known = f", the first {config.known_channels} given" if config.known_channels else ""
     classes = "" if config.num_classes is None else f", {config.num_classes} classes"
@@ -121,6 +110,22 @@ def model_card(
         use="\n".join(use),
         commands="\n".join(f"axial {command}".format(repository) for command in commands),
         settings="" if settings is None else f"\n## Training\n\n```json\n{json.dumps(settings, indent=2)}\n```\n",
+    )
+
+
+def _measured(result: Result, task: str) -> Any:
+    """A measurement as huggingface_hub writes it into the head."""
+    from huggingface_hub import EvalResult
+
+    return EvalResult(
+        task_type=task,
+        task_name="density estimation",
+        dataset_type=re.sub(r"[^\w.-]+", "-", result.data, flags=re.ASCII),
+        dataset_name=result.data,
+        dataset_split=result.split,
+        metric_type="bits_per_dim",
+        metric_name="bits/dim",
+        metric_value=round(result.bits_per_dim, 4),
     )
 
 
