@@ -1,6 +1,7 @@
 """Models on the Hugging Face hub, against a stand-in of it on the loopback: uploaded, found and read again."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,9 +169,8 @@ def test_without_a_network_both_directions_are_one_line(hub: Hub, axial: Axial):
         status, _, err = axial(*words)
         assert status == 2
         here = "no folder alice/x here; " * (words[0] == "sample")
-        reason = "alice/x: the hub cannot be reached (ConnectError): check the network and HF_ENDPOINT"
-        line = f"axial {words[0]}: {here}{reason}"
-        assert err.splitlines()[-1] == line
+        reason = r"alice/x: the hub cannot be reached \(Connect\w+\): check the network and HF_ENDPOINT"
+        assert re.fullmatch(f"axial {words[0]}: {here}{reason}", err.splitlines()[-1])
 
 
 def test_a_folder_has_no_revision(tmp_path: Path):
