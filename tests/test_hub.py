@@ -160,6 +160,8 @@ def test_without_the_right_token_nothing_is_uploaded(hub: Hub, axial: Axial, mon
     assert (status, out) == (2, "")
     assert err.splitlines()[-1].startswith(f"axial push: {line}")
     assert hub.repositories == {}
+    if token:
+        assert axial("sample", "alice/x", "--output", "x.png").err == f"axial sample: {err.splitlines()[-1][12:]}\n"
 
 
 def test_without_a_network_both_directions_are_one_line(hub: Hub, axial: Axial):

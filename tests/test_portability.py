@@ -5,9 +5,10 @@ import errno
 import io
 import os
 import pickle
+import re
 import shutil
 import sys
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -169,35 +170,27 @@ def test_names_that_windows_has_not_are_refused_there_only(monkeypatch, name):
 
 def test_no_module_of_one_system_is_imported_with_the_package():
     """Within a function such an import has a fallback, which the tests above take."""
-    for path, tree in sources().items():
-        for node in tree.body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.split(".")[0] for name in names} & POSIX_ONLY, path
+    for path in SOURCE.rglob("*.py"):
+        assert not {*re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE)} & POSIX_ONLY, path
 
 
 def test_text_is_read_and_written_in_one_encoding_everywhere():
     """Without one it is that of the system, which on Windows is none that has every letter."""
-    assert [*unnamed_encodings(ast.parse('p.read_text(); p.open("w"); p.open(errors="replace"); p.open("rb")'))] == [
-        1
-    ] * 3
+    assert [*unnamed_encodings('p.read_text(); p.open("w"); p.open(errors="replace"); p.open("rb")')] == [1] * 3
     found = [
         f"{path.relative_to(SOURCE)}:{line}"
-        for path, tree in sources().items()
+        for path in SOURCE.rglob("*.py")
         if path.parent.name != "costs"  # reads the kernel's files, which are ASCII
-        for line in unnamed_encodings(tree)
+        for line in unnamed_encodings(path.read_text())
     ]
     assert found == []
 
 
-@cache
-def sources() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
-
-
-def unnamed_encodings(tree: ast.AST):
+def unnamed_encodings(text: str):
     """Lines of calls that open text without naming its encoding."""
-    for node in ast.walk(tree):
+    if not re.search(r"open\(|read_text|write_text", text):
+        return
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         keywords = {keyword.arg for keyword in node.keywords}
