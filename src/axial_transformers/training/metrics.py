@@ -152,7 +152,7 @@ class MetricsLog:
         self._path = Path(os.devnull) if folder is None else folder / "metrics.jsonl"
         if self._path.is_file():
             with written_whole(self._path) as aside, self._path.open(errors="replace") as old, aside.open("w") as new:
-                new.writelines(line for line in _lines(old) if _moment(line) <= resumed)
+                new.writelines(line for line in lines_of(old) if _moment(line) <= resumed)
         self._file = self._path.open("a")
         self._board = None
         if tensorboard and folder is not None:
@@ -227,7 +227,8 @@ def _smooth(old: float | None, new: float) -> float:
     return new if old is None else SMOOTHING * old + (1 - SMOOTHING) * new
 
 
-def _lines(file: TextIO) -> Iterator[str]:
+def lines_of(file: TextIO) -> Iterator[str]:
+    """Lines of a log, the longest ones in parts."""
     return iter(lambda: file.readline(LONGEST_LINE), "")
 
 
