@@ -39,18 +39,18 @@ def under_examples(
     heat = _heat(model, x, label)
     columns = len(x) if x.ndim == 4 else 1
     scale = enlargement(columns * heat.shape[2], heat.shape[1] * (len(x) // columns)) if x.ndim > 3 else None
-    strips = []
+    gap = gap_of(scale or 1)
+    strips = list[Image.Image]()
     for start in range(0, len(x), columns):
         part = slice(start, start + columns)
-        shown = image_grid(x[part].numpy(), columns, scale, model.config.num_values, uint16).convert("RGB")
-        bits = sheet(heat[part], columns, scale or 1, gap_of(scale or 1)).convert("RGB")
-        margin = gap_of(scale or 1)
+        shown = image_grid(x[part].numpy(), columns, scale, model.config.num_values, uint16)
+        bits = sheet(heat[part], columns, scale or 1, gap)
         height = bits.height if scale else max(12, shown.height // 8)
-        strips += [shown, bits.resize((shown.width - 2 * margin, height), Image.Resampling.NEAREST)]
+        strips += [shown, bits.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]
     page = Image.new("RGB", (strips[0].width, sum(strip.height for strip in strips)), "white")
     top = 0
     for strip in strips:
-        page.paste(strip, ((page.width - strip.width) // 2, top))
+        page.paste(strip, ((page.width - strip.width) // 2, top), strip if strip.mode == "RGBA" else None)
         top += strip.height
     return with_scale(page, HEAT, _hottest(model), "bits")
 

@@ -52,6 +52,7 @@ svg circle { fill: var(--soft); }
 svg path.best { stroke: var(--accent); background: none; }
 svg circle.best { fill: var(--accent); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 13rem), 1fr)); gap: 1.5rem; }
+.half { max-width: 32rem; }
 .tiles figure { margin: 1rem 0 0; min-width: 0; }
 details { margin-top: 1rem; }
 summary { cursor: pointer; color: var(--soft); }
@@ -80,7 +81,7 @@ def document(title: str, body: Sequence[str], refresh: int | None = None) -> str
 
 def section(title: str, text: str, *parts: str) -> str:
     """A heading, a paragraph (HTML) and further parts (HTML)."""
-    return "\n".join([f"<section><h2>{escape(title)}</h2>\n<p>{text}</p>", *parts, "</section>"])
+    return "\n".join([f"<section><h2>{escape(title)}</h2>" + f"\n<p>{text}</p>" * bool(text), *parts, "</section>"])
 
 
 def details(summary: str, content: str) -> str:

@@ -19,7 +19,7 @@ from PIL import Image
 from axial_transformers.data.contact_sheet import image_grid
 from axial_transformers.data.picture_files import PictureError, opened, upright
 from axial_transformers.pages import html
-from axial_transformers.pages.charts import WIDTH, Line, line_chart
+from axial_transformers.pages.charts import SMALL, Line, line_chart
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.training.batches import TrainingExamples
 from axial_transformers.training.curves import Curve, read_curves, thinned
@@ -36,7 +36,7 @@ GRIDS = 6
 """Sample grids that are shown, at most, evenly spaced over the run."""
 MOST_BYTES = 1 << 18
 """A larger file of a picture is shrunk to the sides below and stored as JPEG."""
-LARGE, SMALL = 1024, 512
+MOST_PIXELS, FEWER_PIXELS = 1024, 512
 REFRESH = 60
 """Seconds after which a browser loads the page of a run that trains again."""
 
@@ -163,7 +163,7 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
         "gradient_norm": f"gradient norm, before clipping at {record.training.clip_norm:g}",
     }
     small = [
-        html.figure(line_chart([Line(curves[name])], title, width=WIDTH / 2), title)
+        html.figure(line_chart([Line(thinned(curves[name]))], title, size=SMALL), title)
         for name, title in others.items()
         if name in curves
     ]
@@ -185,7 +185,7 @@ def _evaluations(bits: Curve, errors: Curve) -> str:
         f"step {step:,.0f}": f"{value:.4f}" + (f" ± {error_at[step]:.4f}" if step in error_at else "")
         for step, value in bits[-20:]
     }
-    return html.details(f"the last {len(shown)} evaluations, bits/dim", html.facts(shown))
+    return html.details("the newest evaluations, bits/dim", html.facts(shown))
 
 
 def _samples(folder: Path) -> str:
@@ -197,8 +197,8 @@ def _samples(folder: Path) -> str:
     return html.section(
         "Samples over time",
         "Drawn from the averaged weights, none left out. The newest first, then earlier ones.",
-        html.figure(_picture(newest, folder, LARGE), _step_of(newest)),
-        html.tiles([html.figure(_picture(each, folder, SMALL), _step_of(each)) for each in earlier]),
+        f'<div class="half">{html.figure(_picture(newest, folder, MOST_PIXELS), _step_of(newest))}</div>',
+        html.tiles([html.figure(_picture(each, folder, FEWER_PIXELS), _step_of(each)) for each in earlier]),
     )
 
 
@@ -213,7 +213,7 @@ def _bits(folder: Path) -> str:
     return html.section(
         "Bits of each site",
         "Validation examples, and below each its bits given the sites before, by the newest averaged weights.",
-        html.figure(_picture(folder / BITS, folder, LARGE)),
+        html.figure(_picture(folder / BITS, folder, MOST_PIXELS)),
     )
 
 
@@ -227,7 +227,9 @@ def _data(folder: Path, record: RunRecord) -> str:
         facts["each"] = " x ".join(map(str, (*model.shape, model.channels))) + f", values 0..{model.num_values - 1}"
     grid = ""
     if (folder / DATA).is_file():
-        grid = html.figure(_picture(folder / DATA, folder, LARGE), "Examples, evenly spaced over those that train.")
+        grid = html.figure(
+            _picture(folder / DATA, folder, MOST_PIXELS), "Examples, evenly spaced over those that train."
+        )
     listed = {name: escape(value) for name, value in facts.items()}
     listed["training examples"] = f"SHA-256 <code>{escape(record.data.fingerprint)}</code>"
     return html.section("Data", "", html.facts(listed), grid)
