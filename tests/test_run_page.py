@@ -51,6 +51,7 @@ def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
     assert len(re.findall("<svg", page)) == 4
     assert "1.2500 bits/dim" in page
     assert "begun from Python" in page
+    assert f"9, SHA-256 <code>{EXAMPLES.fingerprint}" in page
 
 
 def test_a_page_that_cannot_be_written_is_one_warning(tmp_path):
@@ -95,7 +96,12 @@ def test_other_processes_write_nothing(tmp_path, monkeypatch):
 
 def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
     record = json.loads((run / "train.json").read_text())
-    del record["machine"], record["about"]["command"], record["about"]["understood"]  # of an earlier release
+    del (
+        record["machine"],
+        record["examples"],
+        record["about"]["command"],
+        record["about"]["understood"],
+    )  # of an earlier release
     (run / "train.json").write_text(json.dumps(record))
     for name in ("index.html", "data.png", "bits.png"):
         (run / name).unlink()

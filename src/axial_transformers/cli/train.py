@@ -183,7 +183,6 @@ def report(out: Path, result: TrainResult) -> None:
 
 def _validate(validation: Examples, settings: Settings) -> Together:
     values, label = torch.from_numpy(validation.values), _labels(validation, settings)
-    part = settings.training.batch_size // settings.training.accumulate  # more than it trains at once may not fit
     half = settings.training.evaluate_precision == "bfloat16"
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
@@ -191,7 +190,7 @@ def _validate(validation: Examples, settings: Settings) -> Together:
             model,
             values,
             label,
-            batch_size=part,
+            batch_size=_part(settings),
             autocast=torch.bfloat16 if half else None,
             progress=bar("validation"),
             fill=fill,
@@ -205,6 +204,11 @@ def _validate(validation: Examples, settings: Settings) -> Together:
     return Together(callback)
 
 
+def _part(settings: Settings) -> int:
+    """Number of examples that it trains at once: more may not fit into memory."""
+    return settings.training.batch_size // settings.training.accumulate
+
+
 def _labels(validation: Examples, settings: Settings) -> torch.Tensor | None:
     """The labels that validation is given: those of a model that has seen no example without."""
     if settings.model.num_classes is None or settings.training.label_dropout or validation.labels is None:
@@ -216,7 +220,8 @@ def _draw(
     validation: Examples, settings: Settings, uint16: bool
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]]:
     known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
-    shown = torch.from_numpy(validation.values[: SHOWN if len(settings.model.shape) == 2 else SHOWN // 2])
+    most = min(SHOWN if len(settings.model.shape) == 2 else SHOWN // 2, _part(settings))
+    shown = torch.from_numpy(validation.values[:most])
     label = _labels(validation, settings)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:

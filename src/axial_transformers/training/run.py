@@ -91,6 +91,7 @@ class Run:
             model=model.config,
             model_name=model.name,
             about=about,
+            examples=len(examples.values),
             machine=Machine.found(self.device, processes.count),
         )
         processes.barrier()  # the folder is ready

@@ -76,6 +76,8 @@ class RunRecord:
     """Name of the model, as config.json has it."""
     about: Origin | None = None
     """None for a run that was begun from Python without it."""
+    examples: int | None = None
+    """Number of training examples; None: of a run older than this field."""
     machine: Machine | None = None
     """The one that the run was begun or last resumed on; None: of a run older than this field."""
     signature: str | None = None

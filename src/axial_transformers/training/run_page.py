@@ -231,7 +231,8 @@ def _data(folder: Path, record: RunRecord) -> str:
             _picture(folder / DATA, folder, MOST_PIXELS), "Examples, evenly spaced over those that train."
         )
     listed = {name: escape(value) for name, value in facts.items()}
-    listed["training examples"] = f"SHA-256 <code>{escape(record.data.fingerprint)}</code>"
+    counted = "" if record.examples is None else f"{record.examples:,}, "
+    listed["training examples"] = f"{counted}SHA-256 <code>{escape(record.data.fingerprint)}</code>"
     return html.section("Data", "", html.facts(listed), grid)
 
 
