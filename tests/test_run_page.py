@@ -115,8 +115,10 @@ def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
 
 def test_text_of_a_run_is_text_on_its_page(run):
     record = read_run(run)
-    replace(record, about=replace(record.about, source="<script>", command=("<script>",))).write(run)
-    assert "<script" not in write_page(run).read_text()
+    replace(record, about=replace(record.about, source="<script>\udcff", command=("<script>",))).write(run)
+    page = write_page(run).read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;\\udcff" in page
 
 
 def test_a_page_stays_small_however_long_the_run(run):

@@ -110,7 +110,8 @@ def write_page(folder: Path, standing: str | None = None, refresh: int | None = 
         raise ValueError(f"{folder} holds no run: only a run has a page")
     path = require_inside(folder / PAGE, folder)
     with written_whole(path) as aside:
-        aside.write_text(_page(folder, record, standing, refresh), encoding="utf-8")
+        text = _page(folder, record, standing, refresh)
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files are not always UTF-8
     return path
 
 
