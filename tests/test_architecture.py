@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
     "cli", "recipes", "training", "compression", "decoding", "costs", "likelihood", "importers",
-    "baselines", "models", "layers", "ops", "kernels", "data", "storage", "progress",
+    "baselines", "models", "layers", "ops", "kernels", "data", "storage", "pages", "progress",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MOST_LINES = 350

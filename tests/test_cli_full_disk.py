@@ -45,9 +45,10 @@ def test_training_on_a_full_disk_keeps_the_checkpoint_before(axial: Axial, stopp
     before = newest(stopped)
     with files_of_at_most(room[full_at] + 20):
         status, _, err = axial("train", stopped, *LONGER)
-    resumed, line = err.splitlines()
+    *others, line = err.splitlines()
     assert status == 2
-    assert resumed == "resumed at step 4"
+    assert "resumed at step 4" in others
+    assert len(others) <= 2  # and that the page could not be written, or where it is
     assert line.startswith("axial train: ")
     assert str(stopped / ("metrics.jsonl" if full_at == "metrics" else "checkpoints/step-00000006")) in line
     assert "File too large" in line

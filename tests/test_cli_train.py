@@ -61,7 +61,7 @@ def test_downsampled_imagenets_version_is_told_by_the_number_of_images(count, ve
 
 def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
     stopped = TrainResult(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
-    monkeypatch.setattr(train, "run", lambda preset: stopped)
+    monkeypatch.setattr(train, "run", lambda *_: stopped)
     status, out, _ = axial("train", "digits", "--out", "somewhere")
     assert status == 130
     assert "go on with: axial train somewhere" in out

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from axial_transformers.baselines.by_name import build, read_config
-from axial_transformers.cli import machine_report, understood
+from axial_transformers.cli import machine_report
 from axial_transformers.cli.console import engineering, working
 from axial_transformers.cli.machine import this_machine
 from axial_transformers.cli.parsing import parse, parse_known
@@ -24,7 +24,8 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage import model_folders
-from axial_transformers.training import Origin, TrainConfig, read_run
+from axial_transformers.training import Origin, TrainConfig, read_run, understanding
+from axial_transformers.training.run_page import write_page
 
 MOST_SITES = 300
 """Largest number of sites of a model whose dependencies are checked: the time grows with its square."""
@@ -34,6 +35,7 @@ HELP = """\
 usage: axial inspect RECIPE [OPTIONS] [OVERRIDES]    a recipe's model, and what its training needs
        axial inspect SOURCE [OPTIONS] [OVERRIDES]    the model that axial train would fit to the data in SOURCE
        axial inspect MODEL [OPTIONS]                 the folder of a run or an exported model, or a hub id
+       axial inspect RUN --page                      write RUN/index.html anew: curves, samples, data, settings
        axial inspect --machine [--json]              this machine, and what is chosen by it
 
   axial inspect digits
@@ -61,6 +63,11 @@ def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
         print(list_recipes())
+        return 0
+    if "--page" in argv:
+        words = [word for word in argv if word != "--page"]
+        parse(_NoOptions, words[1:], "inspect --page")
+        print(write_page(Path(*words[:1])))
         return 0
     if argv[0] == "--machine":
         parse(_NoOptions, [word for word in argv[1:] if word != "--json"], "inspect --machine")
@@ -215,10 +222,10 @@ def _data_rows(config: AxialTransformerConfig, origin: Origin | None) -> dict[st
     """The data of a run, as far as its record knows it."""
     if origin is None:
         return {}
-    rows = {"source": origin.source, "recipe": origin.recipe, "classes": understood.classes(origin.class_names)}
+    rows = {"source": origin.source, "recipe": origin.recipe, "classes": understanding.classes(origin.class_names)}
     if found := origin.understood:
-        rows["examples"] = understood.splits(found, origin.validate_on or found.validation)
-        rows["each"] = understood.each(found, config.shape, config.num_values)
+        rows["examples"] = understanding.splits(found, origin.validate_on or found.validation)
+        rows["each"] = understanding.each(found, config.shape, config.num_values)
     return {"data of the run": rows}
 
 

@@ -1,7 +1,6 @@
 """The machine as axial inspect --machine prints it: what was found, what was measured, and what is chosen by it."""
 
 import os
-import platform
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +8,13 @@ import torch
 
 from axial_transformers.cli import WAITING
 from axial_transformers.cli.console import engineering
-from axial_transformers.kernels.processor import cpp_compiler, multiplies_bfloat16, product_rates
+from axial_transformers.kernels.processor import (
+    cpp_compiler,
+    multiplies_bfloat16,
+    processor_name,
+    product_rates,
+    torch_capabilities,
+)
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.linear import onednn_is_faster
 
@@ -24,11 +29,11 @@ LIMITS = (
 
 def facts() -> dict[str, Any]:
     """Facts about this machine, as JSON holds them: rates in operations/s of one thread."""
-    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.13 may not say it
+    has = torch_capabilities()
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
     rates = product_rates()
     return {
-        "processor": has.get("cpu_name") or platform.processor() or platform.machine(),
+        "processor": processor_name(),
         "instructions": [name for name in INSTRUCTIONS if has.get(name)],
         "torch": {"version": torch.__version__, "instructions": torch.backends.cpu.get_cpu_capability()},
         "threads": torch.get_num_threads(),

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -16,16 +15,13 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.cli import arguments
-from axial_transformers.cli.captions import with_scale
-from axial_transformers.cli.colours import HEAT, colour, sheet
+from axial_transformers.cli.heat_maps import heat_map
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.cli.sharing import one_voice, processes_on
 from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split
-from axial_transformers.data.contact_sheet import as_row, enlargement
-from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import auroc, corrected
 from axial_transformers.progress import bar
@@ -173,24 +169,6 @@ def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None
 
 
 def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
-    """Writes one heat map per image into a folder: its bits, averaged over channels; frames side by side.
-
-    The colours go from 0 to the bits of a site whose values are all as likely (rounded up), for all images alike.
-    """
-    if not 1 <= len(examples.shape) <= 3:
-        raise ValueError(f"heat maps are for sequences, images and clips, not for {len(examples.shape)} axes")
-    hottest = math.ceil(math.log2(trained.model.config.num_values))
+    """Writes one heat map per image into a folder, named by its rank and its own name."""
     for rank, (values, name) in enumerate(zip(examples.values, examples.names, strict=True), start=1):
-        label = Path(name).stem
-        heat = _heat(trained, values, hottest)
-        picture = sheet(heat[None], columns=1, scale=enlargement(heat.shape[1], heat.shape[0]))
-        with_scale(picture, HEAT, hottest, "bits").save(folder / f"{rank:04d}-{label}.png")
-
-
-def _heat(trained: TrainedModel, values: NDArray[np.uint8], hottest: float) -> NDArray[np.uint8]:
-    bits = bits_map(trained.model, torch.from_numpy(values[None]))[0].mean(dim=-1).cpu().numpy()
-    if bits.ndim == 3:
-        bits = np.concatenate(list(bits), axis=1)
-    if bits.ndim == 1:
-        bits = as_row(bits)
-    return colour(bits / hottest, HEAT)
+        heat_map(trained.model, values).save(folder / f"{rank:04d}-{Path(name).stem}.png")

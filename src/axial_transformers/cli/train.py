@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from axial_transformers.baselines.by_name import build
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
+from axial_transformers.cli.heat_maps import under_examples
 from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
@@ -25,6 +26,10 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Origin, Together, TrainResult, decided, read_run, train
+from axial_transformers.training.run_page import BITS
+
+SHOWN = 8
+"""Validation images, at most, whose bits are drawn when samples are; of clips and sequences half as many."""
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -52,20 +57,23 @@ def main(argv: Sequence[str]) -> int:
         return 0
     with one_voice():
         preset = resolve_preset(argv, "train")
-    result = run(preset)
+    result = run(preset, ("train", *argv))
     if rank() == 0:  # of the processes that torchrun started, one speaks
         report(preset.settings.out, result)
     return INTERRUPTED if result.ending == "interrupted" else 0
 
 
-def run(preset: Preset) -> TrainResult:
+def run(preset: Preset, command: Sequence[str]) -> TrainResult:
     """Trains the preset's model; sample grids and checkpoints go into its folder.
+
+    Args:
+        command: the words of the command line after `axial`, for the record of the run.
 
     Raises:
         ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
     """
     with one_voice():
-        preset, examples, validation, origin = _prepare(preset)
+        preset, examples, validation, origin = _prepare(preset, command)
     settings = preset.settings
     torch.manual_seed(settings.training.seed)
     return train(
@@ -81,7 +89,7 @@ def run(preset: Preset) -> TrainResult:
     )
 
 
-def _prepare(preset: Preset) -> tuple[Preset, Examples, Examples, Origin]:
+def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Examples, Origin]:
     """All that is known before the first step, said on stderr: settings that fit, the data, and the run's origin."""
     settings = preset.settings
     if not preset.source:
@@ -113,6 +121,7 @@ def _prepare(preset: Preset) -> tuple[Preset, Examples, Examples, Origin]:
         validate_on=settings.validate_on,
         samples=settings.samples,
         understood=found,
+        command=before.command if before else tuple(words),
     )
     return preset, examples, validation[: settings.validate_on], origin
 
@@ -173,23 +182,15 @@ def report(out: Path, result: TrainResult) -> None:
 
 
 def _validate(validation: Examples, settings: Settings) -> Together:
-    values = torch.from_numpy(validation.values)
-    part = settings.training.batch_size // settings.training.accumulate  # more than it trains at once may not fit
+    values, label = torch.from_numpy(validation.values), _labels(validation, settings)
     half = settings.training.evaluate_precision == "bfloat16"
-    label = None
-    if (
-        settings.model.num_classes is not None
-        and settings.training.label_dropout == 0
-        and validation.labels is not None
-    ):
-        label = torch.from_numpy(validation.labels)
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
         figures = evaluate(
             model,
             values,
             label,
-            batch_size=part,
+            batch_size=_part(settings),
             autocast=torch.bfloat16 if half else None,
             progress=bar("validation"),
             fill=fill,
@@ -203,18 +204,34 @@ def _validate(validation: Examples, settings: Settings) -> Together:
     return Together(callback)
 
 
+def _part(settings: Settings) -> int:
+    """Number of examples that it trains at once: more may not fit into memory."""
+    return settings.training.batch_size // settings.training.accumulate
+
+
+def _labels(validation: Examples, settings: Settings) -> torch.Tensor | None:
+    """The labels that validation is given: those of a model that has seen no example without."""
+    if settings.model.num_classes is None or settings.training.label_dropout or validation.labels is None:
+        return None
+    return torch.from_numpy(validation.labels)
+
+
 def _draw(
     validation: Examples, settings: Settings, uint16: bool
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]]:
     known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
+    most = min(SHOWN if len(settings.model.shape) == 2 else SHOWN // 2, _part(settings))
+    shown = torch.from_numpy(validation.values[:most])
+    label = _labels(validation, settings)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = settings.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
-        path = settings.out / "samples" / f"step-{step:08d}.png"
         grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
-        with written_whole(path) as aside:
-            grid.save(aside, format="PNG")
+        bits = under_examples(model, shown, None if label is None else label[: len(shown)], uint16)
+        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (bits, BITS)):
+            with written_whole(settings.out / name) as aside:
+                picture.save(aside, format="PNG")
         return {"samples": np.asarray(grid)}
 
     return callback

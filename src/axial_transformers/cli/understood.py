@@ -1,6 +1,5 @@
 """Summary of the data as axial train understands it and of the run to expect, for train.json and the screen."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from axial_transformers.cli.machine import expected_seconds, room
@@ -11,10 +10,7 @@ from axial_transformers.data import Examples
 from axial_transformers.kernels.processor import multiplies_bfloat16
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig, Understanding
-from axial_transformers.training.understanding import axis_names, channel_names
-
-WIDTH = 62
-"""Characters of a list before it is cut: a line with its title then fits into 80 columns."""
+from axial_transformers.training.understanding import axis_names, channel_names, classes, each, splits
 
 
 def understanding(preset: Preset, examples: Examples, validation: int, test: int | None) -> Understanding:
@@ -69,31 +65,6 @@ def _completion(model: AxialTransformerConfig) -> str:
     exact = [name for name, axis in axes.items() if not ((order[1:, axis] == 0) & (order[:-1, axis] > 0)).any()]
     others = [name for name in axes if name not in exact]
     return f"exact with {' and '.join(exact)}" + f"; with {' and '.join(others)}, add --approximate" * bool(others)
-
-
-def splits(found: Understanding, validate_on: int) -> str:
-    """The number of examples of each split."""
-    evaluated = f" ({validate_on:,} are evaluated)" if validate_on < found.validation else ""
-    test = "no test part" if found.test is None else f"{found.test:,} test"
-    return f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
-
-
-def each(found: Understanding, shape: Sequence[int], num_values: int) -> str:
-    """Axes, channels and values of an example, with their names."""
-    axes = " x ".join(f"{name} {length}" for name, length in zip(found.axes, shape, strict=True))
-    channels = "1 channel" if len(found.channels) == 1 else f"{len(found.channels)} channels"
-    return f"{axes}, {channels} ({shortened(found.channels)}), values 0..{num_values - 1}"
-
-
-def classes(names: Sequence[str] | None) -> str:
-    """The number of classes and the names of the first ones."""
-    return "none" if names is None else f"{len(names)}: {shortened(names)}"
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Names with commas, as many as fit into a line."""
-    text = ", ".join(names[:WIDTH])
-    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."
 
 
 def time(found: Understanding, training: TrainConfig) -> str:

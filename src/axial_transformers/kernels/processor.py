@@ -5,12 +5,14 @@ Measured, since no name tells them: environment variables limit the instructions
 """
 
 import os
+import platform
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +73,17 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= NATIVE_ON_CUDA
     return device.type == "cpu" and product_rates().gain_of_bfloat16 >= CLEARLY
+
+
+def processor_name() -> str:
+    """The processor as it calls itself, as far as torch or Python can tell."""
+    return torch_capabilities().get("cpu_name") or platform.processor() or platform.machine()
+
+
+def torch_capabilities() -> dict[str, Any]:
+    """Instructions and the name of the processor as torch finds them; empty before torch 2.13."""
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return found
 
 
 def cpp_compiler() -> str | None:

@@ -156,7 +156,7 @@ class MetricsLog:
                 self._path.open(encoding="utf-8", errors="replace") as old,
                 aside.open("w", encoding="utf-8") as new,
             ):
-                new.writelines(line for line in _lines(old) if _moment(line) <= resumed)
+                new.writelines(line for line in lines_of(old) if _moment(line) <= resumed)
         self._file = self._path.open("a", encoding="utf-8")
         self._board = None
         if tensorboard and folder is not None:
@@ -231,7 +231,8 @@ def _smooth(old: float | None, new: float) -> float:
     return new if old is None else SMOOTHING * old + (1 - SMOOTHING) * new
 
 
-def _lines(file: TextIO) -> Iterator[str]:
+def lines_of(file: TextIO) -> Iterator[str]:
+    """Lines of a log, the longest ones in parts."""
     return iter(lambda: file.readline(LONGEST_LINE), "")
 
 

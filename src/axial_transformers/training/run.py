@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -38,6 +39,8 @@ from axial_transformers.training.parallelism import (
 )
 from axial_transformers.training.processes import Interrupted, Processes
 from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, decided, export
+from axial_transformers.training.run_page import RunPage
+from axial_transformers.training.understanding import Machine
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
@@ -88,6 +91,8 @@ class Run:
             model=model.config,
             model_name=model.name,
             about=about,
+            examples=len(examples.values),
+            machine=Machine.found(self.device, processes.count),
         )
         processes.barrier()  # the folder is ready
         self._distribute(model, loss)
@@ -106,6 +111,7 @@ class Run:
         self.meter = Meter(self.device, config.batch_size, every, self._full_speed())
         forget_peak_memory(self.device)  # of the measurement
         self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
+        self.page = RunPage(folder if processes.first else None)
         self.started = time.monotonic() - counters.seconds
         self.interrupts = Interrupts()
         self.cut_short = False
@@ -221,7 +227,14 @@ class Run:
             figures = self._figures_of(callback, average, step)
         if figures:
             self.log.write(step, {prefix + name: value for name, value in figures.items()})
+        with self.meter.paused():
+            self.page.write(self.standing("training"))
         return figures
+
+    def standing(self, state: str) -> str:
+        """The state of the run, its step and the time that it has taken, as its page says them."""
+        counters, steps = self.state.counters, self.config.steps
+        return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
 
     def _figures_of(
         self, callback: Callback | Together, average: AxialTransformer, step: int

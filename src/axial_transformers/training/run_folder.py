@@ -4,6 +4,8 @@ RUN/
   config.json, model.safetensors   the averaged weights as `from_pretrained` reads them
   train.json                       settings, model and origin of the run
   metrics.jsonl, tensorboard/      figures of its steps
+  samples/step-*.png               grids of samples, of `axial train`
+  index.html, data.png, bits.png   the run to look at, see `run_page`
   checkpoints/                     what a resume needs, see `checkpoints`
   .lock, .holder.json              the process that trains in it, see `storage.locks`
 """
@@ -30,7 +32,7 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.storage.user_key import is_signed, sign
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.understanding import Understanding
+from axial_transformers.training.understanding import Machine, Understanding
 
 RUN_RECORD = "train.json"
 
@@ -52,6 +54,8 @@ class Origin:
     """Examples in a sample grid; None: likewise."""
     understood: Understanding | None = None
     """The data, model and costs as they were understood when the run was begun; None: likewise."""
+    command: tuple[str, ...] | None = None
+    """The words of the command line that began the run, after `axial`; None: likewise, or there was none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,10 @@ class RunRecord:
     """Name of the model, as config.json has it."""
     about: Origin | None = None
     """None for a run that was begun from Python without it."""
+    examples: int | None = None
+    """Number of training examples; None: of a run older than this field."""
+    machine: Machine | None = None
+    """The one that the run was begun or last resumed on; None: of a run older than this field."""
     signature: str | None = None
     """The user's signature of `about.source`."""
 

@@ -50,7 +50,8 @@ def train(  # noqa: PLR0913
 
     The folder gets config.json and model.safetensors: the averaged weights, those of the best evaluation if there was
     one, else the newest. Beside them: train.json, metrics.jsonl, checkpoints/. A resumed run continues bitwise as if it
-    had never been interrupted (float32, same machine; on CUDA only if `deterministic`).
+    had never been interrupted (float32, same machine; on CUDA only if `deterministic`). And index.html, the run to look
+    at: curves, data, settings, the grids in samples/; it is written anew when figures or samples are there.
 
     Args:
         model: an AxialTransformer, or a subclass.
@@ -81,12 +82,15 @@ def train(  # noqa: PLR0913
             check_tensorboard()
         with opened_run(Path(folder), resume) if processes.first else nullcontext():
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
-            return _train(run, evaluate, sample, progress or Display())
+            progress = progress or Display()
+            if page := run.page.begin(run.standing("training"), examples, about is not None and about.uint16):
+                progress.say(f"curves and samples: {page}")
+            return _train(run, evaluate, sample, progress)
 
 
 def _train(run: Run, evaluate: Callback | Together | None, sample: Callback | None, progress: Display) -> TrainResult:
     config, counters = run.config, run.state.counters
-    with deaths_of_workers(), run.interrupts, closing(run), run.log, progress:
+    with deaths_of_workers(), run.interrupts, closing(run), run.log, run.page, progress:
         progress.start(config.steps, counters.step)
         if counters.step:
             progress.say(f"resumed at step {counters.step}")
@@ -108,6 +112,7 @@ def _train(run: Run, evaluate: Callback | Together | None, sample: Callback | No
             ending = "interrupted" if run.cut_short else ending
         if sample and ending != "interrupted" and counters.step % config.sample_every:
             run.call(sample)
+        run.page.ending = run.standing(ending)
     return TrainResult(
         ending=ending,
         step=counters.step,

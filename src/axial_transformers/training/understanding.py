@@ -1,6 +1,16 @@
 """The data, model and machine of a run in numbers, for train.json and the screen."""
 
+import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from axial_transformers.kernels.processor import processor_name
+
+WIDTH = 62
+"""Characters of a list before it is cut: a line with its title then fits into 80 columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +35,35 @@ class Understanding:
     """Estimated time of all steps, without evaluations; None: not estimated."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine that a run was begun or resumed on."""
+
+    processor: str
+    device: str
+    """The one that trains: "cpu", or the name of a GPU."""
+    processes: int
+    """Processes that train together, each with a device or with threads of its own."""
+    threads: int
+    """Threads of each process."""
+    system: str
+    torch_version: str
+    python_version: str
+
+    @classmethod
+    def found(cls, device: torch.device, processes: int) -> Self:
+        """This machine."""
+        return cls(
+            processor=processor_name(),
+            device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            processes=processes,
+            threads=torch.get_num_threads(),
+            system=platform.platform(),
+            torch_version=torch.__version__,
+            python_version=platform.python_version(),
+        )
+
+
 NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
 """Names of axes by the letters of `DataConfig.axes`."""
 
@@ -42,3 +81,28 @@ def channel_names(channels: int, uint16: bool) -> tuple[str, ...]:
     if uint16:
         return tuple(f"{byte} of {name}" for name in channel_names(channels // 2, False) for byte in ("high", "low"))
     return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))
+
+
+def splits(found: Understanding, validate_on: int) -> str:
+    """The number of examples of each split."""
+    evaluated = f" ({validate_on:,} are evaluated)" if validate_on < found.validation else ""
+    test = "no test part" if found.test is None else f"{found.test:,} test"
+    return f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
+
+
+def each(found: Understanding, shape: Sequence[int], num_values: int) -> str:
+    """Axes, channels and values of an example, with their names."""
+    axes = " x ".join(f"{name} {length}" for name, length in zip(found.axes, shape, strict=True))
+    channels = "1 channel" if len(found.channels) == 1 else f"{len(found.channels)} channels"
+    return f"{axes}, {channels} ({_shortened(found.channels)}), values 0..{num_values - 1}"
+
+
+def classes(names: Sequence[str] | None) -> str:
+    """The number of classes and the names of the first ones."""
+    return "none" if names is None else f"{len(names)}: {_shortened(names)}"
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """Names with commas, as many as fit into a line."""
+    text = ", ".join(names[:WIDTH])
+    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."

@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     preset = _preset(options)
     training = preset.settings.training
     print(f"training on the digits: {training.steps:,} steps, at most {MOST_MINUTES} minutes", flush=True)
-    result = run(preset)
+    result = run(preset, ("demo", *argv))
     if result.ending == "interrupted":
         print("stopped; the same command continues from there")
         return INTERRUPTED

@@ -1,17 +1,19 @@
 """The page of the demo: its sections and their text."""
 
-import json
+from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 from axial_transformers.cli.colours import HEAT
-from axial_transformers.cli.demo import html
 from axial_transformers.cli.demo.figures import CLASSES, HOTTEST, Pictures
 from axial_transformers.cli.settings import Preset
 from axial_transformers.cli.wording import command
 from axial_transformers.costs.operations import parameters
 from axial_transformers.likelihood.evaluation import Evaluation
+from axial_transformers.pages import html
+from axial_transformers.pages.charts import Line, line_chart
 from axial_transformers.training import TrainResult
+from axial_transformers.training.curves import Curve, read_curves
+from axial_transformers.training.metrics import VALIDATION
 
 THIS_MODEL = "this model"
 
@@ -70,21 +72,20 @@ def _likelihood(results: Results) -> str:
 
 
 def _training(results: Results) -> str:
-    metrics = results.preset.settings.out / "metrics.jsonl"
+    curves = defaultdict[str, Curve](list, read_curves(results.preset.settings.out / "metrics.jsonl"))
     return html.section(
         "Training",
         "The weights with the fewest bits on 150 further images, the validation part, are kept.",
         html.figure(
-            html.curves(_curve(metrics, "bits_per_dim"), _curve(metrics, "validation_bits_per_dim"), low=1.0, high=3.0),
+            line_chart(
+                [Line(curves["bits_per_dim"]), Line(curves[f"{VALIDATION}bits_per_dim"], best=True)],
+                "bits/dim by step",
+                span=(1.0, 3.0),
+            ),
             "Bits per pixel by training step. Gray: training batches, with dropout. Orange: validation, averaged "
             f"weights, best at step {results.result.best_step:,}.",
         ),
     )
-
-
-def _curve(metrics: Path, name: str) -> list[tuple[float, float]]:
-    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    return [(line["step"], line[name]) for line in lines if name in line]
 
 
 def _samples(results: Results) -> str:

@@ -48,21 +48,30 @@ svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { fill: var(--soft); font-size: 12px; }
 svg line { stroke: var(--line); }
 svg path { fill: none; stroke: var(--soft); stroke-width: 1.75; stroke-linejoin: round; }
-svg .best { stroke: var(--accent); background: none; }
+svg circle { fill: var(--soft); }
+svg path.best { stroke: var(--accent); background: none; }
+svg circle.best { fill: var(--accent); }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 13rem), 1fr)); gap: 1.5rem; }
+.half { max-width: 32rem; }
+.tiles figure { margin: 1rem 0 0; min-width: 0; }
+details { margin-top: 1rem; }
+summary { cursor: pointer; color: var(--soft); }
 @media (max-width: 34rem) {
   .rows { grid-template-columns: 1fr; gap: .25rem; }
   .rows > span { text-align: left; margin-top: .5rem; }
-  svg text { font-size: 22px; }
+  svg.wide text { font-size: 22px; }
 }
 """
 
 
-def document(title: str, body: Sequence[str]) -> str:
-    """The whole page."""
+def document(title: str, body: Sequence[str], refresh: int | None = None) -> str:
+    """The whole page; `refresh`: seconds after which a browser loads it again."""
+    again = [] if refresh is None else [f'<meta http-equiv="refresh" content="{refresh}">']
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            *again,
             f"<title>{escape(title)}</title>\n<style>{STYLE}</style>",
             *body,
             "</html>\n",
@@ -72,7 +81,17 @@ def document(title: str, body: Sequence[str]) -> str:
 
 def section(title: str, text: str, *parts: str) -> str:
     """A heading, a paragraph (HTML) and further parts (HTML)."""
-    return "\n".join([f"<section><h2>{escape(title)}</h2>\n<p>{text}</p>", *parts, "</section>"])
+    return "\n".join([f"<section><h2>{escape(title)}</h2>" + f"\n<p>{text}</p>" * bool(text), *parts, "</section>"])
+
+
+def details(summary: str, content: str) -> str:
+    """Content (HTML) that is shown when its summary is clicked."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def tiles(contents: Sequence[str]) -> str:
+    """Parts (HTML) side by side, as many as there is room for, then below each other."""
+    return f'<div class="tiles">{"".join(contents)}</div>'
 
 
 def figure(content: str, caption: str = "") -> str:
@@ -84,8 +103,13 @@ def image(picture: Image.Image, description: str) -> str:
     """A picture, with a description for readers who cannot see it."""
     stream = io.BytesIO()
     picture.save(stream, format="PNG", optimize=True)
-    data = base64.b64encode(stream.getvalue()).decode()
-    return f'<img src="data:image/png;base64,{data}" alt="{escape(description)}">'
+    return image_file(stream.getvalue(), "png", description)
+
+
+def image_file(content: bytes, kind: str, description: str) -> str:
+    """A picture, given as the bytes of a file of a kind such as png, likewise."""
+    data = base64.b64encode(content).decode()
+    return f'<img src="data:image/{kind};base64,{data}" alt="{escape(description)}">'
 
 
 def bars(lengths: Mapping[str, float], best: str) -> str:
@@ -120,28 +144,3 @@ def facts(values: Mapping[str, str]) -> str:
     """A list of names, each with its value (HTML)."""
     cells = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in values.items())
     return f'<dl class="facts">{cells}</dl>'
-
-
-def curves(plain: Sequence[tuple[float, float]], best: Sequence[tuple[float, float]], low: float, high: float) -> str:
-    """Two lines through points (step, value); values outside of low..high are drawn at the edge."""
-    width, height, left, bottom = 720.0, 240.0, 34.0, 26.0
-    last = max((step for step, _ in (*plain, *best)), default=1.0)
-
-    def place(step: float, value: float) -> tuple[float, float]:
-        up = (min(max(value, low), high) - low) / (high - low)
-        return left + (width - left) * step / last, (height - bottom) * (1 - up)
-
-    marks = []
-    for tick in range(5):
-        value = low + (high - low) * tick / 4
-        _, y = place(0, value)
-        marks.append(f'<line x1="{left}" x2="{width}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        marks.append(f'<text x="{left - 6}" y="{y:.1f}" dy="4" text-anchor="end">{value:.1f}</text>')
-    marks.append(f'<text x="{left}" y="{height - 6}">step 0</text>')
-    marks.append(f'<text x="{width}" y="{height - 6}" text-anchor="end">step {last:,.0f}</text>')
-    for kind, points in (("plain", plain), ("best", best)):
-        path = " L".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
-        marks.append(f'<path class="{kind}" d="M{path}"/>' if points else "")
-    return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="bits/dim by step">{"".join(marks)}</svg>'
-    )

@@ -1,0 +1,95 @@
+"""Line charts as SVG within a page, see `html.STYLE` for their colours."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+Points = Sequence[tuple[float, float]]
+"""Step and value, in order of the steps."""
+
+WIDE, SMALL = (720.0, 240.0), (260.0, 170.0)
+"""Sizes of charts. On a narrow screen letters of a wide one are enlarged."""
+BOTTOM = 28.0
+"""Units below the lines, for the steps."""
+LETTER = 7.5
+"""Width of a digit, at most."""
+
+
+class Line(NamedTuple):
+    """A line of a chart."""
+
+    points: Points
+    best: bool = False
+    """Drawn in the accent colour."""
+
+
+def line_chart(
+    lines: Sequence[Line],
+    label: str,
+    span: tuple[float, float] | None = None,
+    size: tuple[float, float] = WIDE,
+) -> str:
+    """Lines over steps from 0 on; values outside of the span, lowest to highest, are drawn at its edge.
+
+    Args:
+        label: description for readers who cannot see it.
+        span: None takes `span_of` all lines.
+        size: width and height in units, of which letters have 12; the chart fills the width of its container.
+    """
+    width, height = size
+    low, high = span or span_of([value for line in lines for _, value in line.points])
+    last = max((step for line in lines for step, _ in line.points), default=0) or 1
+    ticks = [tick for tick in _ticks(low, high) if low <= tick <= high]
+    left = 10 + LETTER * max((len(_number(tick)) for tick in ticks), default=0)
+    floor = height - BOTTOM
+
+    def place(step: float, value: float) -> tuple[float, float]:
+        up = (min(max(value, low), high) - low) / (high - low)
+        return left + (width - left) * step / last, floor * (1 - up)
+
+    marks = []
+    for tick in ticks:
+        _, y = place(0, tick)
+        marks.append(f'<line x1="{left:.1f}" x2="{width:.0f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        marks.append(f'<text x="{left - 6:.1f}" y="{y:.1f}" dy="4" text-anchor="end">{_number(tick)}</text>')
+    marks.append(f'<text x="{left:.1f}" y="{height - 6:.0f}">step 0</text>')
+    marks.append(f'<text x="{width:.0f}" y="{height - 6:.0f}" text-anchor="end">step {last:,.0f}</text>')
+    for line in lines:
+        marks.append(_drawn(line, [place(*point) for point in line.points]))
+    kind = "wide" if size == WIDE else "small"
+    box = f'class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}"'
+    return f"<svg {box}>{''.join(marks)}</svg>"
+
+
+def span_of(values: Sequence[float]) -> tuple[float, float]:
+    """The span of values without their highest tenth, widened by a quarter: a start far above is cut off."""
+    if not values:
+        return 0.0, 1.0
+    ordered = sorted(values)
+    low, most, highest = ordered[0], ordered[int(0.9 * (len(ordered) - 1))], ordered[-1]
+    high = min(highest, most + (most - low) / 4) if most > low else highest
+    if high > low:
+        return low, high
+    return low - (abs(low) / 10 or 1.0), low + (abs(low) / 10 or 1.0)
+
+
+def _drawn(line: Line, places: Sequence[tuple[float, float]]) -> str:
+    """The path, or a dot where there is one point."""
+    kind = "best" if line.best else "plain"
+    if len(places) == 1:
+        return '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="3"/>'.format(kind, *places[0])
+    path = " L".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return f'<path class="{kind}" d="M{path}"/>' if places else ""
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """About five round numbers from low to high: multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = power * next(each for each in (1, 2, 5, 10) if each * power >= 0.99 * rough)
+    return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

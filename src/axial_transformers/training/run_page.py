@@ -1,0 +1,293 @@
+"""RUN/index.html: the curves, samples, data and settings of a run on one page, which is made of files of its folder."""
+
+import io
+import shlex
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from PIL import Image
+
+from axial_transformers.data.contact_sheet import image_grid
+from axial_transformers.data.picture_files import PictureError, opened, upright
+from axial_transformers.pages import html
+from axial_transformers.pages.charts import SMALL, Line, line_chart
+from axial_transformers.storage.files import require_inside, written_whole
+from axial_transformers.training.batches import TrainingExamples
+from axial_transformers.training.curves import Curve, read_curves, thinned
+from axial_transformers.training.metrics import VALIDATION
+from axial_transformers.training.run_folder import Origin, RunRecord, read_run
+from axial_transformers.training.understanding import classes, each, splits
+
+PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
+SHARE = 0.02
+"""Share of a run's time, at most, in which its page is made; the last one is made in any case."""
+EXAMPLES, MOST_VALUES = 24, 1 << 20
+"""Examples that are shown, at most, and numbers that they have together, unless one has more."""
+GRIDS = 6
+"""Sample grids that are shown, at most, evenly spaced over the run."""
+MOST_BYTES = 1 << 18
+"""A larger file of a picture is shrunk to the sides below and stored as JPEG."""
+MOST_PIXELS, FEWER_PIXELS = 1024, 512
+REFRESH = 60
+"""Seconds after which a browser loads the page of a run that trains again."""
+
+
+class RunPage:
+    """The page of a run that trains; a context at whose end the last one is written.
+
+    Whatever fails in it is one warning, and the run goes on.
+
+    Args:
+        folder: the run's; None for a process that does not write.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.ending: str | None = None
+        """Why and when the run ended, for the last page."""
+        self._folder, self._warned, self._next = folder, False, 0.0
+
+    def begin(self, standing: str, examples: TrainingExamples, uint16: bool) -> Path | None:
+        """Writes the first page, with a grid of examples spread over those that train; returns its path, if any."""
+        if self._folder is None:
+            return None
+        with self._warning():
+            if not (self._folder / DATA).is_file():
+                _write_examples(self._folder / DATA, examples, uint16)
+        self.write(standing)
+        return None if self._warned else self._folder / PAGE
+
+    def write(self, standing: str) -> None:
+        """Writes the page anew, unless that would take more than its share of the time."""
+        if self._folder is None or time.monotonic() < self._next:
+            return
+        start = time.monotonic()
+        with self._warning():
+            write_page(self._folder, standing, REFRESH)
+        self._next = time.monotonic() + (time.monotonic() - start) / SHARE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder is not None:
+            with self._warning():
+                write_page(self._folder, self.ending or f"ended by an error: {error or kind}")
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of any kind: what is only looked at stops no run
+            if not self._warned:
+                warnings.warn(f"the run goes on, but its page, {PAGE}, could not be written: {error}", stacklevel=4)
+            self._warned = True
+
+
+def write_page(folder: Path, standing: str | None = None, refresh: int | None = None) -> Path:
+    """Writes the page of the run in a folder, and returns its path.
+
+    Args:
+        standing: what the run does or why it ended, and its step; None tells it by the newest figures.
+        refresh: seconds after which a browser loads it again.
+
+    Raises:
+        ValueError: the folder holds no run, or what is damaged, or a link that leads out of it.
+        OSError: something cannot be read or written there.
+    """
+    record = read_run(folder)
+    if record is None:
+        raise ValueError(f"{folder} holds no run: only a run has a page")
+    path = require_inside(folder / PAGE, folder)
+    with written_whole(path) as aside:
+        text = _page(folder, record, standing, refresh)
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files are not always UTF-8
+    return path
+
+
+def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> None:
+    total, *shape = examples.values.shape
+    if 1 <= len(shape) - 1 <= 3:
+        count = max(1, min(EXAMPLES, total, MOST_VALUES // int(np.prod(shape))))
+        shown = examples.values[np.linspace(0, total - 1, count).astype(np.int64)]
+        with written_whole(path) as aside:
+            image_grid(np.asarray(shown), num_values=examples.num_values, uint16=uint16).save(aside, format="PNG")
+
+
+def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | None) -> str:
+    metrics = folder / "metrics.jsonl"
+    curves = read_curves(require_inside(metrics, folder)) if metrics.is_file() else {}
+    name = folder.resolve().name
+    parts = [
+        f"<h1>{escape(name)}</h1>",
+        _standing(record, curves, standing),
+        _curves(record, curves),
+        _samples(folder),
+        _bits(folder),
+        _data(folder, record),
+        _settings(record),
+        _origin(folder, record),
+    ]
+    return html.document(name, [part for part in parts if part], refresh)
+
+
+def _standing(record: RunRecord, curves: Mapping[str, Curve], standing: str | None) -> str:
+    if standing is None:
+        newest = max((points[-1][0] for points in curves.values()), default=0.0)
+        standing = f"stopped or training, newest figures of step {newest:,.0f} of {record.training.steps:,}"
+    facts = {"state": escape(standing), "written": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")}
+    if points := curves.get(f"{VALIDATION}bits_per_dim"):
+        step, bits = min(points, key=lambda point: point[1])
+        facts["best validation"] = f"<strong>{bits:.4f} bits/dim</strong> at step {step:,.0f}"
+    return html.facts(facts)
+
+
+def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
+    training, validation = (curves.get(name, []) for name in ("bits_per_dim", f"{VALIDATION}bits_per_dim"))
+    if not training and not validation:
+        return html.section("Curves", f"None yet: the first point is at step {record.training.log_every:,}.")
+    unit = "Bits per byte of the 16-bit values" if record.about and record.about.uint16 else "Bits per dimension"
+    chart = line_chart([Line(thinned(training)), Line(thinned(validation), best=True)], "bits/dim by step")
+    others = {
+        "learning_rate": "learning rate",
+        "examples_per_second": "examples/s",
+        "gradient_norm": f"gradient norm, before clipping at {record.training.clip_norm:g}",
+    }
+    small = [
+        html.figure(line_chart([Line(thinned(curves[name]))], title, size=SMALL), title)
+        for name, title in others.items()
+        if name in curves
+    ]
+    return html.section(
+        "Curves",
+        f"{unit} by step, fewer is better. Gray: training batches. Orange: validation, averaged weights. "
+        "Values far above the others are drawn at the upper edge.",
+        html.figure(chart),
+        html.tiles(small),
+        _evaluations(validation, curves.get(f"{VALIDATION}standard_error", [])),
+    )
+
+
+def _evaluations(bits: Curve, errors: Curve) -> str:
+    if not bits:
+        return ""
+    error_at = dict(errors)
+    shown = {
+        f"step {step:,.0f}": f"{value:.4f}" + (f" ± {error_at[step]:.4f}" if step in error_at else "")
+        for step, value in bits[-20:]
+    }
+    return html.details("the newest evaluations, bits/dim", html.facts(shown))
+
+
+def _samples(folder: Path) -> str:
+    grids = sorted((folder / "samples").glob("step-*.png"))
+    if not grids:
+        return ""
+    chosen = sorted({round(i) for i in np.linspace(0, len(grids) - 1, min(GRIDS, len(grids)))})
+    *earlier, newest = [grids[i] for i in chosen]
+    return html.section(
+        "Samples over time",
+        "Drawn from the averaged weights, none left out. The newest first, then earlier ones.",
+        f'<div class="half">{html.figure(_picture(newest, folder, MOST_PIXELS), _step_of(newest))}</div>',
+        html.tiles([html.figure(_picture(each, folder, FEWER_PIXELS), _step_of(each)) for each in earlier]),
+    )
+
+
+def _step_of(grid: Path) -> str:
+    digits = grid.stem.removeprefix("step-")
+    return escape(f"step {int(digits):,}" if digits.isdecimal() else grid.stem)
+
+
+def _bits(folder: Path) -> str:
+    if not (folder / BITS).is_file():
+        return ""
+    return html.section(
+        "Bits of each site",
+        "Validation examples, and below each its bits given the sites before, by the newest averaged weights.",
+        html.figure(_picture(folder / BITS, folder, MOST_PIXELS)),
+    )
+
+
+def _data(folder: Path, record: RunRecord) -> str:
+    about, model = record.about, record.model
+    facts = {} if about is None else _known_of(about)
+    if about is not None and (found := about.understood):
+        facts["examples"] = splits(found, about.validate_on or found.validation)
+        facts["each"] = each(found, model.shape, model.num_values)
+    else:
+        facts["each"] = " x ".join(map(str, (*model.shape, model.channels))) + f", values 0..{model.num_values - 1}"
+    grid = ""
+    if (folder / DATA).is_file():
+        grid = html.figure(
+            _picture(folder / DATA, folder, MOST_PIXELS), "Examples, evenly spaced over those that train."
+        )
+    listed = {name: escape(value) for name, value in facts.items()}
+    counted = "" if record.examples is None else f"{record.examples:,}, "
+    listed["training examples"] = f"{counted}SHA-256 <code>{escape(record.data.fingerprint)}</code>"
+    return html.section("Data", "", html.facts(listed), grid)
+
+
+def _known_of(about: Origin) -> dict[str, str]:
+    facts = {"source": about.source, "classes": classes(about.class_names)}
+    if about.skipped:
+        facts["left out"] = f"{len(about.skipped):,} damaged records"
+    return facts
+
+
+def _settings(record: RunRecord) -> str:
+    model, training = record.model, record.training
+    facts = {"model": record.model_name}
+    if record.about is not None and record.about.understood is not None:
+        facts["parameters"] = f"{record.about.understood.parameters:,}"
+    facts["training"] = (
+        f"{training.steps:,} steps of {training.batch_size}, learning rate {training.learning_rate:g}, "
+        f"{training.schedule}, {training.precision}"
+    )
+    every = {
+        f"{part}.{name}".replace("_", "-"): escape(str(value))
+        for part, config in (("model", model), ("training", training))
+        for name, value in asdict(config).items()
+    }
+    listed = html.facts({name: escape(value) for name, value in facts.items()})
+    return html.section("Settings", "", listed, html.details("all settings", html.facts(every)))
+
+
+def _origin(folder: Path, record: RunRecord) -> str:
+    machine, about = record.machine, record.about
+    text, commands = "The run was begun from Python.", list[str]()
+    if about is not None:
+        text = "The first of these commands began the run." if about.command else ""
+        several = f"torchrun --nproc-per-node {machine.processes} -m axial_transformers.cli" if machine else ""
+        run = several if machine and machine.processes > 1 else "axial"
+        commands = [f"{run} {shlex.join(about.command)}"] if about.command else []
+        commands += [shlex.join(["axial", verb, str(folder)]) for verb in ("train", "evaluate", "sample")]
+    block = f"<pre><code>{escape(chr(10).join(commands))}</code></pre>" if commands else ""
+    facts = {name.replace("_", " "): escape(str(value)) for name, value in asdict(machine).items()} if machine else {}
+    return html.section("Command and machine", text, block, html.facts(facts))
+
+
+def _picture(path: Path, folder: Path, side: int) -> str:
+    """The picture in a file of the run; where it is large, a smaller one within a square of so many pixels."""
+    path = require_inside(path, folder)
+    description = path.stem
+    try:
+        with opened(path) as picture:
+            if picture.format == "PNG" and path.stat().st_size <= MOST_BYTES:
+                return html.image_file(path.read_bytes(), "png", description)
+            shown = upright(path, picture).convert("RGB")
+    except PictureError as error:
+        return f"<p>{escape(str(error))}</p>"
+    shown.thumbnail((side, side), Image.Resampling.BOX)
+    stream = io.BytesIO()
+    shown.save(stream, format="JPEG", quality=85)
+    return html.image_file(stream.getvalue(), "jpeg", description)
