@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS := .venv-docs
+DOCS_READY := $(DOCS)/.ready
+export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-gpu gpu-report clean
+.PHONY: demo test check test-slow test-gpu gpu-report docs docs-serve docs-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -27,6 +30,21 @@ test-gpu: $(READY)  ## what needs a CUDA device
 gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file; ARGS=--dry-run: the plan on the CPU
 	$(BIN)/python benchmarks/gpu_report.py $(ARGS)
 
+docs: $(DOCS_READY)  ## the docs site, build/site/index.html; warnings and dead links fail
+	$(DOCS)/bin/mkdocs build --quiet
+
+docs-serve: $(DOCS_READY)  ## the docs site on 127.0.0.1:8000, built again when a page changes
+	$(DOCS)/bin/mkdocs serve
+
+docs-check: docs  ## every page of the site in a headless chromium
+	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[browser]'
+	$(DOCS)/bin/python docs/site/check.py
+
+$(DOCS_READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[docs]'
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -34,4 +52,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf $(VENV) $(DOCS) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

@@ -21,7 +21,9 @@ RECIPE = "digits"
 
 def pages() -> dict[str, str]:
     """Markdown by the name of the page: the list of verbs, and a page for each."""
-    rows = [f"| [axial {verb}]({verb}.md) | {summary} | `{example}` |" for verb, (summary, example) in cli.VERBS.items()]
+    rows = [
+        f"| [axial {verb}]({verb}.md) | {summary} | `{example}` |" for verb, (summary, example) in cli.VERBS.items()
+    ]
     listed = ["# The command `axial`", "", "| | | for example |", "|---|---|---|", *rows, ""]
     return {"index": "\n".join(listed), **{verb: page(verb) for verb in cli.VERBS}}
 

@@ -1,4 +1,4 @@
-"""Hooks of the site's build: pages that are not written by hand, pages from outside of docs/, and a check of all links."""
+"""Hooks of the site's build: generated pages, pages from outside of docs/, and a check of all links."""
 
 import posixpath
 import re
@@ -16,7 +16,8 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 import commands
 
-ROOT = Path(__file__).parents[2]
+DOCS = Path(__file__).parents[1]
+ROOT = DOCS.parent
 CARRIED = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -44,7 +45,9 @@ def _expanded(entries: list[Any]) -> list[Any]:
         elif entry == f"{COMMANDS}/*":
             found += [f"{COMMANDS}/{verb}.md" for verb in commands.cli.VERBS]
         elif entry.endswith("/*"):
-            found += sorted(f"{entry[:-1]}{path.name}" for path in (ROOT / "docs" / entry[:-2]).glob("*.md"))
+            written = [path.relative_to(DOCS).as_posix() for path in DOCS.glob(f"{entry[:-1]}*.md")]
+            places = [place for place in CARRIED.values() if place.startswith(entry[:-1])]
+            found += sorted([*written, *places], key=lambda page: (not page.endswith("/index.md"), page))
         else:
             found.append(entry)
     return found
