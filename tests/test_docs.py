@@ -9,7 +9,7 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from pkgutil import resolve_name, walk_packages
+from pkgutil import iter_modules, resolve_name
 from types import ModuleType
 
 import numpy as np
@@ -39,6 +39,8 @@ USES = {
     "axial_transformers.training.RunRecord": "record.",
     "axial_transformers.training.TrainResult": "result.",
     "axial_transformers.data.Examples": "digits.",
+    "axial_transformers.data.Palette": "palette=",
+    "axial_transformers.recipes.Recipe": "recipe.",
 }
 """Names of the reference whose examples take an object of the class, and not the class."""
 
@@ -205,7 +207,7 @@ def test_the_site_has_a_page_for_every_verb_with_all_its_options():
 def public_names() -> dict[str, object]:
     """What the package and its subpackages export, by the first name in this order."""
     packages = ["axial_transformers"]
-    packages += [found.name for found in walk_packages(axial.__path__, "axial_transformers.") if found.ispkg]
+    packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
     found: dict[str, object] = {}
     for package in map(importlib.import_module, packages):
         for name in getattr(package, "__all__", []):

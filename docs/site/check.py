@@ -1,4 +1,4 @@
-"""A look at every page of the built site in a headless browser, phone and desk, light and dark.
+"""A look at every page of the built site in a headless browser, on a phone in the dark and on a desk.
 
 It fails where a page scrolls sideways, logs an error, misses a file, asks another host, or where the search finds
 nothing. Without chromium it says so and checks nothing. `--pictures FOLDER` keeps a picture of each page.
@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 
 SITE = Path(__file__).parents[2] / "build" / "site"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WIDTHS = (390, 1280)
-SCHEMES = ("light", "dark")
+LOOKS = ((390, "dark"), (1280, "light"))
+PATIENCE = 300_000
+"""Milliseconds that a page may take to load, on a busy machine."""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -40,8 +41,8 @@ def main() -> int:
     Thread(target=server.serve_forever, daemon=True).start()
     pages = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
     wrong = list(_looked_at(browser, f"http://127.0.0.1:{server.server_port}/", pages, options.pictures))
-    looks = f"{len(pages)} pages, {' and '.join(map(str, WIDTHS))} pixels, {' and '.join(SCHEMES)}"
-    print("\n".join(wrong) or f"{looks}: nothing is wrong")
+    looks = " and ".join(f"{width} pixels {scheme}" for width, scheme in LOOKS)
+    print("\n".join(wrong) or f"{len(pages)} pages, {looks}: nothing is wrong")
     return bool(wrong)
 
 
@@ -50,19 +51,19 @@ def _looked_at(executable: str, home: str, pages: list[str], pictures: Path | No
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        for width in WIDTHS:
-            for scheme in SCHEMES:
-                page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-                said = _complaints(page, home)
-                for name in pages:
-                    said.clear()
-                    page.goto(home + name, wait_until="load")
-                    if (over := page.evaluate(OVERFLOW)) > 0:
-                        said.append(f"scrolls sideways by {over} pixels")
-                    yield from (f"{name}, {width} pixels, {scheme}: {line}" for line in said)
-                    if pictures is not None:
-                        page.screenshot(path=pictures / f"{name.replace('/', '-')[:-5]}-{width}-{scheme}.png")
-                page.close()
+        for width, scheme in LOOKS:
+            page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+            page.set_default_timeout(PATIENCE)
+            said = _complaints(page, home)
+            for name in pages:
+                said.clear()
+                page.goto(home + name, wait_until="load")
+                if (over := page.evaluate(OVERFLOW)) > 0:
+                    said.append(f"scrolls sideways by {over} pixels")
+                yield from (f"{name}, {width} pixels, {scheme}: {line}" for line in said)
+                if pictures is not None:
+                    page.screenshot(path=pictures / f"{name.replace('/', '-')[:-5]}-{width}-{scheme}.png")
+            page.close()
         yield from _searched(browser, home)
         browser.close()
 
@@ -83,12 +84,12 @@ def _is_here(address: str, home: str) -> bool:
 
 
 def _searched(browser: Any, home: str) -> Iterator[str]:
-    page = browser.new_page(viewport={"width": WIDTHS[-1], "height": 844})
+    page = browser.new_page(viewport={"width": LOOKS[-1][0], "height": 844})
     page.goto(home)
     page.keyboard.press("/")
     page.keyboard.type("outlier")
     try:
-        page.wait_for_selector(".md-search-result__item", timeout=120_000)
+        page.wait_for_selector(".md-search-result__item", timeout=PATIENCE)
     except Exception as error:
         yield f"the search finds nothing: {error}"
 
