@@ -31,7 +31,7 @@ gpu-report: $(READY)  ## what a CUDA device shows, as one page and one JSON file
 	$(BIN)/python benchmarks/gpu_report.py $(ARGS)
 
 docs: $(DOCS_READY)  ## the docs site, build/site/index.html; warnings and dead links fail
-	$(DOCS)/bin/mkdocs build --quiet
+	$(DOCS)/bin/mkdocs build
 
 docs-serve: $(DOCS_READY)  ## the docs site on 127.0.0.1:8000, built again when a page changes
 	$(DOCS)/bin/mkdocs serve
