@@ -31,26 +31,28 @@ LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Writes the pages of a folder, or of the verbs, in the place of FOLDER/* in the navigation."""
-    config.nav = _expanded(config.nav)
+    """Writes in the place of FOLDER/* in the navigation the pages of the folder that it names nowhere else."""
+    config.nav = _expanded(config.nav, set(re.findall(r"[\w/-]+\.md", str(config.nav))))
 
 
-def _expanded(entries: list[Any]) -> list[Any]:
-    """The entries of a navigation with all pages of a folder in the place of FOLDER/*."""
-    found = []
+def _expanded(entries: list[Any], named: set[str]) -> list[Any]:
+    found: list[Any] = []
     for entry in entries:
         if isinstance(entry, dict):
             ((title, inner),) = entry.items()
-            found.append({title: _expanded(inner) if isinstance(inner, list) else inner})
-        elif entry == f"{COMMANDS}/*":
-            found += [f"{COMMANDS}/{verb}.md" for verb in commands.cli.VERBS]
-        elif entry.endswith("/*"):
-            written = [path.relative_to(DOCS).as_posix() for path in DOCS.glob(f"{entry[:-1]}*.md")]
-            places = [place for place in CARRIED.values() if place.startswith(entry[:-1])]
-            found += sorted([*written, *places], key=lambda page: (not page.endswith("/index.md"), page))
+            found.append({title: _expanded(inner, named) if isinstance(inner, list) else inner})
+        elif entry.endswith("*"):
+            found += [
+                page for page in _pages() if re.fullmatch(entry.replace("*", "[^/]+"), page) and page not in named
+            ]
         else:
             found.append(entry)
     return found
+
+
+def _pages() -> list[str]:
+    written = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    return [*written, *sorted(CARRIED.values()), *(f"{COMMANDS}/{verb}.md" for verb in commands.cli.VERBS)]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
