@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS := .venv-docs
+DOCS_READY := $(DOCS)/.ready
+export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-gpu gpu-report release-check clean
+.PHONY: demo test check test-slow test-gpu gpu-report docs docs-serve docs-check release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -40,6 +43,21 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	cd build/fresh && bin/axial demo --steps 40 && test -s demo/index.html
 	cd build/fresh && bin/python -c 'import axial_transformers as a; assert "site-packages" in a.__file__, a.__file__'
 
+docs: $(DOCS_READY)  ## the docs site, build/site/index.html; warnings and dead links fail
+	$(DOCS)/bin/mkdocs build
+
+docs-serve: $(DOCS_READY)  ## the docs site on 127.0.0.1:8000, built again when a page changes
+	$(DOCS)/bin/mkdocs serve
+
+docs-check: docs  ## every page of the site in a headless chromium
+	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[browser]'
+	$(DOCS)/bin/python docs/site/check.py
+
+$(DOCS_READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[docs]'
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
@@ -47,4 +65,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf $(VENV) $(DOCS) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

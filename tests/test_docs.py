@@ -1,13 +1,16 @@
 """The documentation: its Python examples run; the commands, flags, files and modules named there exist."""
 
+import importlib
 import io
 import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from pkgutil import resolve_name
+from pkgutil import iter_modules, resolve_name
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from PIL import Image
 
 import axial_transformers as axial
 from axial_transformers import cli
+from axial_transformers.cli.settings import Settings
+from axial_transformers.cli.wording import option_names
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "axial_transformers"
@@ -26,6 +31,21 @@ ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {
 }
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pretrained/*/*.md")])
 COMMAND = r"(?:axial|make) .+|python benchmarks/.+"
+LAUNCHED = r"^(?:[A-Z_]+=\S+ )*(?:torchrun .+ -m axial_transformers.cli (?=\w)|(?=axial ))"
+"""The words before a verb that torchrun starts, or before `axial` in an environment of its own."""
+
+USES = {
+    "axial_transformers.compression.Written": "written.",
+    "axial_transformers.training.RunRecord": "record.",
+    "axial_transformers.training.TrainResult": "result.",
+    "axial_transformers.data.Examples": "digits.",
+    "axial_transformers.data.Palette": "palette=",
+    "axial_transformers.recipes.Recipe": "recipe.",
+}
+"""Names of the reference whose examples take an object of the class, and not the class."""
+
+PAGES_OF_COMMANDS = {f"commands/{name}.md" for name in ("index", *cli.VERBS)}
+"""Pages that the site has beside those of docs/."""
 
 of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -43,6 +63,7 @@ def spans(page: Path) -> list[str]:
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of each command that is of this repository, in blocks and within lines."""
     for line in [line for block in blocks(page, "sh") for line in block.splitlines()] + spans(page):
+        line = re.sub(LAUNCHED, lambda found: "axial " if "torchrun" in found[0] else "", line)
         if re.fullmatch(COMMAND, line) and "VERB" not in line:
             yield shlex.split(line, comments=True)
 
@@ -78,6 +99,9 @@ def somewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pretrained").symlink_to(ROOT / "pretrained")
     config = axial.AxialTransformerConfig(shape=(3, 5), dim=8, heads=2, outer_layers=2, inner_layers=1)
     axial.AxialTransformer(config).save_pretrained(folder / "runs" / "fashion_mnist")
+    colour = replace(config, shape=(3, 4), channels=3, layout="columns")
+    for name in ("photos", "scans"):
+        axial.AxialTransformer(colour).save_pretrained(folder / "runs" / name)
     np.savez(folder / "fashion_mnist_test.npz", images=np.arange(45, dtype=np.uint8).reshape(3, 3, 5))
     for split in ("train", "validation", "test"):
         frames = folder / "my_videos" / split / "video"
@@ -120,7 +144,7 @@ def test_the_flags_named_by_themselves_exist(page, monkeypatch):
 @of_every_page
 def test_the_files_named_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        assert (page.parent / target).exists() or target in PAGES_OF_COMMANDS, target
     for path in re.findall(r"\b(?:tests|benchmarks|docs|pretrained)/[\w/]+\.?\w+", page.read_text()):
         assert (ROOT / path).exists(), path
     for path in spans(page):
@@ -160,3 +184,52 @@ def test_every_room_is_in_the_readmes_tree_and_nothing_else_is():
     names = [(PACKAGE if line.startswith(" ") else ROOT) / line.split()[0] for line in tree.splitlines()]
     assert [str(name) for name in names if not name.exists()] == []
     assert {name.name.removesuffix(".py") for name in names if name.parent == PACKAGE} == ROOMS
+
+
+def commands_of_the_site() -> ModuleType:
+    """docs/site/commands.py, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location("commands", ROOT / "docs" / "site" / "commands.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_has_a_page_for_every_verb_with_all_its_options():
+    pages = commands_of_the_site().pages()
+    assert set(pages) == {"index", *cli.VERBS}
+    for verb in cli.VERBS:
+        module = importlib.import_module(f"axial_transformers.cli.{verb.replace('-', '_')}")
+        options = getattr(module, verb.title().replace("-", ""), None) or (Settings if verb == "train" else None)
+        for name, option in option_names(options).items() if options else []:
+            assert re.search(rf"`{option.flag}[` ]|`\[?{name.upper()}\]?`", pages[verb]), option
+
+
+def public_names() -> dict[str, object]:
+    """What the package and its subpackages export, by the first name in this order."""
+    packages = ["axial_transformers"]
+    packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
+    found: dict[str, object] = {}
+    for package in map(importlib.import_module, packages):
+        for name in getattr(package, "__all__", []):
+            thing = getattr(package, name)
+            if not any(thing is known for known in found.values()):
+                found[f"{package.__name__}.{name}"] = thing
+    return found
+
+
+def test_every_public_name_has_an_entry_in_the_reference_with_an_example():
+    entries: dict[str, str] = {}
+    for page in ROOT.glob("docs/reference/*.md"):
+        for entry in re.split(r"^(?=:::|## )", page.read_text(), flags=re.MULTILINE):
+            if named := re.match(r"::: (\S+)", entry):
+                entries[named[1]] = "\n".join(re.findall(r"```python\n(.*?)```", entry, flags=re.DOTALL))
+    assert set(entries) == set(public_names())
+    assert [name for name, example in entries.items() if USES.get(name, name.split(".")[-1]) not in example] == []
+
+
+def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():
+    entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:\w+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
+    named = {entry for entry in entries if entry.endswith(".md")}
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    assert named - pages == {"commands/index.md"}
+    assert {f"{page.rpartition('/')[0]}/*".lstrip("/") for page in pages} <= set(entries)

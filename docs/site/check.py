@@ -1,0 +1,98 @@
+"""A look at every page of the built site in a headless browser, on a phone in the dark and on a desk.
+
+It fails where a page scrolls sideways, logs an error, misses a file, asks another host, or where the search finds
+nothing. Without chromium it says so and checks nothing. `--pictures FOLDER` keeps a picture of each page.
+"""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+SITE = Path(__file__).parents[2] / "build" / "site"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+LOOKS = ((390, "dark"), (1280, "light"))
+PATIENCE = 300_000
+"""Milliseconds that a page may take to load, on a busy machine."""
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def main() -> int:
+    """Prints what is wrong; the exit status is 1 if anything is."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pictures", type=Path)
+    options = parser.parse_args()
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print(f"skipped: none of {', '.join(BROWSERS)} is installed")
+        return 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(SITE)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    pages = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+    wrong = list(_looked_at(browser, f"http://127.0.0.1:{server.server_port}/", pages, options.pictures))
+    looks = " and ".join(f"{width} pixels {scheme}" for width, scheme in LOOKS)
+    print("\n".join(wrong) or f"{len(pages)} pages, {looks}: nothing is wrong")
+    return bool(wrong)
+
+
+def _looked_at(executable: str, home: str, pages: list[str], pictures: Path | None) -> Iterator[str]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        for width, scheme in LOOKS:
+            page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+            page.set_default_timeout(PATIENCE)
+            said = _complaints(page, home)
+            for name in pages:
+                said.clear()
+                page.goto(home + name, wait_until="load")
+                if (over := page.evaluate(OVERFLOW)) > 0:
+                    said.append(f"scrolls sideways by {over} pixels")
+                yield from (f"{name}, {width} pixels, {scheme}: {line}" for line in said)
+                if pictures is not None:
+                    page.screenshot(path=pictures / f"{name.replace('/', '-')[:-5]}-{width}-{scheme}.png")
+            page.close()
+        yield from _searched(browser, home)
+        browser.close()
+
+
+def _complaints(page: Any, home: str) -> list[str]:
+    """A list to which errors of a browser's page, and requests to other hosts, are added as they come."""
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("response", lambda answer: said.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+    page.on("request", lambda request: None if _is_here(request.url, home) else said.append(f"asks {request.url}"))
+    return said
+
+
+def _is_here(address: str, home: str) -> bool:
+    parts = urlsplit(address)
+    return parts.scheme in ("data", "blob") or parts.netloc == urlsplit(home).netloc
+
+
+def _searched(browser: Any, home: str) -> Iterator[str]:
+    page = browser.new_page(viewport={"width": LOOKS[-1][0], "height": 844})
+    page.goto(home)
+    page.keyboard.press("/")
+    page.keyboard.type("outlier")
+    try:
+        page.wait_for_selector(".md-search-result__item", timeout=PATIENCE)
+    except Exception as error:
+        yield f"the search finds nothing: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
