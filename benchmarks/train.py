@@ -237,6 +237,7 @@ def rate(options: Options, precision: str) -> float:
 
 def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
+    changes["optimiser"] = "adam"  # the straightforward step has no other
     return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolved()
 
 

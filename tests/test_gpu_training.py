@@ -27,7 +27,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.storage.typed_json import from_json
 from axial_transformers.training import TrainConfig, metrics, parallelism
-from axial_transformers.training.optimiser import adam, clip_gradients, update_average
+from axial_transformers.training.optimiser import clip_gradients, optimisers, update_average
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
 from launching import fork
@@ -234,7 +234,7 @@ def peak_without_numbers(config: AxialTransformerConfig, training: TrainConfig) 
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     with torch.device("meta"), LiveBytes(()) as held:
         model, average = build(config), build(config).requires_grad_(False)
-        optimiser = adam(model, training)
+        (optimiser,) = optimisers(model, training)
         x = torch.zeros(batch, *config.shape, config.channels, dtype=torch.uint8)
         channel = torch.full((batch,), model.slices.start)
         label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None

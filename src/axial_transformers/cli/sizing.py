@@ -66,7 +66,7 @@ def rows(found: dict[str, Any], here: bool = False) -> dict[str, dict[str, str]]
     table = {
         "on each device": f"{found['device_batch']} examples at a time" + ", weights in shares" * found["sharded"],
         "weights, gradients": f"{engineering(kept['weights'])}B + {engineering(kept['gradients'])}B",
-        "Adam, averaged weights": f"{engineering(kept['adam'])}B + {engineering(kept['average'])}B",
+        "moments, averaged weights": f"{engineering(kept['adam'])}B + {engineering(kept['average'])}B",
         "gathered for a while": f"{engineering(kept['gathered'])}B",
         "activations": f"{engineering(kept['activations'])}B, or {engineering(again['activations'])}B computed again",
         "together": _verdict(kept, hardware["memory"], share),

@@ -9,7 +9,7 @@ import torch
 from axial_transformers.baselines.by_name import build
 from axial_transformers.costs.activations import activation_bytes
 from axial_transformers.costs.operations import training_operations
-from axial_transformers.layers.blocks import TransformerBlock
+from axial_transformers.layers.blocks import TransformerBlock, matrices_of_blocks
 from axial_transformers.models import AxialTransformerConfig
 
 FLOAT = 4
@@ -22,6 +22,10 @@ class TrainingSettings(Protocol):
     @property
     def batch_size(self) -> int:
         """Examples of a step, over all devices and parts."""
+
+    @property
+    def optimiser(self) -> str:
+        """Adam for all weights, or Muon for the matrices of the blocks: adam or muon."""
 
     @property
     def accumulate(self) -> int:
@@ -72,7 +76,7 @@ class Memory:
     gradients: int
     """As large as the weights."""
     adam: int
-    """Two moments of each gradient."""
+    """Two moments of each gradient; one of those that Muon takes."""
     average: int
     """The averaged weights."""
     gathered: int
@@ -159,8 +163,9 @@ def device_batch(training: TrainingSettings, devices: int) -> int:
 
 
 def _memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, batch: int) -> Memory:
-    numbers, largest_block, outside_blocks = _sizes(model)
+    numbers, largest_block, outside_blocks, matrices = _sizes(model)
     share, gathered = FLOAT * numbers, 0
+    saved = FLOAT * matrices if training.optimiser == "muon" else 0  # never together with shards
     if training.shard and devices > 1:
         share = -(-share // devices)
         weight = 2 if training.precision == "bfloat16" else FLOAT
@@ -168,7 +173,7 @@ def _memory(model: AxialTransformerConfig, training: TrainingSettings, devices: 
     return Memory(
         weights=share,
         gradients=share,
-        adam=2 * share,
+        adam=2 * share - saved,
         average=share,
         gathered=gathered,
         activations=_activations(model, batch, training.precision, training.checkpoint_blocks),
@@ -181,8 +186,8 @@ def _activations(model: AxialTransformerConfig, batch: int, precision: str, reco
 
 
 @cache
-def _sizes(config: AxialTransformerConfig) -> tuple[int, int, int]:
-    """Parameters: all, of the largest block, and outside of blocks."""
+def _sizes(config: AxialTransformerConfig) -> tuple[int, int, int, int]:
+    """Parameters: all, of the largest block, outside of blocks, and of matrices in blocks."""
     with torch.device("meta"):
         model = build(config)
     blocks = [
@@ -191,4 +196,5 @@ def _sizes(config: AxialTransformerConfig) -> tuple[int, int, int]:
         if isinstance(block, TransformerBlock)
     ]
     numbers = sum(parameter.numel() for parameter in model.parameters())
-    return numbers, max(blocks, default=0), numbers - sum(blocks)
+    matrices = sum(parameter.numel() for parameter in matrices_of_blocks(model))
+    return numbers, max(blocks, default=0), numbers - sum(blocks), matrices

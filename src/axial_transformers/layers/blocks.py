@@ -134,6 +134,18 @@ def checkpoint_blocks(module: nn.Module) -> None:
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
 
+def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
+    """The matrices of the linear layers inside transformer blocks, and the number of matrices in each: the one before
+    attention holds three, of queries, keys and values."""
+    found: dict[Tensor, int] = {}
+    for block in module.modules():
+        if isinstance(block, TransformerBlock):
+            attention = block.attention.attention
+            three = attention.qkv if attention.key_dim == attention.value_dim else None
+            found |= {part.weight: 3 if part is three else 1 for part in block.modules() if isinstance(part, nn.Linear)}
+    return found
+
+
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
     """Evaluation mode in the context; restores the previous mode afterwards."""

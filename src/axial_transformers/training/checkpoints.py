@@ -3,7 +3,7 @@
 RUN/checkpoints/step-00001000/
   model.safetensors      the weights that are trained
   ema.safetensors        their running average
-  optimiser.safetensors  Adam's moments
+  optimiser.safetensors  moments of Adam, momentum of Muon
   state.json             counters, what the run is (data, seed, model), SHA-256 of the files above
 """
 
@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as brief
@@ -40,7 +40,7 @@ class State:
 
     model: AxialTransformer
     average: AxialTransformer
-    optimiser: Optimizer
+    optimisers: Sequence[Optimizer]
     counters: Counters = field(default_factory=Counters)
 
     def tensors(self, keep: bool = True) -> dict[str, dict[str, Tensor]]:
@@ -51,7 +51,7 @@ class State:
         sharded = {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
-            OPTIMISER: moments(self.model, self.optimiser),
+            OPTIMISER: moments(self.model, self.optimisers),
         }
         return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in sharded.items()}
 
@@ -60,14 +60,14 @@ class State:
         return {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
-            OPTIMISER: expected_moments(self.model),
+            OPTIMISER: expected_moments(self.model, self.optimisers),
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], counters: Counters) -> None:
         """The inverse of `tensors`."""
         load_full_tensors(self.model, tensors[WEIGHTS])
         load_full_tensors(self.average, tensors[AVERAGE])
-        set_moments(self.model, self.optimiser, tensors[OPTIMISER])
+        set_moments(self.model, self.optimisers, tensors[OPTIMISER])
         self.counters = counters
 
 
@@ -130,7 +130,8 @@ class Checkpoints:
 
     Args:
         run: the run's folder.
-        identity: what must not change over a run's life: the data's fingerprint, the seed, the batch size, the model.
+        identity: what must not change over a run's life: the data's fingerprint, the seed, the batch size, Muon or not,
+            the model.
         processes: those of the run.
     """
 

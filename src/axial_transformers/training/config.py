@@ -31,8 +31,12 @@ class TrainConfig:
     """Examples in one update, over all processes and accumulated parts."""
     accumulate: int = 1
     """Equal parts into which a batch is split, their gradients summed; saves memory. Must divide batch_size."""
+    optimiser: Literal["adam", "muon"] = "adam"
+    """Optimiser: Adam, as in the paper; or Muon for the matrices of the transformer blocks, and Adam for the rest."""
     learning_rate: float = 2e-4
     """Adam's step size after the warm-up."""
+    muon_learning_rate: float = 0.02
+    """Muon's, which rises and falls with Adam's: about the spectral norm of its steps."""
     warmup_steps: int | None = None
     """Updates over which the learning rate rises linearly to its full value. None: longest_warmup, but at most an
     eighth of the run, which follows its steps or its time limit."""
@@ -41,8 +45,9 @@ class TrainConfig:
     warmup_first_step: Literal[0, 1] = 1
     """Number of the first update in the warm-up, whose update n has n / warmup_steps of the learning rate. With 0, as
     in the released code, the first update changes no weights."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """The learning rate after the warm-up: constant, or a half cosine that falls to zero at the last step."""
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """The learning rate after the warm-up: constant, or falling to zero at the last step, along a half cosine or a
+    line."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's decay rates of the first and the second moment."""
     clip_norm: float = 1.0
@@ -115,7 +120,7 @@ class TrainConfig:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
         if (self.workers or 0) > MOST_WORKERS:
             raise ValueError(f"workers must be at most {MOST_WORKERS}, not {self.workers}: each is a process")
-        for name in ("learning_rate", "clip_norm", "time_limit"):
+        for name in ("learning_rate", "muon_learning_rate", "clip_norm", "time_limit"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {value}")
         for name, shares in {
@@ -135,6 +140,8 @@ class TrainConfig:
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal and (value := getattr(self, name)) not in get_args(hint):
                 raise ValueError(f"{name} must be {' or '.join(map(str, get_args(hint)))}, not {value!r}")
+        if self.shard and self.optimiser == "muon":
+            raise ValueError("optimiser='muon' needs whole matrices: take optimiser='adam', or leave out shard")
 
     def resolved(self) -> "TrainConfig":
         """The settings with what is `auto` decided for the device, as a run has and records them; again, the same.

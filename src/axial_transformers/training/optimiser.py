@@ -1,14 +1,17 @@
-"""Adam, its learning rate, and the running average of the weights."""
+"""Adam and Muon, their learning rates, and the running average of the weights."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 from torch.optim import Adam, Optimizer
 
+from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.muon import Muon
 from axial_transformers.training.parallelism import local_shard, sharded_like, sum_over_shards
 
 WARMUP_SHARE = 8
@@ -40,8 +43,8 @@ def learning_rate(step: int, config: TrainConfig, clock: float | None = None) ->
     if config.schedule == "constant":
         return rate
     warmup = min(length for _, length in rises)
-    progress = (position - warmup) / max(1, config.steps - warmup)
-    return rate * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+    progress = min(1.0, max(0.0, (position - warmup) / max(1, config.steps - warmup)))
+    return rate * (1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def ema_decay(step: int, config: TrainConfig) -> float:
@@ -49,10 +52,25 @@ def ema_decay(step: int, config: TrainConfig) -> float:
     return min(config.ema_decay, (1 + step) / (10 + step)) if config.ema_warmup else config.ema_decay
 
 
-def adam(model: nn.Module, config: TrainConfig) -> Optimizer:
-    """Adam over all of the model's parameters, in one fused kernel where torch has it."""
-    fused = next(model.parameters()).device.type in ("cpu", "cuda")
-    return Adam(model.parameters(), lr=config.learning_rate, betas=config.betas, fused=fused)
+def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
+    """Adam over all of the model's parameters; or Muon over the matrices of its blocks, and Adam over the others."""
+    matrices = matrices_of_blocks(model) if config.optimiser == "muon" else {}
+    others = [parameter for parameter in model.parameters() if parameter not in matrices]
+    fused = others[0].device.type in ("cpu", "cuda")
+    found: list[Optimizer] = [Adam(others, lr=config.learning_rate, betas=config.betas, fused=fused)]
+    if matrices:
+        dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
+        found.append(Muon(matrices.items(), config.muon_learning_rate, dtype=dtype))
+    return found
+
+
+def step_all(optimisers: Sequence[Optimizer], config: TrainConfig, rate: float) -> None:
+    """Changes the weights at a learning rate of Adam, and at the same share of Muon's."""
+    for optimiser in optimisers:
+        muon = isinstance(optimiser, Muon)
+        for group in optimiser.param_groups:
+            group["lr"] = config.muon_learning_rate * (rate / config.learning_rate) if muon else rate
+        optimiser.step()
 
 
 def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
@@ -80,33 +98,40 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
         old.copy_(new)
 
 
-def moments(model: nn.Module, optimiser: Optimizer) -> dict[str, Tensor]:
-    """Adam's state by the parameters' names ("head.weight.exp_avg"), sharded as they are; zeros before any gradient."""
+def moments(model: nn.Module, optimisers: Sequence[Optimizer]) -> dict[str, Tensor]:
+    """The optimisers' state by the parameters' names ("head.weight.exp_avg"), sharded as they are; zeros before any
+    gradient."""
+    states = {parameter: state for each in optimisers for parameter, state in each.state.items()}
     found = {
         f"{name}.{kind}": tensor
         for name, parameter in model.named_parameters()
-        for kind, tensor in optimiser.state.get(parameter, {}).items()
+        for kind, tensor in states.get(parameter, {}).items()
     }
-    return {
-        name: found[name] if name in found else torch.zeros_like(like) for name, like in expected_moments(model).items()
-    }
+    expected = expected_moments(model, optimisers)
+    return {name: found[name] if name in found else torch.zeros_like(like) for name, like in expected.items()}
 
 
-def expected_moments(model: nn.Module) -> dict[str, Tensor]:
+def expected_moments(model: nn.Module, optimisers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Tensors of the names and shapes that `moments` has."""
+    kinds = {
+        parameter: ("momentum_buffer",) if isinstance(each, Muon) else ("step", "exp_avg", "exp_avg_sq")
+        for each in optimisers
+        for group in each.param_groups
+        for parameter in group["params"]
+    }
     return {
         f"{name}.{kind}": torch.zeros(()) if kind == "step" else parameter
         for name, parameter in model.named_parameters()
-        for kind in ("step", "exp_avg", "exp_avg_sq")
+        for kind in kinds[parameter]
     }
 
 
-def set_moments(model: nn.Module, optimiser: Optimizer, tensors: dict[str, Tensor]) -> None:
+def set_moments(model: nn.Module, optimisers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """The inverse of `moments`."""
-    index = {name: (i, parameter) for i, (name, parameter) in enumerate(model.named_parameters())}
-    state: dict[int, dict[str, Tensor]] = {}
+    owners = {parameter: each for each in optimisers for group in each.param_groups for parameter in group["params"]}
+    parameters = dict(model.named_parameters())
     for key, tensor in tensors.items():
         name, _, kind = key.rpartition(".")
-        number, parameter = index[name]
-        state.setdefault(number, {})[kind] = sharded_like(tensor, parameter) if tensor.ndim else tensor
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+        parameter = parameters[name]
+        state = owners[parameter].state[parameter]
+        state[kind] = (sharded_like(tensor, parameter) if tensor.ndim else tensor).to(parameter.device)

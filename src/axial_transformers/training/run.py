@@ -27,7 +27,14 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, random_bits
 from axial_transformers.training.interrupts import Interrupts
 from axial_transformers.training.metrics import VALIDATION, Figure, Meter, MetricsLog, NonFiniteLoss
-from axial_transformers.training.optimiser import adam, clip_gradients, ema_decay, learning_rate, update_average
+from axial_transformers.training.optimiser import (
+    clip_gradients,
+    ema_decay,
+    learning_rate,
+    optimisers,
+    step_all,
+    update_average,
+)
 from axial_transformers.training.parallelism import (
     Loss,
     Objective,
@@ -131,7 +138,7 @@ class Run:
         self.skeleton = skeleton_of(model)
         self.objective = parallelise(Objective(model, loss), self.processes, sharded, self.dtype)
         tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        self.state = State(model, with_tensors(self.skeleton, tensors), adam(model, self.config))
+        self.state = State(model, with_tensors(self.skeleton, tensors), optimisers(model, self.config))
 
     def _full_speed(self) -> float | None:
         """Examples/s if all operations ran at the rate of matrix products; None for models that are not counted."""
@@ -165,12 +172,11 @@ class Run:
         draw = step * self.processes.count + self.processes.rank
         torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
         with arithmetic(self.device, tf32=config.tf32, deterministic=config.deterministic):
-            state.optimiser.zero_grad()
+            state.model.zero_grad()
             nats = self._accumulate_gradients()
             self._measure(step + 1, nats, clip_gradients(state.model, config))
-            for group in state.optimiser.param_groups:
-                group["lr"] = self.learning_rate = learning_rate(step, config, state.counters.clock)
-            state.optimiser.step()
+            self.learning_rate = learning_rate(step, config, state.counters.clock)
+            step_all(state.optimisers, config, self.learning_rate)
             update_average(state.average, state.model, ema_decay(step, config))
         state.counters.step = step + 1
         self._read_clock()

@@ -92,9 +92,10 @@ class RunRecord:
     def identity(self) -> dict[str, Any]:
         """The values that must not change over a run's life: of the data, the settings and the model."""
         name = {} if self.model_name == AxialTransformer.name else {"model": self.model_name}  # as it was before others
+        optimiser = {} if self.training.optimiser == "adam" else {"optimiser": self.training.optimiser}
         return {
             "data": to_json(self.data),
-            "training": {"seed": self.training.seed, "batch_size": self.training.batch_size},
+            "training": {"seed": self.training.seed, "batch_size": self.training.batch_size, **optimiser},
             "model": {**self.model.identity, **name},
         }
 

@@ -56,7 +56,7 @@ def train(  # noqa: PLR0913
     Args:
         model: an AxialTransformer, or a subclass.
         examples: the training set.
-        config: settings; a resume may change all but the seed and the batch size.
+        config: settings; a resume may change all but the seed, the batch size and the optimiser.
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim.
         evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best; called in
