@@ -137,12 +137,14 @@ def test_the_exponential_is_accurate():
 
 @pytest.mark.parametrize(("rows", "vectors"), [(12, 2), (6, 1), (1, 3)])
 def test_products_do_not_depend_on_the_tile(rows, vectors):
-    multiply = product_tiles.product(rows, vectors, add=False)
+    multiply = product_tiles.product(rows, vectors)
     width = 16 * vectors
 
     @exact_part
     def kernel(x, w, bias, out):
-        multiply(x, np.int64(0), x.shape[1], w, np.int64(0), bias, np.int64(0), x.shape[1], out, np.int64(0), width)
+        multiply(
+            x, np.int64(0), x.shape[1], w, np.int64(0), bias, np.int64(0), x.shape[1], out, np.int64(0), width, False
+        )
 
     x, layer = random_numbers(rows, 37), Linear(random_numbers(37, width), random_numbers(width))
     out = np.zeros((rows, width), np.float32)
@@ -273,10 +275,10 @@ def test_streams_of_the_coder_equal_its_twin_and_are_read_again():
     )
     values = rng.integers(0, 20, 300)
     intervals = np.array([twin.interval(row, value) for row, value in zip(numbers, values.tolist())])
-    words = twin.write_stream(intervals)
-    assert_same_bits([words], [compiled.write_stream(intervals)])
+    words = twin.write_stream(intervals, LEAST_STATE + 5)
+    assert_same_bits([words], [compiled.write_stream(intervals, LEAST_STATE + 5)])
     stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
     assert [twin.read_value(row, stream) for row in numbers] == values.tolist()
-    assert stream.state.tolist() == [LEAST_STATE, len(words), 0]
+    assert stream.state.tolist() == [LEAST_STATE + 5, len(words), 0]
     ideal = (PRECISION - np.log2(intervals[:, 1])).sum()
     assert ideal < 32 * len(words) < ideal + 64 + 32
