@@ -35,6 +35,7 @@ from axial_transformers.decoding import decode
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from small_models import by_formula
 
 compress = partial(compress_in_any_version, version=1)
 SMALL = {"dim": 16, "heads": 2, "inner_layers": 2}
@@ -394,15 +395,6 @@ def test_the_two_paths_keep_well_within_the_guard(variant):
 
     decode(model, choose, images)
     assert worst < 7e-14
-
-
-def by_formula(model: AxialTransformer) -> AxialTransformer:
-    """Weights that depend on no random generator: small multiples of 1/64, by the place of each number."""
-    with torch.no_grad():
-        for k, weight in enumerate(model.parameters()):
-            place = torch.arange(weight.numel()).view(weight.shape)
-            weight.copy_((place * 7919 + k * 104729) % 61 / 64 - 0.46875)
-    return model
 
 
 def test_the_bytes_of_an_archive_are_frozen():

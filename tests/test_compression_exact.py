@@ -28,7 +28,7 @@ from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import GROUP, Coding, Stream
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, Conditioning
-from small_models import VARIANTS, random_given, random_model, random_values, small_config
+from small_models import VARIANTS, by_formula, random_given, random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="exact kernels are compiled by numba")
 
@@ -36,6 +36,25 @@ from axial_transformers.kernels.exact import compiled
 
 SOME_KINDS = ["2d", "lstm", "classes", "columns"]
 MORE_KINDS = [*SOME_KINDS, "1d", "3d channels", "one column", "frames", "axis 1d", "no upper context"]
+FROZEN = [
+    (
+        small_config((2, 3), 2, num_classes=3),
+        (
+            "8941584c0d0a1a0a020101080100000000880ce0168b80f21add55fc756d68560c19ca735d21a325121e5179812c9ab1"
+            "d518010500000001000000000000000200000002020000000300000002000e00000069698998c0969361000024300104"
+            "0f3f2781b4356768"
+        ),
+    ),
+    (
+        small_config((3, 4), 2, "columns", inner="lstm"),
+        (
+            "8941584c0d0a1a0a020101080100000000102c049378ef6ec15f50a8cd4e4dcacec19276d63163b8aa721a0098ef4406"
+            "f9180005000000010000000000000002000000020300000004000000020016000000982f28e348b4f7300000262c0500"
+            "ef5d081f6a60b1fb1fee1a53e264c407"
+        ),
+    ),
+]
+"""Configurations, and their archives in hexadecimal."""
 
 
 def walked(network: ExactNetwork, x: torch.Tensor, given: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -121,6 +140,17 @@ def test_an_archive_of_a_trained_model_keeps_its_bytes():
     images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
     archive = compress(model, images, version=2, plain_codec=False, verify=False)
     assert (len(archive), zlib.crc32(archive)) == (660, 900030380)
+
+
+@pytest.mark.parametrize(("config", "frozen"), FROZEN)
+def test_the_bytes_of_archives_are_frozen(config, frozen):
+    """Other bytes are another format, and need another identifier. The model's weights depend on no random generator."""
+    model = by_formula(AxialTransformer(config).eval())
+    images = (torch.arange(2 * len(model.order)).view(2, *config.shape, config.channels) * 11 % 5).to(torch.uint8)
+    label = torch.tensor([0, 2]) if config.num_classes else None
+    archive = compress(model, images, label)
+    assert archive.hex() == frozen
+    assert torch.equal(decompress(model, bytes.fromhex(frozen), label), images)
 
 
 def test_the_archive_is_as_long_as_the_model_says():
