@@ -144,7 +144,7 @@ def test_an_archive_of_a_trained_model_keeps_its_bytes():
 
 @pytest.mark.parametrize(("config", "frozen"), FROZEN)
 def test_the_bytes_of_archives_are_frozen(config, frozen):
-    """Other bytes are another format, and need another identifier. The model's weights depend on no random generator."""
+    """Other bytes are another format, and need another identifier. The weights depend on no random generator."""
     model = by_formula(AxialTransformer(config).eval())
     images = (torch.arange(2 * len(model.order)).view(2, *config.shape, config.channels) * 11 % 5).to(torch.uint8)
     label = torch.tensor([0, 2]) if config.num_classes else None
