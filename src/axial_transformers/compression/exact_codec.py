@@ -119,7 +119,10 @@ def decode_chunk(
     if odd or (count < 2 if modelled else count):
         raise DamagedError(f"a stream of {len(chunk.stream)} bytes is no stream of {entry.images} images")
     words = np.frombuffer(chunk.stream, WORDS).astype(np.uint32)
-    stream = Stream(words, np.array([_state(words), 2, 0], np.int64))
+    state = int(words[0]) << WORD | int(words[1]) if modelled else LEAST_STATE
+    if not LEAST_STATE <= state < LEAST_STATE << WORD:
+        raise DamagedError("a stream starts with a state that no encoder leaves")
+    stream = Stream(words, np.array([state, 2, 0], np.int64))
     pixels = whole_chunk(
         entry.images, shape, chunk,
         lambda some: _decode_stream(network, (len(some), *shape), stream, conditioning.of(some)),
@@ -137,8 +140,6 @@ def _decode_stream(
     Raises:
         DamagedError: the stream is of another length, or was not written with this model.
     """
-    if not LEAST_STATE <= stream.state[0] < LEAST_STATE << WORD:
-        raise DamagedError("a stream starts with a state that no encoder leaves")
 
     def code(row: Callable[[Coding], None], sites: Tensor) -> Tensor:
         values = np.empty((shape[0], len(sites)), np.int64)
@@ -158,11 +159,6 @@ def _decode(network: ExactNetwork, code: CodesRows, x: Tensor, conditioning: Con
     """`decode` by the network, in this thread."""
     with network.arithmetic.ieee_arithmetic():
         return decode(network.model, code, x, conditioning, network.backend)
-
-
-def _state(words: NDArray[np.uint32]) -> int:
-    """The coder's state that a stream starts with; 0 for one of no words."""
-    return int(words[0]) << WORD | int(words[1]) if len(words) else 0
 
 
 def _first_state(pixels: NDArray[np.uint8]) -> int:
