@@ -195,6 +195,7 @@ def test_damage_that_no_checksum_shows_is_an_error(written):
     header = container.read_header(io.BytesIO(archive))
     content = archive[header.start(0) :]
     cut = [content[:length] for length in range(0, len(content), 3)] + [content[:-4], content + b"1234", content + b"1"]
+    cut.append(content[:2] + b"\xff" * 8 + content[10:])  # a first state beyond 63 bits
     flipped = [content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :] for at in range(len(content))]
     for chunk in cut + flipped:
         entry = header.chunks[0]._replace(size=len(chunk), checksum=zlib.crc32(chunk))
