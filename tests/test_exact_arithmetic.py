@@ -245,7 +245,7 @@ with compiled.ieee_arithmetic():
     rows[:41, :41] = compiled.Dense(Linear(weight, bias[0]))(x)
     normed = np.zeros_like(rows)
     layers.normalise_rows(rows, 41, compiled._norms([Norm(weight[0], bias[0])]), 0, 41, normed)
-    print(hashlib.sha256(rows.tobytes() + normed[:41, :41].tobytes()).hexdigest())
+    print(hashlib.sha256(rows[:41, :41].tobytes() + normed[:41, :41].tobytes()).hexdigest())
 """
 
 
