@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,17 +51,18 @@ def emptied(folder: Path) -> Path:
 def mend_archive(name: str, content: bytes) -> bytes:
     """Right checksums in header and index, where there is that much of an archive."""
     fixed = bytearray(content)
-    if len(fixed) < _SIZES_AT:
+    line, sizes_at = (10, _SIZES_AT + 8) if content[8:9] == b"\2" else (16, _SIZES_AT)
+    if len(fixed) < sizes_at:
         return content
-    chunks, metadata = struct.unpack_from("<II", fixed, _CHUNKS_AT)
-    index = _SIZES_AT + 4 * fixed[_SIZES_AT - 1]
-    end = index + 16 * chunks + metadata
+    chunks, metadata = struct.unpack_from("<II", fixed, sizes_at - _SIZES_AT + _CHUNKS_AT)
+    index = sizes_at + 4 * fixed[sizes_at - 1]
+    end = index + line * chunks + metadata
     if end + 4 > len(fixed):
         return content
     start = end + 4
-    for place in range(index, index + 16 * chunks, 16):
-        (size,) = struct.unpack_from("<I", fixed, place + 8)
-        struct.pack_into("<I", fixed, place + 12, zlib.crc32(fixed[start : start + size]))
+    for place in range(index + line, index + line * (chunks + 1), line):
+        (size,) = struct.unpack_from("<I", fixed, place - 8)
+        struct.pack_into("<I", fixed, place - 4, zlib.crc32(fixed[start : start + size]))
         start += size
     struct.pack_into("<I", fixed, end, zlib.crc32(fixed[:end]))
     return bytes(fixed)
@@ -72,8 +74,10 @@ def containers(place: Path) -> Parser:
     )
     seeds = []
     for chunks in ((), (b"abc", b"", b"x" * 100)):
-        entries = tuple(container.entry(2, 30, chunk) for chunk in chunks)
-        seeds.append(("a.axl", container.write(replace(sound, chunks=entries), chunks)))
+        entries = tuple(container.entry(2, 84, chunk) for chunk in chunks)
+        for version in container.VERSIONS:
+            header = replace(sound, version=version, chunks=entries)
+            seeds.append(("a.axl", header.pack() + b"".join(chunks)))
 
     def parse(name: str, content: bytes) -> object:
         file = io.BytesIO(content)
@@ -86,7 +90,8 @@ def containers(place: Path) -> Parser:
         line = container.Entry(draw.choice((0, 1, 256, 257)), draw.choice((0, 42, 43 * 256)), size, 0)
         chunks = (line,) * draw.choice((1, 100, 16_000))
         shape = tuple(draw.choice(INTEGERS) & 0xFFFFFFFF for _ in range(draw.randrange(18)))
-        return "a.axl", replace(sound, chunks=chunks, shape=shape if draw.random() < 0.3 else (6, 7)).pack()
+        shape = shape if draw.random() < 0.3 else (6, 7)
+        return "a.axl", replace(sound, version=draw.choice(container.VERSIONS), chunks=chunks, shape=shape).pack()
 
     originals = [parse(*seed) for seed in seeds]
     return Parser(
@@ -95,14 +100,14 @@ def containers(place: Path) -> Parser:
     )  # fmt: skip
 
 
-def archives(place: Path) -> Parser:
+def archives(version: int, place: Path) -> Parser:
     model, generator = small_model(), torch.Generator().manual_seed(0)
     source, seeds = place / "source", list[tuple[str, bytes]]()
     pixels, written = {b""}, list[object]()  # a mended header of no chunks is an archive of no images
     for count in (3, 5):
         values = torch.randint(0, 256, (count, 6, 7, 1), generator=generator, dtype=torch.uint8)
         values[1] = 77  # stored as WebP
-        seeds.append(("images.axl", compress(model, values)))
+        seeds.append(("images.axl", compress(model, values, version=version)))
         pixels.add(values.numpy().tobytes())
     source.mkdir()
     for i in range(3):
@@ -110,7 +115,7 @@ def archives(place: Path) -> Parser:
     Image.new("RGB", (5, 4), (1, 2, 3)).save(source / "colour.png")  # stored whole
     save_arrays(place / "array.npz", values.numpy())
     for name, made_of in (("pictures.axl", source), ("array.axl", place / "array.npz")):
-        compress_files(model, made_of, place / name)
+        compress_files(model, made_of, place / name, version=version)
         seeds.append((name, (place / name).read_bytes()))
 
     def parse(name: str, content: bytes) -> object:
@@ -265,6 +270,10 @@ def configurations(place: Path) -> Parser:
 
 
 PARSERS: dict[str, Callable[[Path], Parser]] = {
-    "container": containers, "archive": archives, "model-folder": model_folders, "run-records": run_records,
+    "container": containers,
+    "archive": partial(archives, 1),
+    "exact-archive": partial(archives, 2),
+    "model-folder": model_folders,
+    "run-records": run_records,
     "configuration": configurations,
-}  # fmt: skip
+}

@@ -257,6 +257,35 @@ def test_what_damaged_chunks_do_not_hold_can_be_salvaged(tmp_path, gray, kind):
         assert np.array_equal(np.load(target)["images"], pixels[:65])
 
 
+@pytest.mark.parametrize("kind", ["folder", "array"])
+def test_one_picture_or_example_is_restored_without_the_other_chunks(tmp_path, gray, kind):
+    source, pixels, archive = tmp_path / "source", noise(130, 3, 5), tmp_path / "a.axl"
+    if kind == "folder":
+        source.mkdir()
+        for i, values in enumerate(pixels):
+            Image.fromarray(values).save(source / f"{i:03}.png")
+        (source / "050.txt").write_text("a note")
+        name, target, unknown = "100.png", tmp_path / "back.png", "holds no '130.png', but '000.png, 001.png"
+    else:
+        source = source.with_suffix(".npy")
+        np.save(source, pixels)
+        name, target, unknown = "100", tmp_path / "back.npy", r"choose one of 0\.\.129, not 130.png"
+    compress_files(gray, source, archive, chunk_images=64, verify=False)
+    content = bytearray(archive.read_bytes())
+    content[container.read_header(io.BytesIO(content)).start(0)] ^= 1
+    archive.write_bytes(content)
+    assert decompress_files(gray, archive, target, only=name) == []
+    restored = np.asarray(Image.open(target)) if kind == "folder" else np.load(target)[0]
+    assert np.array_equal(restored, pixels[100])
+    if kind == "folder":
+        decompress_files(gray, archive, tmp_path / "notes", only="050.txt")
+        assert [(file.name, file.read_text()) for file in (tmp_path / "notes").iterdir()] == [("050.txt", "a note")]
+    with pytest.raises(ValueError, match=unknown):
+        decompress_files(gray, archive, tmp_path / "none.npy", only="130.png")
+    with pytest.raises(DamagedError, match="chunk 0 of"):
+        decompress_files(gray, archive, tmp_path / f"other{target.suffix}", only="000.png" if kind == "folder" else "0")
+
+
 def described(tmp_path, model, description, count=1, files=()):
     """An archive of `count` images that carries this description of them."""
     metadata = zlib.compress(json.dumps(description).encode())

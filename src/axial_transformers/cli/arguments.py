@@ -19,7 +19,7 @@ Weights = Annotated[
 Device = Annotated[str, arg(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
 ArchiveDevice = Annotated[
     str,
-    arg(help="cpu, cuda, cuda:1, ... Archives are coded in float64, at which most GPUs are slow (1/64 of float32)."),
+    arg(help="cpu, cuda, ... Only archives of version 1 are coded there, in float64, at which most GPUs are slow."),
 ]
 TrustSource = Annotated[
     bool,

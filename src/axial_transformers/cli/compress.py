@@ -4,9 +4,11 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import FlagCreatePairsOff
@@ -17,7 +19,7 @@ from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import compress_files
 from axial_transformers.compression import other_codecs as comparison
-from axial_transformers.compression.archive import LEAST_IMAGES
+from axial_transformers.compression.archive_writer import LEAST_IMAGES
 from axial_transformers.compression.container import MOST_IMAGES
 from axial_transformers.compression.files import Written
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -57,6 +59,9 @@ class Compress:
     chunk_images: int = 128
     """Images per chunk, which is always decoded as a whole, 64 to 128: larger chunks make a smaller file, but need more
     memory."""
+    format_version: Literal[1, 2] | None = None
+    """Version of the archive's format: 2 is fast and computes on the CPU, 1 takes every model. By default 2 where it
+    covers the model and numba is installed, otherwise 1."""
     weights: arguments.Weights = "ema"
     device: arguments.ArchiveDevice = "cpu"
     json: bool = False
@@ -76,6 +81,7 @@ def main(argv: Sequence[str]) -> None:
     written = compress_files(
         model, options.source, options.archive, other_sizes=options.other_sizes, verify=options.verify,
         replace=options.force, chunk_images=options.chunk_images, progress=bar("chunks"),
+        version=options.format_version,
     )  # fmt: skip
     kind = _kind(options.source, model)
     _say_how(written, kind)
@@ -116,14 +122,18 @@ def _say_how(written: Written, kind: str) -> None:
 
 def _rates(model: AxialTransformer, written: Written, compare: bool) -> Rates:
     """Bits/dim of the archive, of the model's likelihood, and of other codecs if these are to be compared."""
-    images = written.images.numpy()
-    if not images.size:
+    config, count = model.config, len(written.images)
+    if not count:
         return {"archive": None, "model": None}
+    values = count * prod(config.shape) * config.channels
     rates: Rates = {
-        "archive": comparison.bits_per_dim(written.size - written.file_bytes, images),
+        "archive": 8 * (written.size - written.file_bytes) / values,
         "model": bits_of_each(model, written.images).mean().item(),
     }
-    for name, encode in comparison.codecs().items() if compare else ():
+    if not compare:
+        return rates
+    images = np.asarray(written.images[:count])
+    for name, encode in comparison.codecs().items():
         rates[name] = comparison.one_file_each(encode, images, bar(name))
         rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
     return rates

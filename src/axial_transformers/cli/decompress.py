@@ -20,7 +20,7 @@ class Decompress:
     For example:
       axial decompress runs/fashion_mnist test.axl test.npz
       axial decompress runs/photos photos.axl restored/
-      axial decompress runs/photos one.axl one.png
+      axial decompress runs/photos photos.axl cat.png --only cat.png
     """
 
     model: Positional[str]
@@ -32,8 +32,12 @@ class Decompress:
     or .npy file."""
     salvage: bool = False
     """Write what intact chunks hold and name what the damaged or missing ones lose, instead of failing."""
+    only: str | None = None
+    """Restore one picture or video of this name, or the example of this number; other chunks are not read."""
     micro_batch: int = 256
-    """Images decoded at a time; the result does not depend on it."""
+    """Images decoded at a time, in version 1 of the format; the result does not depend on it."""
+    most_values: int | None = None
+    """Refuse an archive that states more values (pixels x channels) than this: bounds the time that it can take."""
     weights: arguments.Weights = "ema"
     device: arguments.ArchiveDevice = "cpu"
 
@@ -46,8 +50,8 @@ def main(argv: Sequence[str]) -> None:
     require_place(options.output, folder=options.output.suffix not in (".npz", ".npy"))
     model = open_model(options.model, options.weights, options.device).model
     lost = decompress_files(
-        model, options.archive, options.output, salvage=options.salvage, micro_batch=options.micro_batch,
-        progress=bar("chunks"),
+        model, options.archive, options.output, salvage=options.salvage, only=options.only,
+        micro_batch=options.micro_batch, most_values=options.most_values, progress=bar("chunks"),
     )  # fmt: skip
     if lost:
         say(f"warning: lost, {len(lost)}: {', '.join(lost)}")

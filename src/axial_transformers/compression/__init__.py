@@ -1,6 +1,7 @@
 """Lossless compression of images by a model, into archives of about -log2 p(images) bits."""
 
-from axial_transformers.compression.archive import ArchiveReader, compress, decompress
+from axial_transformers.compression.archive import compress, decompress
+from axial_transformers.compression.archive_reader import ArchiveReader
 from axial_transformers.compression.errors import (
     ArchiveError,
     DamagedError,

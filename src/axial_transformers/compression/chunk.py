@@ -1,31 +1,26 @@
 """Contents of one chunk of an archive, and their bytes."""
 
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.storage.byte_reader import ByteReader
 
-_CHECKSUM = struct.Struct("<I")
-
 
 @dataclass(frozen=True)
 class Chunk:
     """Images of one chunk: a stream of those that the model codes, WebP files of those that WebP makes smaller."""
 
-    checksum: int
-    """CRC-32 of the pixels of all images, as decoded."""
     webp: Mapping[int, bytes]
     """WebP files, by index among the images of the chunk, ascending."""
     escapes: Mapping[int, int]
     """Values that the stream leaves out, by index among the symbols of the chunk, ascending."""
     stream: bytes
-    """All other symbols, site by site in `model.order`, and of each site image by image."""
+    """All other symbols."""
 
     def pack(self) -> bytes:
         """Bytes of the chunk."""
-        parts = [_CHECKSUM.pack(self.checksum), _varint(len(self.webp))]
+        parts = [_varint(len(self.webp))]
         for gap, file in zip(_gaps(self.webp), self.webp.values()):
             parts += [_varint(gap), _varint(len(file)), file]
         parts.append(_varint(len(self.escapes)))
@@ -41,7 +36,6 @@ class Chunk:
             DamagedError: there is none.
         """
         reader = ByteReader(content, "a chunk", truncated=DamagedError, malformed=DamagedError)
-        (checksum,) = _CHECKSUM.unpack(reader.take(_CHECKSUM.size))
         webp, index = dict[int, bytes](), -1
         for _ in range(reader.varint()):
             index += 1 + reader.varint()
@@ -50,7 +44,7 @@ class Chunk:
         for _ in range(reader.varint()):
             index += 1 + reader.varint()
             (escapes[index],) = reader.take(1)
-        return cls(checksum, webp, escapes, reader.rest())
+        return cls(webp, escapes, reader.rest())
 
 
 def _gaps(indices: Mapping[int, object]) -> Iterator[int]:

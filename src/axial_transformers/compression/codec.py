@@ -5,6 +5,7 @@ images -> logits in float64 -> an interval of integers for each value -> one str
 images that lossless WebP makes smaller than the model does           -> WebP files
 """
 
+import struct
 import zlib
 from collections.abc import Callable
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from axial_transformers.compression import coder, webp
 from axial_transformers.compression.chunk import Chunk
+from axial_transformers.compression.container import Entry
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.exact import in_float64
 from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
@@ -23,6 +25,9 @@ from axial_transformers.decoding import decode
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.micro_batch_backend import micro_batches
 from axial_transformers.models import AxialTransformer, Conditioning
+
+_CHECKSUM = struct.Struct("<I")
+OTHER_PIXELS = "the decoded images have another checksum: damage, or label or cond of other images"
 
 
 def prepared(model: AxialTransformer) -> AxialTransformer:
@@ -36,8 +41,8 @@ def encode_chunk(
     conditioning: Conditioning,
     micro_batch: int,
     fallback: bool,
-) -> Chunk:
-    """The chunk of images [N, *A, C].
+) -> tuple[bytes, int]:
+    """The bytes of the chunk of images [N, *A, C], and the number of symbols in its stream.
 
     Args:
         exact: the model in float64.
@@ -57,7 +62,8 @@ def encode_chunk(
     values, lower, frequency, ambiguous = (part[modelled].T.flatten() for part in (values, lower, frequency, ambiguous))
     indices = ambiguous.nonzero().flatten()
     escapes = dict(zip(indices.tolist(), values[indices].tolist()))
-    return Chunk(checksum_of(pixels), files, escapes, coder.encode(lower[~ambiguous], frequency[~ambiguous]))
+    chunk = Chunk(files, escapes, coder.encode(lower[~ambiguous], frequency[~ambiguous]))
+    return _CHECKSUM.pack(checksum_of(pixels)) + chunk.pack(), len(values) - len(escapes)
 
 
 @torch.no_grad()
@@ -78,26 +84,29 @@ def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, by
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
-def symbols(exact: AxialTransformer, images: int, chunk: Chunk) -> int:
-    """Number of symbols in the stream of a chunk of so many images."""
-    return (images - len(chunk.webp)) * len(exact.order) - len(chunk.escapes)
-
-
 def decode_chunk(
-    exact: AxialTransformer, images: int, chunk: Chunk, conditioning: Conditioning, micro_batch: int
+    exact: AxialTransformer, entry: Entry, content: bytes, conditioning: Conditioning, micro_batch: int
 ) -> UInt8[Tensor, "n *a c"]:
     """The images of a chunk: uint8 [N, *A, C]. The model sees `micro_batch` of them at once.
 
     Raises:
         DamagedError: the chunk does not decode to the images it was made of.
     """
+    if len(content) < _CHECKSUM.size:
+        raise DamagedError("it ends within its checksum")
+    (checksum,), chunk = _CHECKSUM.unpack_from(content), Chunk.unpack(content[_CHECKSUM.size :])
+    if (entry.images - len(chunk.webp)) * len(exact.order) - len(chunk.escapes) != entry.symbols:
+        raise DamagedError("its parts have another number of symbols than the index states")
     shape = (*exact.config.shape, exact.config.channels)
 
     def decode_stream(modelled: list[int]) -> Tensor:
         some = conditioning.of(modelled).double()
         return _decode_stream(exact, (len(modelled), *shape), chunk, some, micro_batches(micro_batch))
 
-    return whole_chunk(images, shape, chunk, decode_stream)
+    pixels = whole_chunk(entry.images, shape, chunk, decode_stream)
+    if checksum_of(pixels.numpy()) != checksum:
+        raise DamagedError(OTHER_PIXELS)
+    return pixels
 
 
 def whole_chunk(
@@ -106,7 +115,7 @@ def whole_chunk(
     """The images of a chunk, each of shape [*A, C]; `decode_stream` gives those of its stream from their numbers.
 
     Raises:
-        DamagedError: the chunk does not decode to the images it was made of.
+        DamagedError: an image stored as WebP is damaged.
     """
     pixels = torch.zeros(images, *shape, dtype=torch.uint8)
     if any(i >= images for i in chunk.webp):
@@ -116,8 +125,6 @@ def whole_chunk(
     modelled = [i for i in range(images) if i not in chunk.webp]
     if modelled:
         pixels[modelled] = decode_stream(modelled)
-    if checksum_of(pixels.numpy()) != chunk.checksum:
-        raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
     return pixels
 
 

@@ -2,10 +2,10 @@
 
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from math import prod
 from typing import BinaryIO, NamedTuple
 
 from axial_transformers.compression.errors import DamagedError, OtherVersionError, TruncatedError
@@ -22,7 +22,8 @@ MOST_BYTES = (1 << 32) - 1
 _PREFIX = struct.Struct("<8sB")
 _IDENTIFIERS = struct.Struct("<BBBBI")
 _FIXED = struct.Struct("<32sBBIIIIB")
-_ENTRY = struct.Struct("<IIII")
+_ENTRIES = {1: struct.Struct("<IIII"), 2: struct.Struct("<HII")}
+"""A line of the index: images, in version 1 symbols, size, checksum."""
 _SIZE = struct.Struct("<I")
 
 
@@ -32,7 +33,7 @@ class Entry(NamedTuple):
     images: int
     """Number of images in the chunk; 0 if it holds a whole file instead."""
     symbols: int
-    """Number of symbols in its stream."""
+    """Number of symbols in its stream; in version 2, where none is stated, the number of values of its images."""
     size: int
     """Size of the chunk in bytes."""
     checksum: int
@@ -47,11 +48,12 @@ class Identifiers(NamedTuple):
     coder: int = 1
     """1: one state of 63 bits, 32-bit words, frequencies of 24 bits."""
     value_bits: int = 8
-    """Bits of a value; wider ones would be coded in two symbols."""
+    """Bits of a value; one of more than 8 bits is two symbols, its high byte and its low byte."""
     escape_bytes: int = 1
-    """Bytes of a value that the stream leaves out."""
+    """Bytes of a value that the stream leaves out, lowest first."""
     flags: int = 0
-    """Room for what else an archive may hold: the model (1), the header of the source's format (2)."""
+    """Sections between metadata and checksum, each with its size (4 bytes) first, in the order of the bits: the model
+    (1), headers of the source's format (2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +89,15 @@ class Header:
             self.channels, len(self.shape),
         )  # fmt: skip
         sizes = b"".join(map(_SIZE.pack, self.shape))
-        index = b"".join(_ENTRY.pack(*chunk) for chunk in self.chunks)
+        line = _ENTRIES[self.version]
+        index = b"".join(line.pack(*(chunk if self.version == 1 else _without_symbols(chunk))) for chunk in self.chunks)
         identifiers = _IDENTIFIERS.pack(*Identifiers()) if self.version > 1 else b""
         head = _PREFIX.pack(MAGIC, self.version) + identifiers + fixed + sizes + index + self.metadata
         return head + _SIZE.pack(zlib.crc32(head))
 
     def start(self, chunk: int) -> int:
         """Offset of a chunk in the file."""
-        variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
+        variable = _SIZE.size * len(self.shape) + _ENTRIES[self.version].size * len(self.chunks) + len(self.metadata)
         identifiers = _IDENTIFIERS.size if self.version > 1 else 0
         return _PREFIX.size + identifiers + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
 
@@ -127,11 +130,6 @@ def entry(images: int, symbols: int, chunk: bytes) -> Entry:
     return Entry(images, symbols, len(chunk), zlib.crc32(chunk))
 
 
-def write(header: Header, chunks: Sequence[bytes]) -> bytes:
-    """The archive."""
-    return header.pack() + b"".join(chunks)
-
-
 def read_header(file: BinaryIO) -> Header:
     """The header of an archive; its chunks may be damaged or missing.
 
@@ -143,24 +141,26 @@ def read_header(file: BinaryIO) -> Header:
     file.seek(0)
     head = _reader(file, "the header of the archive")
     version = _read_version(head)
-    identifiers = Identifiers(*_IDENTIFIERS.unpack(head.take(_IDENTIFIERS.size))) if version > 1 else Identifiers()
+    if version > 1:  # first of all, as nobody knows what else differs
+        _check_identifiers(Identifiers(*_IDENTIFIERS.unpack(head.take(_IDENTIFIERS.size))))
     fingerprint, precision, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
     if axes > MOST_AXES:
         raise DamagedError(f"the header is damaged: it claims {axes} axes")
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
-    index = tuple(Entry(*line) for line in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
+    sites = channels * prod(shape)
+    line = _ENTRIES[version]
+    index = tuple(
+        Entry(*fields) if version == 1 else Entry(fields[0], fields[0] * sites, *fields[1:])
+        for fields in line.iter_unpack(head.take(line.size * chunks))
+    )
     metadata = head.take(size)
     length = head.position
     (checksum,) = _SIZE.unpack(head.take(_SIZE.size))
     file.seek(0)
     if zlib.crc32(file.read(length)) != checksum:
         raise DamagedError("the header is damaged: its checksum differs")
-    _check_identifiers(identifiers)
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
-    sites = channels
-    for length in shape:
-        sites *= length
     for i, chunk in enumerate(index):
         if chunk.images > MOST_IMAGES or chunk.symbols > chunk.images * sites:
             raise DamagedError(f"chunk {i} claims {chunk.images} images of {chunk.symbols} symbols")
@@ -181,6 +181,10 @@ def _read_version(head: ByteReader) -> int:
         versions = " and ".join(map(str, VERSIONS))
         raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads versions {versions}")
     return prefix[-1]
+
+
+def _without_symbols(entry: Entry) -> tuple[int, int, int]:
+    return entry.images, entry.size, entry.checksum
 
 
 def _check_identifiers(identifiers: Identifiers) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +62,16 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
             array: NDArray[Any] = npy_format.read_array(stream, allow_pickle=False)
             stream.read(1)  # the end of the stream is where its checksum is compared
             return array
+
+
+def map_array(path: Path, name: str) -> NDArray[Any]:
+    """As `read_array`, but one of an .npz file larger than 256 MiB is unpacked to a temporary file, which is mapped."""
+    with _reading(path):
+        if path.suffix.lower() == ".npz" and math.prod(array_header(path, name)[0]) > _UNPACKED_LIMIT:
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, zipfile.ZipFile(path) as archive:
+                member = archive.extract(_member(archive, path, name), folder)
+                return np.asarray(np.load(member, mmap_mode="c", allow_pickle=False))  # stays, until it is unmapped
+    return read_array(path, name)
 
 
 def array_of(content: bytes, where: str) -> NDArray[Any]:

@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from axial_transformers.decoding.choices import Choose
-from axial_transformers.models import AxialTransformer
+from axial_transformers.models import AxialTransformer, Conditioning
+
+Slab = Any
+"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `exact_backend`."""
 
 
 class Steps(Protocol):
@@ -17,7 +19,7 @@ class Steps(Protocol):
         """The state before the first slab."""
         ...
 
-    def step(self, u: Tensor, i: int, state: Any) -> Tensor:
+    def step(self, u: Slab, i: int, state: Any) -> Slab:
         """Slab `i` of the input [B, *S, D] -> its output [B, *S, ..]; updates `state`."""
         ...
 
@@ -26,13 +28,17 @@ class Steps(Protocol):
 class Backend:
     """The parts of a model that the loop calls, in one implementation."""
 
-    context: Callable[[Tensor, int, Tensor | float], Tensor]
-    """Data in model coordinates, channel, embedded conditioning -> context, expandable to [B, *A', D]."""
+    embed_conditioning: Callable[[int, Conditioning], Any]
+    """Batch, label and external conditioning -> what `context` takes; raises ValueError for what the model does not."""
+    context: Callable[[Tensor, int, Any], Slab]
+    """Data in model coordinates, channel, embedded conditioning -> context [B, *A', D]."""
+    embed_value: Callable[[Tensor], Slab]
+    """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
     """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]."""
-    row: Callable[[Tensor, Tensor], Tensor]
+    row: Callable[[Slab, Tensor], Tensor]
     """Context [B, L, D] and sites [L, d + 1] of a row -> its values [B, L]."""
 
 
-BackendFactory = Callable[[AxialTransformer, Choose, int], Backend]
-"""The backend for a model, a choice of values and a number of examples."""
+BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
+"""The backend for a model, a choice of values (`Choose`, for `exact_backend` `CodesRows`) and a number of examples."""

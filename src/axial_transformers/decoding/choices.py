@@ -1,5 +1,6 @@
 """Choices of values: any function of logits and site; compiled rows need one that consists of tensor operations."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol, runtime_checkable
@@ -7,6 +8,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
+
+from axial_transformers.kernels.exact.definition import Coding
 
 DRAWN_TOGETHER = 1 << 20
 """Values of noise that are drawn at a time: their float64 forms take little memory."""
@@ -18,6 +21,14 @@ class Choose(Protocol):
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the site (a1, .., ad, c), in data coordinates -> values int64 [B]."""
+        ...
+
+
+class CodesRows(Protocol):
+    """A choice of the values of whole rows within the kernels of `exact_backend`: an archive's entropy coder."""
+
+    def __call__(self, row: Callable[[Coding], None], sites: Integer[Tensor, "l axes"]) -> Integer[Tensor, "b l"]:
+        """Computation of a row's logits and what is done with them, its sites [L, d + 1] -> values int64 [B, L]."""
         ...
 
 

@@ -33,7 +33,9 @@ def compiled(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
     """The backend for `batch` examples; the model is float32, and `choose` consists of tensors (`row_choice`)."""
     threads = max(1, min(torch.get_num_threads(), batch // EXAMPLES_PER_THREAD))
     return Backend(
+        embed_conditioning=model.embed_conditioning,
         context=_context(model),
+        embed_value=model.embed_value,
         outer_decoders=[
             _Outer(outer, parts(batch, ceil(batch / threads))) if outer.blocks else outer
             for outer in model.outer_decoders
@@ -50,9 +52,9 @@ def parts(batch: int, size: int) -> list[slice]:
 
 def _context(model: AxialTransformer) -> Callable[[Tensor, int, Embedded], Tensor]:
     def context(y: Tensor, c: int, conditioning: Embedded) -> Tensor:
-        if c == 0 and not isinstance(conditioning, Tensor):
-            y = y[:1]  # depends on no data yet: all examples are alike
-        return model.context(y, torch.full((len(y),), c), conditioning)
+        # where it depends on no data yet, all examples are alike
+        some = y[:1] if c == 0 and not isinstance(conditioning, Tensor) else y
+        return model.context(some, torch.full((len(some),), c), conditioning).expand(*y.shape[:-1], -1)
 
     return context
 

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, BackendFactory
+from axial_transformers.decoding.backend import Backend, BackendFactory, Slab
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import Choose
+from axial_transformers.decoding.choices import Choose, CodesRows
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
@@ -23,7 +23,7 @@ from axial_transformers.progress import Progress
 @torch.no_grad()
 def decode(
     model: AxialTransformer,
-    choose: Choose,
+    choose: Choose | CodesRows,
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
     backend: BackendFactory = choose_backend,
@@ -40,14 +40,14 @@ def decode(
         int64 [B, *A, C], on the model's device.
     """
     y = model.layout.to_model(model.check(x)).clone()
-    batch, shape = len(y), model.layout.shape
-    embedded = model.embed_conditioning(batch, conditioning)
-    rows = model.order.unflatten(0, (-1, shape[-1]))
+    parts = backend(model, choose, len(y))
+    embedded = parts.embed_conditioning(len(y), conditioning)
+    rows = model.order.unflatten(0, (-1, model.layout.shape[-1]))
     row_numbers = iter(progress(range(len(rows))))
-    walk = _Walk(model, backend(model, choose, batch), (rows[i] for i in row_numbers))
+    walk = _Walk(parts, (rows[i] for i in row_numbers))
     with without_dropout(model):
         for c in model.slices:
-            y[..., c] = walk.slab(0, walk.parts.context(y, c, embedded).expand(batch, *shape, -1))
+            y[..., c] = walk.slab(0, parts.context(y, c, embedded))
     next(row_numbers, None)  # ends a progress bar
     return model.layout.to_data(y)
 
@@ -55,21 +55,21 @@ def decode(
 class _Walk(NamedTuple):
     """The recursion over axes. (A nested function that calls itself would keep the noise until garbage collection.)"""
 
-    model: AxialTransformer
     parts: Backend
     rows: Iterator[Integer[Tensor, "l axes"]]
     """The sites of each row, in generation order."""
 
-    def slab(self, level: int, context: Tensor) -> Tensor:
+    def slab(self, level: int, context: Slab) -> Tensor:
         """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] includes all outer axes."""
-        if level == len(self.parts.outer_decoders):
-            return self.parts.row(context, next(self.rows))
-        outer = self.parts.outer_decoders[level]
-        state, upper, slabs = outer.start(len(context)), torch.zeros_like(context[:, 0]), []
-        for i in range(context.shape[1]):
-            values = self.slab(level + 1, context[:, i] + upper)
-            slabs.append(values)
-            upper = outer.step(self.model.embed_value(values) + context[:, i], i, state)
+        parts = self.parts
+        if level == len(parts.outer_decoders):
+            return parts.row(context, next(self.rows))
+        outer, length = parts.outer_decoders[level], context.shape[1]
+        state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
+        for i in range(length):
+            slabs.append(self.slab(level + 1, context[:, i] + upper))
+            if i + 1 < length:
+                upper = outer.step(parts.embed_value(slabs[-1]) + context[:, i], i, state)
         return torch.stack(slabs, dim=1)
 
 

@@ -15,10 +15,15 @@ def eager(model: AxialTransformer, choose: Choose) -> Backend:
     """The model's own parts, site by site: for any device, dtype and choice."""
 
     def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:
-        return model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
+        found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
+        return found.expand(*y.shape[:-1], -1)
 
     return Backend(
-        context=context, outer_decoders=list(model.outer_decoders), row=row_by_steps(model, choose, SiteLogits(model))
+        embed_conditioning=model.embed_conditioning,
+        context=context,
+        embed_value=model.embed_value,
+        outer_decoders=list(model.outer_decoders),
+        row=row_by_steps(model, choose, SiteLogits(model)),
     )
 
 

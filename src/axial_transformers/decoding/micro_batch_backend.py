@@ -1,5 +1,6 @@
 """Decoding in micro-batches: bounds the memory of activations, while values are chosen for all examples at once."""
 
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -20,10 +21,10 @@ def micro_batches(size: int) -> BackendFactory:
 
         def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:
             conditionings = conditioning.split(size) if isinstance(conditioning, Tensor) else repeat(conditioning)
-            parts = [(some, whole.context(some, c, own)) for some, own in zip(y.split(size), conditionings)]
-            return torch.cat([part.expand(*some.shape[:-1], -1) for some, part in parts])
+            return torch.cat([whole.context(some, c, own) for some, own in zip(y.split(size), conditionings)])
 
-        return Backend(
+        return replace(
+            whole,
             context=context,
             outer_decoders=[_InMicroBatches(outer, size) for outer in whole.outer_decoders],
             row=row_by_steps(model, choose, _InMicroBatches(SiteLogits(model), size)),

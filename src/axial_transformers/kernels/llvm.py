@@ -59,7 +59,7 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 
 def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
     """The given lanes of two vectors side by side."""
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes))
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
 
 
 def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:

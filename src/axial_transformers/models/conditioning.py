@@ -15,6 +15,11 @@ class Conditioning(NamedTuple):
     cond: Float[Tensor, "b *a d"] | None = None
     """[B, *A, D]."""
 
+    @property
+    def kinds(self) -> int:
+        """1 if there is a label, plus 2 if there is an external conditioning."""
+        return (self.label is not None) + 2 * (self.cond is not None)
+
     def of(self, rows: slice | list[int]) -> "Conditioning":
         """The conditioning of the examples `rows`."""
         return Conditioning(*(None if part is None else part[rows] for part in self))

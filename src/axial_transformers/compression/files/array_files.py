@@ -1,6 +1,9 @@
 """Arrays of images in .npz and .npy files: to images of the model's size, and back to the same array."""
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,9 @@ from numpy.typing import NDArray
 
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import tiles
-from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
+from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
 from axial_transformers.data import join_uint16, split_uint16
-from axial_transformers.data.npy import array_header, array_names, read_array
+from axial_transformers.data.npy import array_header, array_names, map_array
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
@@ -33,46 +36,75 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     if len(fitting) != 1:
         wanted = " or ".join(str(["N", *config.shape, *c]) for c in ([], [config.channels]))
         raise ValueError(f"{path} holds {len(fitting)} arrays like {wanted} among {', '.join(names)}: save one alone")
-    values = read_array(path, fitting[0])
+    values = map_array(path, fitting[0])
     description = {"array": fitting[0], "dtype": str(values.dtype), "shape": list(values.shape)}
     _checked(description, config)
-    examples = values.reshape(*values.shape[: 1 + len(config.shape)], -1)
-    examples = split_uint16(examples) if _split(str(values.dtype), config) else _bytes(path, examples)
-    axes = examples.shape[1:-1]
+    axes, split = values.shape[1 : 1 + len(config.shape)], _split(str(values.dtype), config)
     if axes != config.shape and other_sizes == "refuse":
         raise other_size_error(path, axes, config.shape)
+    if not split:
+        _check_bytes(path, values)
+
+    def load(first: int, last: int) -> NDArray[np.uint8]:
+        examples = values[first:last].reshape(last - first, *axes, -1)
+        return tiles.cut(split_uint16(examples) if split else examples.astype(np.uint8), config.shape)
+
     left_out = [name for name in names if name != fitting[0]]
-    return Contents(tiles.cut(examples, config.shape), description, left_out=left_out, examples=len(examples))
+    counts = [prod(tiles.grid(axes, config.shape))] * len(values)
+    return Contents(Tiles(counts, load), description, left_out=left_out, examples=len(values))
+
+
+def images_of(description: Any, config: AxialTransformerConfig) -> int:
+    """Number of images of each example."""
+    _, _, shape = _checked(description, config)
+    return prod(tiles.grid(shape[1 : 1 + len(config.shape)], config.shape))
 
 
 def write(
-    target: Path, description: Any, config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None]
-) -> list[str]:
+    target: Path, description: Any, config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
+    count: int,
+) -> list[str]:  # fmt: skip
     """Writes the array without the examples of which an image is missing (None), and returns the indices of these.
+
+    Args:
+        count: number of images.
 
     Raises:
         DamagedError: the description does not fit the images.
     """
     name, dtype, shape = _checked(description, config)
-    axes = shape[1 : 1 + len(config.shape)]
-    per_example = prod(tiles.grid(axes, config.shape))
-    if shape[0] * per_example != len(images):
-        raise DamagedError(f"the archive holds {len(images)} images, but describes {shape[0]} of {per_example} tiles")
-    groups = [images[i : i + per_example] for i in range(0, len(images), per_example)]
-    whole = [[part for part in group if part is not None] for group in groups]
-    kept = [group for group in whole if len(group) == per_example]
-    if not kept:
-        raise DamagedError("not one image of the archive can be read")
-    values: NDArray[Any] = tiles.join(np.stack([part for group in kept for part in group]), axes)
-    values = join_uint16(values) if _split(dtype, config) else values.astype(dtype)
-    values = values.reshape(len(kept), *shape[1:])
-    if target.suffix == ".npy":
-        np.save(target, values, allow_pickle=False)
-    else:
-        # np.savez takes the names "file" and "allow_pickle" for its own parameters
-        with ZipFile(target, "w", ZIP_DEFLATED) as archive, archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-            npy_format.write_array(file, values, allow_pickle=False)
-    return [str(i) for i, group in enumerate(whole) if len(group) < per_example]
+    axes, per_example = shape[1 : 1 + len(config.shape)], images_of(description, config)
+    if shape[0] * per_example != count:
+        raise DamagedError(f"the archive holds {count} images, but describes {shape[0]} of {per_example} tiles")
+    left, lost = iter(images), list[str]()
+    with tempfile.TemporaryFile(dir=target.parent) as file:
+        _write_header(file, dtype, shape)
+        for i in range(shape[0]):
+            parts = [part for part in islice(left, per_example) if part is not None]
+            if len(parts) < per_example:
+                lost.append(str(i))
+                continue
+            values: NDArray[Any] = tiles.join(np.stack(parts), axes)
+            file.write((join_uint16(values) if _split(dtype, config) else values.astype(dtype)).tobytes())
+        file.seek(0)
+        _write_header(file, dtype, (shape[0] - len(lost), *shape[1:]))  # as long as before: numpy leaves room
+        file.seek(0)
+        if target.suffix == ".npy":
+            with target.open("wb") as whole:
+                shutil.copyfileobj(file, whole)
+        else:
+            # np.savez takes the names "file" and "allow_pickle" for its own parameters
+            with (
+                ZipFile(target, "w", ZIP_DEFLATED) as archive,
+                archive.open(f"{name}.npy", "w", force_zip64=True) as member,
+            ):
+                shutil.copyfileobj(file, member)
+    return lost
+
+
+def _write_header(file: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    descr = npy_format.dtype_to_descr(np.dtype(dtype))
+    npy_format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
 
 
 def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str, tuple[int, ...]]:
@@ -96,10 +128,9 @@ def _split(dtype: str, config: AxialTransformerConfig) -> bool:
     return dtype == "uint16" and config.channels % 2 == 0 and config.num_values == 256
 
 
-def _bytes(path: Path, values: NDArray[Any]) -> NDArray[np.uint8]:
+def _check_bytes(path: Path, values: NDArray[Any]) -> None:
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 255:
         raise ValueError(
             f"{path} holds values {low}..{high}: archives hold 8 bits a value (or 16-bit pairs of channels)"
         )
-    return values.astype(np.uint8)

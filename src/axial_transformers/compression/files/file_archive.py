@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from axial_transformers.compression import container
-from axial_transformers.compression.archive import ArchiveReader, compress
-from axial_transformers.compression.errors import ArchiveError, DamagedError
+from axial_transformers.compression.archive_reader import ArchiveReader
+from axial_transformers.compression.archive_writer import Packing, write_archive
+from axial_transformers.compression.errors import ArchiveError
 from axial_transformers.compression.files import array_files, descriptions, picture_folders, videos
 from axial_transformers.compression.files.contents import Contents, OtherSizes
 from axial_transformers.compression.files.source_folders import write_new
 from axial_transformers.data import picture_files, video
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.likelihood.evaluation import Images
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, written_whole
 
-_Images = list[NDArray[np.uint8] | None]
-_Files = list[bytes | None]
+_Images = Iterator[NDArray[np.uint8] | None]
+_Files = Iterator[bytes | None]
 
 _SUFFIXES = (*picture_files.SUFFIXES, *video.SUFFIXES)
 
@@ -31,8 +32,8 @@ _SUFFIXES = (*picture_files.SUFFIXES, *video.SUFFIXES)
 class Written(NamedTuple):
     """Result of `compress_files`."""
 
-    images: torch.Tensor
-    """uint8 [N, *A, C]: all images that the model codes, tiles included."""
+    images: Images
+    """uint8 [N, *A, C]: all images that the model codes, tiles included, read when they are asked for."""
     size: int
     """Size of the archive in bytes."""
     left_out: list[str]
@@ -58,17 +59,19 @@ def compress_files(  # noqa: PLR0913
     chunk_images: int = 128,
     micro_batch: int = 16,
     progress: Progress = iter,
+    version: int | None = None,
 ) -> Written:
     """Writes the archive of a picture, of a folder of pictures, or of the array of images in an .npz or .npy file.
 
     Pixels, names and modes of pictures are kept; values, name, type and shape of an array; files of a folder that are
     no pictures, byte for byte. Models of clips take videos likewise, of which frames and frame rate are kept. The
-    archive appears only when it is complete and, if `verify`, was decoded and compared.
+    archive appears only when it is complete and, if `verify`, was decoded and compared. Pictures and arrays are read as
+    they are needed, some chunks at a time.
 
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
         replace: whether the archive takes the place of a regular file at `target`, which must not be of the source.
-        verify, chunk_images, micro_batch, progress: as of `compress`.
+        verify, chunk_images, micro_batch, progress, version: as of `compress`.
 
     Raises:
         FileNotFoundError: no such source.
@@ -78,18 +81,18 @@ def compress_files(  # noqa: PLR0913
     source, target = Path(source), Path(target)
     _require_free(target, source, replace)
     contents = _read(source, model, other_sizes)
-    images = torch.from_numpy(contents.images)
-    metadata = descriptions.pack(contents.description, len(images) + len(contents.files))
-    archive = compress(
-        model, images, verify=verify, chunk_images=chunk_images, micro_batch=micro_batch,
-        metadata=metadata, files=contents.files, progress=progress,
-    )  # fmt: skip
+    metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
+    packing = Packing(verify=verify, chunk_images=chunk_images, micro_batch=micro_batch, version=version)
     with written_whole(target) as aside:
-        aside.write_bytes(archive)
+        with aside.open("wb") as file:
+            header = write_archive(
+                model, file, contents.images, Conditioning(), packing, metadata, contents.files, progress
+            )
+        size = aside.stat().st_size
         _require_free(target, source, replace)  # it may have come into being since
     return Written(
-        images, len(archive), contents.left_out, contents.whole, contents.others, contents.examples,
-        sum(map(len, contents.files)),
+        contents.images, size, contents.left_out, contents.whole, contents.others, contents.examples,
+        sum(entry.size for entry in header.chunks if not entry.images),
     )  # fmt: skip
 
 
@@ -99,7 +102,9 @@ def decompress_files(
     target: str | Path,
     *,
     salvage: bool = False,
+    only: str | None = None,
     micro_batch: int = container.MOST_IMAGES,
+    most_values: int | None = None,
     progress: Progress = iter,
 ) -> list[str]:
     """Writes the files of which `compress_files` made the archive: a new folder, or a new .npz or .npy file.
@@ -108,6 +113,8 @@ def decompress_files(
 
     Args:
         salvage: leave out the contents of damaged chunks instead of failing.
+        only: name of the one picture or video, or index of the one example, to restore; other chunks are not read.
+        micro_batch, most_values, progress: as of `decompress`.
 
     Returns:
         The names of the pictures, or the indices of the examples, that are left out.
@@ -119,37 +126,98 @@ def decompress_files(
     """
     target = Path(target)
     with Path(archive).open("rb") as file:
-        reader = ArchiveReader(model, file, micro_batch=micro_batch)
+        reader = ArchiveReader(model, file, micro_batch=micro_batch, most_values=most_values)
         files_held = sum(not entry.images for entry in reader.header.chunks)
         description = descriptions.unpack(reader.header.metadata, reader.header.images + files_held)
-        restoring, one = _restoring(description, target, model.config)
+        chosen = _Chosen(description, range(reader.header.images), range(files_held))
+        if only is not None:
+            chosen = _only(only, description, model.config)
+        restoring, one = _restoring(chosen.description, target, model.config)
         if restoring is None and target.suffix not in (".npz", ".npy"):
             raise ValueError(f"{archive} holds an array: give a target that ends in .npz or .npy, not {target}")
         in_place = restoring is not None and not one and target.is_dir() and not any(target.iterdir())
         if os.path.lexists(target) and not in_place:
             raise FileExistsError(f"{target} exists already: give another target, or remove it first")
-        images, files = _chunks(reader, salvage, progress)
-    if (images or files) and all(content is None for content in (*images, *files)):
-        raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored")
-    if restoring is None:
-        with written_whole(target) as aside:
-            return array_files.write(aside, description, model.config, images)
-    contents = zip(restoring.contents(images, files), restoring.names)
+        images, files = _images(reader, chosen.images, salvage, progress), _files(reader, chosen.files, salvage)
+        try:
+            if restoring is None:
+                return _write_array(target, chosen, model.config, images)
+            return _write_files(target, restoring, one, images, files)
+        except _NothingLeft:
+            raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored") from None
+
+
+class _NothingLeft(Exception):
+    """Nothing of what was to be written can be read."""
+
+
+def _write_array(target: Path, chosen: "_Chosen", config: AxialTransformerConfig, images: _Images) -> list[str]:
+    """Writes the examples that can be read; gives the indices of the others."""
+    with written_whole(target) as aside:
+        lost = array_files.write(aside, chosen.description, config, images, len(chosen.images))
+        if len(lost) == chosen.description["shape"][0]:
+            raise _NothingLeft
+    return lost
+
+
+def _write_files(target: Path, restoring: "_Restoring", one: bool, images: _Images, files: _Files) -> list[str]:
+    """Writes the files that can be read, if there is one only perhaps to the target itself; gives the others' names."""
+    contents, lost = zip(restoring.contents(images, files), restoring.names), list[str]()
     if one:
-        ((content, (name, _)),) = contents
+        ((content, _),) = contents
         if content is None:
-            raise DamagedError(f"nothing of {name!r:.100}, the one file of the archive, can be read")
+            raise _NothingLeft
         with written_whole(target) as aside:
             aside.write_bytes(content)
         return []
-    lost = []
     with folder_written_whole(target) as folder:
         for content, (name, restored_as) in contents:
             if content is None:
                 lost.append(name)
             else:
                 write_new(folder / restored_as, content)
+        if restoring.names and len(lost) == len(restoring.names):
+            raise _NothingLeft
     return lost
+
+
+class _Chosen(NamedTuple):
+    """What is restored of an archive."""
+
+    description: dict[str, Any]
+    images: range
+    """Numbers of its images."""
+    files: range
+    """Numbers of its whole files."""
+
+
+def _only(name: str, description: dict[str, Any], config: AxialTransformerConfig) -> _Chosen:
+    """The part of an archive that one picture, video or example is made of.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    (kind, *others), (files, *_) = description, description.values()
+    if others:
+        each = array_files.images_of(description, config)
+        count = description["shape"][0]
+        if not name.isdecimal() or int(name) >= count:
+            raise ValueError(
+                f"the archive holds an array of {count} examples: choose one of 0..{count - 1}, not {name}"
+            )
+        first = int(name) * each
+        chosen = {**description, "shape": [1, *description["shape"][1:]]}
+        return _Chosen(chosen, range(first, first + each), range(0))
+    plan = (videos if kind == "videos" else picture_folders).planned(files, config)
+    before = {True: 0, False: 0}
+    for i, (entry, restored_as) in enumerate(plan):
+        of_images, count = entry.parts(config)
+        if name in (entry.name, restored_as):
+            numbers = range(before[of_images], before[of_images] + count)
+            chosen = {kind: [files[i]]}
+            return _Chosen(chosen, numbers, range(0)) if of_images else _Chosen(chosen, range(0), numbers)
+        before[of_images] += count
+    raise ValueError(f"the archive holds no {name!r:.100}, but {', '.join(entry.name for entry, _ in plan)!r:.100}")
 
 
 class _Restoring(NamedTuple):
@@ -177,22 +245,29 @@ def _restoring(
     return _Restoring(names, partial(picture_folders.restored, pictures, config)), one
 
 
-def _chunks(reader: ArchiveReader, salvage: bool, progress: Progress) -> tuple[_Images, _Files]:
-    """Images and whole files of an archive; None for those in damaged chunks, if `salvage`."""
-    images, files = _Images(), _Files()
-    for i, entry in enumerate(progress(reader.header.chunks)):
+def _images(reader: ArchiveReader, numbers: range, salvage: bool, progress: Progress) -> _Images:
+    """Images of these numbers; None for those in damaged chunks, if `salvage`. Other chunks are not read."""
+    header = reader.header
+    within = [
+        (i, slice(max(0, numbers.start - first), min(entry.images, numbers.stop - first)))
+        for i, entry in enumerate(header.chunks)
+        for first in [header.first_image(i)]
+        if max(first, numbers.start) < min(first + entry.images, numbers.stop)
+    ]
+    for (_, some), images in zip(progress(within), reader.images([i for i, _ in within], salvage), strict=True):
+        yield from [None] * (some.stop - some.start) if images is None else images.numpy()[some]
+
+
+def _files(reader: ArchiveReader, numbers: range, salvage: bool) -> _Files:
+    """Whole files of these numbers; None for damaged ones, if `salvage`."""
+    chunks = [i for i, entry in enumerate(reader.header.chunks) if not entry.images]
+    for i in chunks[numbers.start : numbers.stop]:
         try:
-            content = reader.content(i)
-            if entry.images:
-                images.extend(reader.images(i, content).numpy())
-            else:
-                files.append(content)
+            yield reader.content(i)
         except ArchiveError:
             if not salvage:
                 raise
-            images += [None] * entry.images
-            files += [None] * (not entry.images)
-    return images, files
+            yield None
 
 
 def _require_free(target: Path, source: Path, replace: bool) -> None:

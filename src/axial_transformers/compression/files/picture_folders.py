@@ -1,10 +1,11 @@
 """Folders of pictures, or one: to images of the model's size, and back to files of the same names, modes and pixels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,12 @@ from PIL import Image
 
 from axial_transformers.compression.errors import DamagedError, OtherVersionError
 from axial_transformers.compression.files import source_folders, tiles
-from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
+from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
 from axial_transformers.compression.files.restored_names import check_name, restored_names
-from axial_transformers.compression.files.source_folders import OtherFiles, shared_out
+from axial_transformers.compression.files.source_folders import OtherFiles, Parts, shared_out
 from axial_transformers.compression.files.whole_pictures import (
     MODES,
+    Look,
     as_png,
     comes_back,
     decoded,
@@ -29,6 +31,8 @@ from axial_transformers.data.picture_files import MOST_PIXELS, Member, PictureEr
 from axial_transformers.models import AxialTransformerConfig
 
 _MODELLED = {1: "L", 2: "I;16", 3: "RGB"}
+
+_Found = TypeVar("_Found")
 
 _LITTLE = 64
 """Number of bytes by which a PNG file may be larger than the picture's own: all releases read an archive of it."""
@@ -48,6 +52,17 @@ class _Entry(NamedTuple):
         """True if the file is written under its own name."""
         return self.mode is None or keeps(self.name, self.mode, self.size)
 
+    @property
+    def restored_as(self) -> str:
+        """The name under which a picture is restored."""
+        return self.name if self.restored_as_it_is else f"{self.name}.png"
+
+    def parts(self, config: AxialTransformerConfig) -> Parts:
+        """The parts of the archive that the file is made of."""
+        if self.mode and self.mode == _MODELLED.get(config.channels):
+            return Parts(True, prod(tiles.grid(self.size, config.shape)))
+        return Parts(False, 1)
+
     def json(self) -> list[Any]:
         """The entry as `_entries` reads it."""
         return [source_folders.WHOLE, self.name] if self.mode is None else [self.name, self.mode, *self.size]
@@ -63,17 +78,38 @@ class Planned(NamedTuple):
 
 @dataclass
 class _Stored:
-    """One file as it is stored: tiles of the model, or a file."""
+    """One file as it is stored: tiles of the model, a PNG file, or the file itself."""
 
     path: Path
     entry: _Entry
-    tiles: NDArray[np.uint8] | None = None
-    file: bytes | None = None
+    tiles: int = 0
+    """Their number."""
 
     def whole(self) -> None:
         """Stores the file itself."""
-        self.entry, self.tiles = _Entry(self.entry.name, None, (0, 0)), None
-        self.file = source_folders.content(self.path)
+        self.entry, self.tiles = _Entry(self.entry.name, None, (0, 0)), 0
+
+    def values(self) -> NDArray[np.uint8]:
+        """The picture [H, W, C] that is cut into tiles."""
+        return _values(self._picture()[0])
+
+    def file(self) -> bytes:
+        """The file that the archive holds."""
+        if self.entry.mode is None:
+            return source_folders.content(self.path)
+        png = as_png(*self._picture())
+        return self._unchanged(png)
+
+    def _picture(self) -> tuple[Image.Image, str, Look]:
+        """The picture, the name under which it is restored, and its look."""
+        picture, look = decoded(Member(source_folders.content(self.path), str(self.path)))
+        same = picture and (look.mode, picture.height, picture.width) == (self.entry.mode, *self.entry.size)
+        return self._unchanged(picture if same else None), self.entry.restored_as, look
+
+    def _unchanged(self, found: _Found | None) -> _Found:
+        if found is None:
+            raise ValueError(f"{self.path} has changed since it was first read: compress it again")
+        return found
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
@@ -97,16 +133,30 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
             some.whole()
     pictures = [some.entry.json() for some in stored]
     planned(pictures, config)
-    empty = np.zeros((0, *config.shape, config.channels), np.uint8)
+    tiled = [some for some in stored if some.tiles]
     return Contents(
-        np.concatenate([empty, *(some.tiles for some in stored if some.tiles is not None)]),
+        Tiles([some.tiles for some in tiled], _tiles_of(tiled, config)),
         {"pictures": pictures},
-        [some.file for some in stored if some.file is not None],
+        [some.file for some in stored if not some.tiles],
         left_out=source.left_out,
         whole=[some.entry.name for some in stored if some.entry.mode is None],
         others=others.names,
-        examples=sum(some.tiles is not None for some in stored),
+        examples=len(tiled),
     )
+
+
+def _tiles_of(stored: list[_Stored], config: AxialTransformerConfig) -> Callable[[int, int], NDArray[np.uint8]]:
+    """Reads the tiles of some of the pictures; keeps those of the last one, which may be asked for in parts."""
+
+    @lru_cache(1)
+    def of(i: int) -> NDArray[np.uint8]:
+        return tiles.cut(stored[i].values()[None], config.shape)
+
+    def load(first: int, last: int) -> NDArray[np.uint8]:
+        empty = np.zeros((0, *config.shape, config.channels), np.uint8)
+        return np.concatenate([empty, *map(of, range(first, last))])
+
+    return load
 
 
 def planned(pictures: Any, config: AxialTransformerConfig, only_as: str | None = None) -> list[Planned]:
@@ -135,24 +185,19 @@ def planned(pictures: Any, config: AxialTransformerConfig, only_as: str | None =
 
 
 def restored(
-    plan: Sequence[Planned], config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None],
-    files: Sequence[bytes | None],
+    plan: Sequence[Planned], config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
+    files: Iterable[bytes | None],
 ) -> Iterator[bytes | None]:  # fmt: skip
     """The content of each planned file; None where a part is missing (None).
 
     Raises:
         DamagedError: the description does not fit the images and files.
     """
-    mode = _MODELLED.get(config.channels)
-    wanted = (
-        (entry.name, True, prod(tiles.grid(entry.size, config.shape))) if entry.mode and entry.mode == mode
-        else (entry.name, False, 1)
-        for entry, _ in plan
-    )  # fmt: skip
+    wanted = [(entry.name, entry.parts(config)) for entry, _ in plan]
     for parts, (entry, name) in zip(shared_out(wanted, images, files), plan):
         if parts is None or entry.mode is None:
             yield None if parts is None else parts[0]
-        elif entry.mode == mode:
+        elif entry.parts(config).of_images:
             yield encoded(_picture(tiles.join(np.stack(parts), entry.size)[0]), name)
         else:
             yield encoded(_from_file(parts[0], entry), name)
@@ -167,21 +212,20 @@ def _stored(
             content = source_folders.content(path)
         picture, look = decoded(Member(content, str(path)))
     except PictureError:
-        return _Stored(path, _Entry(name, None, (0, 0)), file=others.keep(path, name, "is no picture that can be read"))
-    stored = _Stored(path, _Entry(name, None, (0, 0)), file=content)
+        others.keep(path, name, "is no picture that can be read")
+        return _Stored(path, _Entry(name, None, (0, 0)))
+    stored = _Stored(path, _Entry(name, None, (0, 0)))
     if picture is None:
         return stored
     entry = _Entry(name, look.mode, (picture.height, picture.width))
-    restored_as = name if entry.restored_as_it_is else f"{name}.png"
-    if entry.mode == _MODELLED.get(config.channels):
-        values = _values(picture)
-        if comes_back(_picture(values), restored_as, look):
+    if entry.parts(config).of_images:
+        if comes_back(_picture(_values(picture)), entry.restored_as, look):
             if entry.size != config.shape and other_sizes == "refuse":
                 raise other_size_error(path, entry.size, config.shape)
-            return _Stored(path, entry, tiles=tiles.cut(values[None], config.shape))
+            return _Stored(path, entry, entry.parts(config).number)
         return stored
-    png = as_png(picture, restored_as, look)
-    return stored if png is None or len(png) - _LITTLE > len(content) else _Stored(path, entry, file=png)
+    png = as_png(picture, entry.restored_as, look)
+    return stored if png is None or len(png) - _LITTLE > len(content) else _Stored(path, entry)
 
 
 def _named(entries: Sequence[_Entry]) -> list[Planned]:

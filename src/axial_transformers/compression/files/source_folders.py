@@ -1,8 +1,8 @@
 """Files of a folder, or one file, that go into an archive, and the files that are restored from it."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,8 +60,8 @@ class OtherFiles:
         self.names = list[str]()
         self._size = 0
 
-    def keep(self, path: Path, name: str, reason: str) -> bytes:
-        """The content of one more of them.
+    def keep(self, path: Path, name: str, reason: str) -> None:
+        """Counts one more of them.
 
         Raises:
             ValueError: it is too large, or all of them together are.
@@ -75,30 +75,37 @@ class OtherFiles:
             raise ValueError(f"{path} {reason}; such files, kept whole, are larger than {_MOST_OTHERS >> 20:,} MiB in"
                              " all: leave some out")  # fmt: skip
         self.names.append(name)
-        return path.read_bytes()
+
+
+class Parts(NamedTuple):
+    """The parts of an archive that a file is made of."""
+
+    of_images: bool
+    """Made of images; otherwise of one whole file."""
+    number: int
 
 
 def shared_out(
-    wanted: Iterable[tuple[str, bool, int]],
-    images: Sequence[NDArray[np.uint8] | None],
-    files: Sequence[bytes | None],
+    wanted: Iterable[tuple[str, Parts]],
+    images: Iterable[NDArray[np.uint8] | None],
+    files: Iterable[bytes | None],
 ) -> Iterator[list[Any] | None]:
     """The images or files of each name in turn; None if one of them is missing.
 
     Args:
-        wanted: names, whether each is made of images, and of how many images or files.
+        wanted: names, and the parts of each.
 
     Raises:
         DamagedError: they are not as many as the archive holds.
     """
     images_left, files_left = iter(images), iter(files)
-    for name, of_images, count in wanted:
+    for name, (of_images, count) in wanted:
         left: Iterator[Any] = images_left if of_images else files_left
         parts = list(islice(left, min(count, sys.maxsize)))
         if len(parts) < count:
             raise DamagedError(f"the archive describes more than it holds: {name!r:.100}")
         yield None if any(part is None for part in parts) else parts
-    if [*images_left, *files_left]:
+    if any(True for _ in chain(images_left, files_left)):
         raise DamagedError("the archive holds more than it describes")
 
 

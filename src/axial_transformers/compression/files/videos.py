@@ -1,8 +1,9 @@
 """Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -10,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from axial_transformers.compression.archive_writer import File
 from axial_transformers.compression.errors import DamagedError, OtherVersionError
 from axial_transformers.compression.files import source_folders, tiles
 from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
 from axial_transformers.compression.files.restored_names import check_name, restored_names
-from axial_transformers.compression.files.source_folders import OtherFiles, shared_out
+from axial_transformers.compression.files.source_folders import OtherFiles, Parts, shared_out
 from axial_transformers.data import DataConfig
 from axial_transformers.data.movies import lossless_movie
 from axial_transformers.data.video import SUFFIXES, frame_rate, frames_of, kind_of_videos
@@ -41,6 +43,10 @@ class Entry(NamedTuple):
     def restored_as_it_is(self) -> bool:
         """True if the file is written under its own name."""
         return self.size is None or PurePosixPath(self.name).suffix.lower() == _SUFFIX
+
+    def parts(self, config: AxialTransformerConfig) -> Parts:
+        """The parts of the archive that the file is made of."""
+        return Parts(True, prod(tiles.grid(self.size, config.shape))) if self.size else Parts(False, 1)
 
     def json(self) -> list[Any]:
         """The entry as `planned` reads it."""
@@ -70,14 +76,15 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
             that is too large.
     """
     source, others, room = source_folders.source(path), OtherFiles(), _MOST_VALUES
-    entries, clips, files = list[Entry](), [np.zeros((0, *config.shape, config.channels), np.uint8)], list[bytes]()
+    entries, clips, files = list[Entry](), [np.zeros((0, *config.shape, config.channels), np.uint8)], list[File]()
     taken = {source.name(file) for file in source.files}
     for file in source.files:
         name = source.name(file)
         video = _decoded(file, config.channels, room)
         if video is None or (not name.lower().endswith(_SUFFIX) and name + _SUFFIX in taken):
             reason = f"is no video that comes back in {config.channels} channels of 8 bits"
-            files.append(others.keep(file, name, reason))
+            others.keep(file, name, reason)
+            files.append(partial(source_folders.content, file))
             entries.append(Entry(name, None, _USUAL_RATE))
             continue
         count, height, width = video.frames.shape[:3]
@@ -126,18 +133,15 @@ def planned(videos: Any, config: AxialTransformerConfig, only_as: str | None = N
 
 
 def restored(
-    plan: Sequence[tuple[Entry, str]], config: AxialTransformerConfig, images: Sequence[NDArray[np.uint8] | None],
-    files: Sequence[bytes | None],
+    plan: Sequence[tuple[Entry, str]], config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
+    files: Iterable[bytes | None],
 ) -> Iterator[bytes | None]:  # fmt: skip
     """The content of each planned file; None where a part is missing (None).
 
     Raises:
         DamagedError: the description does not fit the images and files.
     """
-    wanted = (
-        (entry.name, True, prod(tiles.grid(entry.size, config.shape))) if entry.size else (entry.name, False, 1)
-        for entry, _ in plan
-    )
+    wanted = [(entry.name, entry.parts(config)) for entry, _ in plan]
     for parts, (entry, _) in zip(shared_out(wanted, images, files), plan):
         if parts is None or entry.size is None:
             yield None if parts is None else parts[0]

@@ -68,12 +68,13 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
 
 
 @exact
-def write_stream(intervals: Integers, words: NDArray[np.uint32]) -> int:
+def write_stream(intervals: Integers, state: int, words: NDArray[np.uint32]) -> int:
     """Writes the words of symbols with the intervals [n, 2], in the order in which they are read.
 
-    They are the last ones of words [n + 2], as a symbol takes at most one; the result is the number of the first.
+    `state` is the one that reading ends with. The words are the last ones of words [n + 2], as a symbol takes at most
+    one; the result is the number of the first.
     """
-    state, at = LEAST_STATE, len(words)
+    at = len(words)
     for k in range(len(intervals) - 1, -1, -1):
         start, frequency = intervals[k, 0], intervals[k, 1]
         if state >= frequency << (63 - PRECISION):

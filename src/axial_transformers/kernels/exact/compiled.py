@@ -107,10 +107,10 @@ class Rows:
         )
 
 
-def write_stream(intervals: NDArray[np.int64]) -> NDArray[np.uint32]:
+def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
     """See `twin.write_stream`."""
     words = np.empty(len(intervals) + 2, np.uint32)
-    return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), words) :]
+    return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), state, words) :]
 
 
 def _rows(rows: int, width: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import LANES, Array
-from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS, multiply, multiply_add
+from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS, multiply
 from axial_transformers.kernels.exact.row_functions import (
     QUERIES,
     attend,
@@ -108,19 +108,19 @@ def transform(
     for layer in range(len(lines)):
         length, stride = lines[layer]
         normalise_rows(x, rows, blocks.attention_norm, layer, of_x, scratch.normed)
-        linear(scratch.normed, rows, blocks.qkv, layer, scratch.qkv)
+        linear(scratch.normed, rows, blocks.qkv, layer, scratch.qkv, False)
         if length == 0:
             attend_step(rows, heads, i, cache, masked, first, scratch)
             masked += 1
         else:
             attend_lines(rows, heads, length, stride, scratch)
-        add_linear(scratch.attended, rows, blocks.out, layer, x)
+        linear(scratch.attended, rows, blocks.out, layer, x, True)
         normalise_rows(x, rows, blocks.feedforward_norm, layer, of_x, scratch.normed)
-        linear(scratch.normed, rows, blocks.expand, layer, scratch.hidden)
+        linear(scratch.normed, rows, blocks.expand, layer, scratch.hidden, False)
         hidden = scratch.hidden
         for row in range(rows):
             quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
-        add_linear(scratch.hidden, rows, blocks.contract, layer, x)
+        linear(scratch.hidden, rows, blocks.contract, layer, x, True)
 
 
 @exact_part
@@ -191,8 +191,8 @@ def normalise_rows(x: Array, rows: int, norms: Norms, layer: int, dim: int, out:
 
 
 @exact_part
-def linear(x: Array, rows: int, weights: PackedLinear, layer: int, out: Array) -> None:
-    """out = x W + bias."""
+def linear(x: Array, rows: int, weights: PackedLinear, layer: int, out: Array, add: bool) -> None:
+    """out = x W + bias; if `add`, this is added to out."""
     not_inlined()
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
     _, panels, inputs, _ = matrix.shape
@@ -201,21 +201,7 @@ def linear(x: Array, rows: int, weights: PackedLinear, layer: int, out: Array) -
             at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
             for row in range(first, min(first + BLOCK, rows), ROWS):
                 out_at = row * out_row + panel * PANEL
-                multiply(x, row * x_row, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row)
-
-
-@exact_part
-def add_linear(x: Array, rows: int, weights: PackedLinear, layer: int, out: Array) -> None:
-    """out += x W + bias."""
-    not_inlined()
-    x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
-    _, panels, inputs, _ = matrix.shape
-    for first in range(0, rows, BLOCK):
-        for panel in range(panels):
-            at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
-            for row in range(first, min(first + BLOCK, rows), ROWS):
-                out_at = row * out_row + panel * PANEL
-                multiply_add(x, row * x_row, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row)
+                multiply(x, row * x_row, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
 
 
 @exact_part
@@ -226,8 +212,8 @@ def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Ar
     dim = lstm.of_input.panels.shape[2]
     layer = np.int64(0)
     normalise_rows(x, rows, lstm.norm, layer, dim, normed)
-    linear(normed, rows, lstm.of_input, layer, of_input)
-    linear(hidden, rows, lstm.of_hidden, layer, of_hidden)
+    linear(normed, rows, lstm.of_input, layer, of_input, False)
+    linear(hidden, rows, lstm.of_hidden, layer, of_hidden, False)
     for row in range(rows):
         at = row * x.shape[1]
         lstm_cell(of_input, of_hidden, row * of_input.shape[1], dim, cell, hidden, x, at)

@@ -25,25 +25,23 @@ PANEL = VECTORS * LANES
 """Columns of a product."""
 
 
-def product(rows: int, vectors: int, add: bool) -> Any:
+def product(rows: int, vectors: int) -> Any:
     """The intrinsic `multiply` of tiles of `rows` rows and `vectors` vectors of columns."""
 
     @intrinsic
     def multiply(
         typing_context: Any, x: Any, x_at: Any, x_row: Any, w: Any, w_at: Any, bias: Any, bias_at: Any, count: Any,
-        out: Any, out_at: Any, out_row: Any,
+        out: Any, out_at: Any, out_row: Any, add: Any,
     ) -> Any:  # fmt: skip
-        return (
-            types.void(x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row),
-            _product(rows, vectors, add),
-        )
+        signature = types.void(x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row, add)
+        return signature, _product(rows, vectors)
 
     return multiply
 
 
-def _product(rows: int, vectors: int, add: bool) -> Callable[..., Any]:
+def _product(rows: int, vectors: int) -> Callable[..., Any]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row = unpacked(
+        x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row, add = unpacked(
             context, builder, signature, arguments
         )
 
@@ -61,16 +59,18 @@ def _product(rows: int, vectors: int, add: bool) -> Callable[..., Any]:
                 number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
                 for total, weight in zip(sums[row * vectors :], weights):
                     builder.store(fused(builder, number, weight, builder.load(total)), total)
-        for place, total in enumerate(sums):
-            at = offset(out_at, out_row, place // vectors, columns[place % vectors])
-            value = builder.load(total)
-            store(builder, builder.fadd(load(builder, out, at), value) if add else value, out, at)
+        places = [offset(out_at, out_row, k // vectors, columns[k % vectors]) for k in range(len(sums))]
+        with builder.if_then(add):
+            for total, at in zip(sums, places):
+                builder.store(builder.fadd(load(builder, out, at), builder.load(total)), total)
+        for total, at in zip(sums, places):
+            store(builder, builder.load(total), out, at)
         return context.get_dummy_value()
 
     return generate
 
 
-multiply, multiply_add = product(ROWS, VECTORS, add=False), product(ROWS, VECTORS, add=True)
+multiply = product(ROWS, VECTORS)
 """out[r, c] = bias[c] + x[r, 0] w[0, c] + x[r, 1] w[1, c] + .., `count` terms from left to right, for ROWS rows and
-PANEL columns; `multiply_add` adds this sum to out. x[r, k] is x[x_at + r x_row + k], w[k, c] is w[w_at + k PANEL + c].
+PANEL columns; if `add`, this sum is added to out. x[r, k] is x[x_at + r x_row + k], w[k, c] is w[w_at + k PANEL + c].
 """

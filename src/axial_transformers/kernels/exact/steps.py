@@ -75,7 +75,7 @@ def slab(
 @exact
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
     """A linear layer: x and out have a multiple of ROWS rows."""
-    linear(x, rows, weights, np.int64(0), out)
+    linear(x, rows, weights, np.int64(0), out, False)
 
 
 @exact
@@ -119,7 +119,7 @@ def code_site(first: int, rows: int, i: int, output: PackedOutput, coding: Codin
     values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
     count, dim = output.table.shape
     normalise_rows(x, rows, output.norm, layer, dim, normed)
-    linear(normed, rows, output.head, layer, logits)
+    linear(normed, rows, output.head, layer, logits, False)
     for row in range(rows):
         b, at = first + row, row * logits.shape[1]
         if kept.size:

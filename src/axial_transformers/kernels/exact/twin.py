@@ -285,9 +285,9 @@ def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
     return value
 
 
-def write_stream(intervals: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The words of symbols with the intervals [n, 2], in the order in which they are read."""
-    words, state = list[int](), LEAST_STATE
+def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
+    """The words of symbols with the intervals [n, 2], in the order in which they are read; they end with `state`."""
+    words = list[int]()
     for start, frequency in reversed(intervals.tolist()):
         if state >= frequency << (63 - PRECISION):
             words.append(state % (1 << WORD))

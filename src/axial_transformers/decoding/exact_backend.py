@@ -1,10 +1,11 @@
-"""The network of an archive: a model's weights, walked slab by slab in an arithmetic with equal bits everywhere.
+"""Decoding in an arithmetic with equal bits everywhere: a model's weights, packed for `kernels.exact`.
 
-The walk is that of `decoding.decode`: what it computes for an example depends on nothing but the example and the
-weights. Nothing between the values of sites and the frequencies of the next is computed by torch.
+What it computes for an example depends on nothing but the example and the weights. Nothing between the values of sites
+and the frequencies of the next is computed by torch: what the loop adds and indexes are NumPy arrays.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib import import_module, util
 from math import prod
 from typing import Any
@@ -14,43 +15,59 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Coding, Line, Linear, Lstm, Norm, Output
+from axial_transformers.decoding.backend import Backend
+from axial_transformers.decoding.choices import CodesRows
+from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Line, Linear, Lstm, Norm, Output
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.channel_encoder import ChannelEncoder
 from axial_transformers.models.inner_decoder import InnerLSTM
+from axial_transformers.models.outer_decoder import OuterDecoder
 from axial_transformers.ops.shift import shifted_copies
 
 Values = NDArray[np.int64]
-Row = Callable[[Coding], None]
-"""Computes the logits of a row of sites, and codes values by them."""
-Code = Callable[[Row, int], Values]
-"""Codes the values [B, L] of a row of sites, given what computes their logits and the number of the row."""
 
 ENCODED_TOGETHER = 1 << 14
 """Sites that go through the channel encoder at a time, at least one example."""
 
 
+def has_kernels() -> bool:
+    """True where exact kernels can be compiled; otherwise their twin, which is slow, gives the same bits."""
+    return util.find_spec("numba") is not None
+
+
 def fastest_arithmetic() -> Any:
-    """The module of compiled kernels, or their twin where numba is missing: they give the same bits."""
-    name = "compiled" if util.find_spec("numba") else "twin"
-    return import_module(f"axial_transformers.kernels.exact.{name}")
+    """The module of compiled kernels, or their twin."""
+    return import_module(f"axial_transformers.kernels.exact.{'compiled' if has_kernels() else 'twin'}")
+
+
+def obstacle(model: AxialTransformer) -> str | None:
+    """The reason why a model has no exact arithmetic; None if there is none."""
+    attentions = (module.attention.attention for module in model.modules() if isinstance(module, TransformerBlock))
+    for attention in attentions:
+        if type(attention) is not AxisAttention:
+            return f"{type(attention).__name__} has no exact arithmetic"
+    return None
 
 
 class ExactNetwork:
-    """The network of a model, in the arithmetic of `kernels.exact`.
+    """A model's network in the arithmetic of `kernels.exact`; `backend` is a `BackendFactory`.
+
+    Decoding must run within `arithmetic.ieee_arithmetic`, in each thread.
 
     Args:
         model: any device and dtype; its weights are rounded to float32.
         arithmetic: `kernels.exact.compiled` or `kernels.exact.twin`; None: the faster one that there is.
 
     Raises:
-        ValueError: a model with attention that has no exact kernel.
+        ValueError: a model that has no exact arithmetic.
     """
 
     def __init__(self, model: AxialTransformer, arithmetic: Any = None):
+        if reason := obstacle(model):
+            raise ValueError(f"{reason}: use version=1")
         self.model = model
         self.arithmetic = arithmetic or fastest_arithmetic()
         self.shape = model.layout.shape
@@ -61,28 +78,19 @@ class ExactNetwork:
         with self.arithmetic.ieee_arithmetic():
             self._positions = positions(model.position)
         self._rows = self.arithmetic.Rows(weights, heads, self._tables)
-        outer_decoders: Iterable[Any] = model.outer_decoders
-        self._outer = [self._slabs(outer.blocks, self.shape[level + 1 :]) for level, outer in enumerate(outer_decoders)]
+        self._outer = [_Outer(self, outer) for outer in model.outer_decoders if isinstance(outer, OuterDecoder)]
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
-    def walk(self, x: Tensor, conditioning: Conditioning, code: Code) -> Values:
-        """Values [B, *A', C'] in model coordinates, all but the known channels' those of `code`.
-
-        Args:
-            x: [B, *A, C] integers, of which only known channels matter.
-            code: called for each row of sites in generation order.
-
-        Raises:
-            ValueError: label or cond that the model does not take.
-        """
-        with self.arithmetic.ieee_arithmetic():
-            values = self.model.layout.to_model(x).long().cpu().numpy().copy()
-            embedded = self._embed(len(x), conditioning)
-            walk = _Walk(self, code)
-            for c in self.model.slices:
-                context = np.broadcast_to(self._context(values, c, embedded), (*values.shape[:-1], self.dim))
-                values[..., c] = walk.slab(0, context)
-            return values
+    def backend(self, model: AxialTransformer, choose: CodesRows, batch: int) -> Backend:
+        """The backend for this network's model; `choose` codes the values of rows."""
+        assert model is self.model
+        return Backend(
+            embed_conditioning=self._embed_conditioning,
+            context=self._context,
+            embed_value=self.embed_value,
+            outer_decoders=self._outer,
+            row=lambda context, sites: choose(partial(self._rows, context), sites),
+        )
 
     @property
     def dim(self) -> int:
@@ -94,11 +102,17 @@ class ExactNetwork:
         """Number of values V of a site."""
         return len(self._tables.table)
 
-    def embed_value(self, values: Values) -> Array:
+    def embed_value(self, values: Tensor) -> Array:
         """[..] -> [.., D]."""
-        return self._tables.table[values]
+        return self._tables.table[values.cpu().numpy()]
 
-    def _embed(self, batch: int, conditioning: Conditioning) -> Array | None:
+    def slabs(self, blocks: nn.ModuleList, slab: Sequence[int]) -> Any:
+        """The arithmetic's `Slabs`: blocks over a slab of that shape."""
+        return self.arithmetic.Slabs(
+            _blocks(blocks), self.model.config.heads, [_line(_attention(block), slab) for block in blocks]
+        )
+
+    def _embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
         """The label's embedding plus external conditioning, [B, *A' or 1s, D]; None where there is neither."""
         self.model.embed_conditioning(batch, conditioning)  # checks both
         embedded = None
@@ -112,44 +126,35 @@ class ExactNetwork:
             embedded = cond if embedded is None else embedded + cond
         return embedded
 
-    def _context(self, values: Values, c: int, embedded: Array | None) -> Array:
-        """position + e, for channel c: broadcasts to [B, *A', D]."""
-        if self._encoder is None:
-            return self._positions if embedded is None else self._positions + embedded
-        same = c == 0 and embedded is None  # no example's values matter
-        return self._positions + self._encoder(values[: 1 if same else None], c, embedded)
-
-    def _slabs(self, blocks: nn.ModuleList, slab: Sequence[int]) -> Any:
-        """The blocks over a slab of that shape; None if there are none."""
-        if not len(blocks):
-            return None
-        lines = [_line(attention, slab) for attention in map(_attention, blocks)]
-        return self.arithmetic.Slabs(_blocks(blocks), self.model.config.heads, lines)
+    def _context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
+        """position + e, for channel c: [B, *A', D]."""
+        values = y.cpu().numpy()
+        context = self._positions
+        if self._encoder is not None:
+            same = c == 0 and embedded is None  # no example's values matter
+            context = context + self._encoder(values[: 1 if same else None], c, embedded)
+        elif embedded is not None:
+            context = context + embedded
+        return np.broadcast_to(context, (*values.shape[:-1], self.dim))
 
 
-class _Walk:
-    """The recursion over axes of `decoding_loop`, on arrays."""
+class _Outer:
+    """`OuterDecoder`, slab by slab."""
 
-    def __init__(self, network: ExactNetwork, code: Code):
-        self._network, self._code, self._row = network, code, 0
+    def __init__(self, network: ExactNetwork, outer: OuterDecoder):
+        self._length, self._sites = outer.length, prod(outer.slab)
+        self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
-    def slab(self, level: int, context: Array) -> Values:
-        """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] includes all outer axes."""
-        network = self._network
-        if level == len(network._outer):
-            self._row += 1
-            return self._code(lambda coding: network._rows(context, coding), self._row - 1)
-        blocks, batch, length = network._outer[level], len(context), context.shape[1]
-        sites = prod(context.shape[2:-1])
-        state = blocks and blocks.start(batch * sites, length)
-        upper, slabs = np.zeros_like(context[:, 0]), []
-        for i in range(length):
-            here = context[:, i]
-            slabs.append(self.slab(level + 1, here + upper))
-            if blocks and i + 1 < length:
-                u = network.embed_value(slabs[-1]) + here
-                upper = blocks.step(u.reshape(-1, network.dim), i, state, sites).reshape(u.shape)
-        return np.stack(slabs, axis=1)
+    def start(self, batch: int) -> Any:
+        """Empty caches."""
+        return self._slabs and self._slabs.start(batch * self._sites, self._length)
+
+    def step(self, u: Array, i: int, state: Any) -> Array:
+        """[B, *S, D] -> [B, *S, D]."""
+        if self._slabs is None:
+            return np.zeros_like(u)
+        flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state, self._sites)
+        return flat.reshape(u.shape)
 
 
 class _Encoder:
@@ -159,7 +164,7 @@ class _Encoder:
         self._shape, self._channels, self._planes = network.shape, encoder.channels, encoder.planes
         self._divisor = np.float32(encoder.divisor)
         self._convolution = network.arithmetic.Dense(_linear(encoder.convolution))
-        self._blocks = network._slabs(encoder.blocks, network.shape)
+        self._blocks = network.slabs(encoder.blocks, network.shape)
         with network.arithmetic.ieee_arithmetic():
             self._positions = positions(encoder.position)
 
@@ -199,8 +204,7 @@ def positions(module: Positions) -> Array:
 def _attention(block: nn.Module) -> AxisAttention:
     assert isinstance(block, TransformerBlock)
     attention = block.attention.attention
-    if type(attention) is not AxisAttention:
-        raise ValueError(f"{type(attention).__name__} has no exact arithmetic: use version=1")
+    assert isinstance(attention, AxisAttention)
     return attention
 
 

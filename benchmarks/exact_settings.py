@@ -1,0 +1,108 @@
+"""An archive of version 2, encoded under one setting and decoded under others: each must give the same pixels.
+
+    python benchmarks/exact_settings.py pretrained/fashion_mnist fashion_mnist_test.npz --count 1000
+    python benchmarks/exact_settings.py RUN photos.npz --count 500 --only avx2 flushed
+
+Encoded with one thread and the processor's own instructions, without WebP. Each decoder is a process of its own:
+
+    threads         two of torch's threads
+    avx2            kernels compiled for AVX2, and C's library limited to it
+    generic         for x86-64 without fused multiply-add, which is a call then: --slow-count images
+    flushed         denormal numbers flushed to zero by the caller
+    together        three Python threads, a chunk at a time each
+    backwards       one chunk after the other, the last one first
+
+Prints a line for each, then one JSON object; exit status 1 if one gives other pixels.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+from tyro.conf import Positional, arg
+
+import axial_transformers as axial
+from axial_transformers.compression import ArchiveReader
+
+ENVIRONMENTS = {
+    "threads": {},
+    "avx2": {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma",
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F",
+    },
+    "generic": {"NUMBA_CPU_NAME": "generic"},
+    "flushed": {},
+    "together": {},
+    "backwards": {},
+}
+
+
+def measure(
+    model: Positional[Path], source: Positional[Path], count: int = 1000, slow_count: int = 8,
+    only: Annotated[tuple[str, ...], arg(help="names of decoders; all if none")] = (),
+) -> dict[str, object]:  # fmt: skip
+    """Encodes, and decodes in the other settings."""
+    torch.set_num_threads(1)
+    net = axial.AxialTransformer.from_pretrained(model)
+    with np.load(source) as arrays:
+        values = next(array for array in arrays.values() if array.ndim > 1)[:count]
+    images = torch.from_numpy(values.reshape(len(values), *net.config.shape, net.config.channels))
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        archives = {}
+        for size in {len(images), min(slow_count, len(images))}:
+            archives[size] = Path(folder, f"{size}.axl")
+            some = axial.compress(net, images[:size], verify=False, plain_codec=False, chunk_images=64, version=2)
+            archives[size].write_bytes(some)
+        for name in only or ENVIRONMENTS:
+            size = min(slow_count, len(images)) if name == "generic" else len(images)
+            command = [sys.executable, __file__, "decode", str(model), str(archives[size]), name]
+            begin, environment = time.perf_counter(), {**os.environ, **ENVIRONMENTS[name]}
+            ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+            found = ran.stdout.split()[-1:] if ran.returncode == 0 else [ran.stderr[-300:]]
+            same = found == [str(zlib.crc32(images[:size].numpy().tobytes()))]
+            results.append({"decoder": name, "images": size, "identical": same, "seconds": time.perf_counter() - begin})
+            if ran.returncode:
+                results[-1]["error"] = found[0]
+            print(results[-1], flush=True)
+    return {"decoders": results, "different": sum(not result["identical"] for result in results)}
+
+
+def decode(model: Positional[Path], archive: Positional[Path], name: Positional[str]) -> dict[str, object]:
+    """One of the decoders; prints the checksum of the pixels."""
+    torch.set_num_threads(2 if name == "threads" else 1)
+    net = axial.AxialTransformer.from_pretrained(model)
+    if name == "flushed":
+        torch.set_flush_denormal(True)
+    content = archive.read_bytes()
+    with archive.open("rb") as file:
+        chunks = range(len(ArchiveReader(net, file).header.chunks))
+    if name == "together":
+        with ThreadPoolExecutor(3) as pool:
+            parts = list(pool.map(lambda i: axial.decompress(net, content, chunks=[i]), chunks))
+    elif name == "backwards":
+        parts = [axial.decompress(net, content, chunks=[i]) for i in reversed(chunks)][::-1]
+    else:
+        parts = [axial.decompress(net, content)]
+    print(zlib.crc32(torch.cat(parts).numpy().tobytes()))
+    return {}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["decode"]:
+        tyro.cli(decode, args=sys.argv[2:])
+    else:
+        result = tyro.cli(measure, description=__doc__)
+        print(json.dumps(result))
+        sys.exit(1 if result["different"] else 0)

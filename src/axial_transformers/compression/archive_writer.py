@@ -1,0 +1,105 @@
+"""An archive, written a bounded number of chunks at a time."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, BinaryIO, NamedTuple
+
+import torch
+from torch import Tensor
+
+from axial_transformers.compression import container
+from axial_transformers.compression.container import Entry, Header
+from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.fingerprint import fingerprint
+from axial_transformers.compression.frequencies import PRECISION
+from axial_transformers.compression.versions import CODECS, best_version, check_micro_batch, check_model, in_order
+from axial_transformers.layers.blocks import without_dropout
+from axial_transformers.likelihood.evaluation import Images
+from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.progress import Progress
+
+LEAST_IMAGES = 64
+"""Smallest number of images in a chunk, unless the archive has fewer: each chunk adds some 20 bytes."""
+
+
+File = Callable[[], bytes]
+"""A way to read the content of a file."""
+
+
+class Packing(NamedTuple):
+    """The way in which images are packed; see `compress`."""
+
+    verify: bool = True
+    plain_codec: bool = True
+    chunk_images: int = 128
+    micro_batch: int = 16
+    version: int | None = None
+
+
+def write_archive(
+    model: AxialTransformer, file: BinaryIO, images: Images, conditioning: Conditioning, packing: Packing,
+    metadata: bytes, files: Sequence[File], progress: Progress,
+) -> Header:  # fmt: skip
+    """Writes what `compress` returns to an empty file, and returns its header.
+
+    As many chunks as torch has threads are in memory, or one file.
+    """
+    version = _version(model, packing)
+    codec, entries = CODECS[version], list[Entry]()
+    exact: Any = codec.prepared(model)
+
+    def encode(item: tuple[Tensor, Conditioning]) -> tuple[Entry, bytes]:
+        images, own = item
+        content, symbols = codec.encode_chunk(exact, images, own, packing.micro_batch, packing.plain_codec)
+        entry = container.entry(len(images), symbols, content)
+        if packing.verify:
+            again = codec.decode_chunk(exact, entry, content, own, container.MOST_IMAGES)
+            if not torch.equal(again, images.to("cpu", torch.uint8)):
+                raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
+        return entry, content
+
+    chunks = _even_ranges(len(images), packing.chunk_images)
+    header = Header(
+        version=version, fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
+        num_values=model.config.num_values, precision=PRECISION, conditions=conditioning.kinds, metadata=metadata,
+        chunks=(Entry(0, 0, 0, 0),) * (len(chunks) + len(files)),
+    )  # fmt: skip
+    file.write(header.pack())  # of the size that it will have
+    items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
+    with without_dropout(model):
+        encoded = in_order(version, encode, items)
+        for _, (entry, content) in zip(progress(chunks), encoded, strict=True):
+            entries.append(entry)
+            file.write(content)
+    for read in files:
+        content = read()
+        entries.append(container.entry(0, 0, content))
+        file.write(content)
+    file.seek(0)
+    header = replace(header, chunks=tuple(entries))
+    file.write(header.pack())
+    return header
+
+
+def _version(model: AxialTransformer, packing: Packing) -> int:
+    """The version of the format.
+
+    Raises:
+        ValueError: the packing, or the model, cannot be.
+    """
+    check_model(model)
+    least, most = LEAST_IMAGES, container.MOST_IMAGES // 2
+    if not least <= packing.chunk_images <= most:
+        raise ValueError(f"chunk_images must be in {least}..{most}, not {packing.chunk_images}")
+    check_micro_batch(packing.micro_batch)
+    if packing.version is None:
+        return best_version(model)
+    if packing.version not in CODECS:
+        raise ValueError(f"version must be {' or '.join(map(str, CODECS))}, not {packing.version}")
+    return packing.version
+
+
+def _even_ranges(count: int, size: int) -> list[slice]:
+    """Splits 0..count evenly into as many parts of at least `size` as possible; into one if count is smaller."""
+    parts = max(1, count // size) if count else 0
+    return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
