@@ -1,0 +1,357 @@
+"""Position-sensitive attention along lines (Wang et al. 2020, equation 4), forward and backward.
+
+The scores of a block of queries stand in a band: a row for each query o, a column for each offset d = p - o from it to
+a key p. A global table is a wide band. In a band, keys and values of successive queries start one column later, which
+a product takes as the distance of its rows or steps; so all sums over the band, those of places as those of table rows,
+are one function of register tiles, `add_product`. A band is a few rows of numbers: no line's scores are held.
+
+As in `line_attention`, one head of one line is one piece of work, and is read where it lies. float32 throughout.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.line_attention import ONE, invert_sum, load_rows, prefetch_rows, start, store_rows
+from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.register_tiles import (
+    PANEL,
+    ROWS,
+    multiply_add_wide,
+    relative_scores,
+    round_up,
+    transpose_tile,
+)
+from axial_transformers.kernels.vectors import exponentials, narrow, softmax_backward
+
+BLOCK = 32
+"""Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""
+
+
+class Tables(NamedTuple):
+    """The encodings of the offsets -R .. R, all flat.
+
+    Rows are [tables, 2R + 1, width], widths padded with zeros to a multiple of LANES; transposed, they are
+    [tables, width, `transposed_columns`].
+    """
+
+    query: Array
+    key: Array
+    value: Array
+    query_transposed: Array
+    key_transposed: Array
+    value_transposed: Array
+
+
+class Band(NamedTuple):
+    """The pairs of the queries first .. first + rows - 1 of a line of `length` places with keys at low .. high."""
+
+    first: int
+    rows: int
+    low: int
+    high: int
+    length: int
+
+
+@compiled
+def forward(
+    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, scale: np.float32,
+    tables: Tables, sums: Array, first: int, last: int,
+) -> None:  # fmt: skip
+    """out_o = sum_p softmax_p(scale q_o . k_p + scale q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o}).
+
+    Args:
+        q, k, v, out, strides, sums, first, last: see `line_attention.forward`.
+        sizes: outer, inner, heads, length L, key width K, value width W, R < L, and tables: 1, or one a head.
+        scale: of queries; the table of keys is scaled already.
+    """
+    length, width, value_width = sizes[3], sizes[4], sizes[5]
+    wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
+    padded, row = round_up(length + ROWS, LANES), 3 * LANES + round_up(length + ROWS, LANES)
+    queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
+    values, keys_transposed = np.zeros(padded * value_wide, np.float32), np.zeros(wide * row, np.float32)
+    attended = np.empty((BLOCK + ROWS) * value_wide, np.float32)
+    distance = row_of_band(length, sizes[6])
+    weights = np.zeros((BLOCK + 2 * ROWS) * distance, np.float32)
+    for m in range(first, last):
+        load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
+        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
+        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
+        transpose_behind_zeros(keys, padded, wide, keys_transposed, row)
+        if m + 1 < last:
+            prefetch_rows(q, m + 1, strides[0], sizes, width)
+            prefetch_rows(k, m + 1, strides[1], sizes, width)
+            prefetch_rows(v, m + 1, strides[2], sizes, value_width)
+        table = m % sizes[2] % sizes[7]
+        value_table = (table * (2 * sizes[6] + 1) + sizes[6]) * value_wide
+        out_start = start(m, strides[3], sizes)
+        for b in range(0, length, BLOCK):
+            band = band_at(b, length, sizes[6], causal)
+            score_band(queries, wide, width, keys_transposed, row, tables, table, sizes[6], band, weights, distance)
+            for r in range(0, band.rows, ROWS):
+                low, high = offsets(band, r)
+                for o in range(b + r, min(b + r + ROWS, length)):
+                    at = mask_band(weights, distance, band, o, low)
+                    present, of_row = min(high, length - 1 - o) - low + 1, 2 * (m * length + o)
+                    exponentials(weights, at, round_up(high - low + ROWS, LANES), present, sums, of_row)
+            attended[:] = 0
+            add_of_queries(weights, distance, band, values, value_wide, tables.value, value_table, attended)
+            for o in range(b, b + band.rows):
+                inverse = invert_sum(sums, m * length + o)
+                narrow(
+                    attended, (o - b) * value_wide, value_width, inverse, out, out_start + o * strides[3, 3]
+                )
+
+
+@compiled
+def backward(
+    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
+    scale: np.float32, tables: Tables, sums: Array, d_query: Array, d_key: Array, d_value: Array, first: int, last: int,
+) -> None:  # fmt: skip
+    """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
+
+    `strides` is [7, 4]: a row each for q, k, v, grad, dq, dk, dv. The gradients of the tables' rows, flat
+    [tables, 2R + 1 + ROWS, padded width], are added to d_query, d_key and d_value.
+    """
+    length, width, value_width, radius = sizes[3], sizes[4], sizes[5], sizes[6]
+    wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
+    padded, row = round_up(length + ROWS, LANES), 3 * LANES + round_up(length + ROWS, LANES)
+    queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
+    values, grads = np.zeros(padded * value_wide, np.float32), np.zeros(padded * value_wide, np.float32)
+    keys_transposed, values_transposed = np.zeros(wide * row, np.float32), np.zeros(value_wide * row, np.float32)
+    distance = row_of_band(length, radius)
+    weights = np.zeros((BLOCK + 2 * ROWS) * distance, np.float32)
+    d_scores = np.zeros((BLOCK + 2 * ROWS) * distance, np.float32)
+    d_queries = np.empty((BLOCK + ROWS) * wide, np.float32)
+    d_keys, d_values = np.empty(padded * wide, np.float32), np.empty(padded * value_wide, np.float32)
+    for m in range(first, last):
+        load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
+        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
+        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
+        load_rows(grad, start(m, strides[3], sizes), strides[3, 3], length, value_width, ONE, grads, value_wide)
+        transpose_behind_zeros(keys, padded, wide, keys_transposed, row)
+        transpose_behind_zeros(values, padded, value_wide, values_transposed, row)
+        if m + 1 < last:
+            prefetch_rows(q, m + 1, strides[0], sizes, width)
+            prefetch_rows(k, m + 1, strides[1], sizes, width)
+            prefetch_rows(v, m + 1, strides[2], sizes, value_width)
+            prefetch_rows(grad, m + 1, strides[3], sizes, value_width)
+        table = m % sizes[2] % sizes[7]
+        centre, d_centre = table * (2 * radius + 1) + radius, table * (2 * radius + 1 + ROWS) + radius
+        d_keys[:] = 0
+        d_values[:] = 0
+        dq_start = start(m, strides[4], sizes)
+        for b in range(0, length, BLOCK):
+            band = band_at(b, length, radius, causal)
+            score_band(queries, wide, width, keys_transposed, row, tables, table, radius, band, weights, distance)
+            multiply_band(
+                grads, value_wide, value_width, values_transposed, row, tables, table, radius, band, d_scores, distance
+            )
+            for r in range(0, band.rows, ROWS):
+                low, high = offsets(band, r)
+                for o in range(b + r, min(b + r + ROWS, length)):
+                    at = mask_band(weights, distance, band, o, low)
+                    d_scores[at - ROWS : at] = 0
+                    present, of_row = min(high, length - 1 - o) - low + 1, 2 * (m * length + o)
+                    count = round_up(high - low + ROWS, LANES)
+                    softmax_backward(weights, at, count, present, sums, of_row, d_scores, at)
+            if band.rows < BLOCK:
+                rest = (ROWS + band.rows) * distance
+                weights[rest : rest + ROWS * distance] = 0
+                d_scores[rest : rest + ROWS * distance] = 0
+            d_queries[:] = 0
+            add_of_queries(d_scores, distance, band, keys, wide, tables.query, centre * wide, d_queries)
+            store_rows(d_queries, wide, band.rows, width, scale, dq, dq_start + b * strides[4, 3], strides[4, 3])
+            add_of_keys(weights, distance, band, grads, value_wide, d_values)
+            add_of_keys(d_scores, distance, band, queries, wide, d_keys)
+            add_of_keys_and_offsets(d_scores, distance, band, tables.key, centre * wide, wide, d_keys)
+            add_of_offsets(weights, distance, band, grads, value_wide, d_value, d_centre * value_wide)
+            add_of_offsets(d_scores, distance, band, queries, wide, d_query, d_centre * wide)
+            add_of_offsets_and_keys(d_scores, distance, band, keys, wide, d_key, d_centre * wide)
+        store_rows(d_keys, wide, length, width, ONE, dk, start(m, strides[5], sizes), strides[5, 3])
+        store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
+
+
+@compiled
+def transposed_columns(radius: int) -> int:
+    """Columns of a transposed table of the offsets -R .. R: whole tiles are read from any of them on."""
+    return round_up(2 * radius + 1 + ROWS, LANES) + PANEL
+
+
+@compiled
+def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
+    """The band of the block of queries from `first` on; its lowest offset is that of a whole block."""
+    high = min(0 if causal else radius, length - 1 - first)
+    return Band(first, min(BLOCK, length - first), max(-radius, -(first + BLOCK - 1)), high, length)
+
+
+@compiled
+def row_of_band(length: int, radius: int) -> int:
+    """Distance of the rows of a band: what tiles write behind the last offset, and zeros before the first, fit in."""
+    return 2 * LANES + round_up(min(2 * radius + 1, length + BLOCK) + ROWS, LANES)
+
+
+@compiled
+def offsets(band: Band, r: int) -> tuple[int, int]:
+    """Lowest and highest offset that leads ROWS queries from row r on to a key."""
+    o = band.first + r
+    return max(band.low, -(o + ROWS - 1)), min(band.high, band.length - 1 - o)
+
+
+@compiled
+def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
+    """The index of query o and offset d. ROWS rows before the first and behind the last stay zero."""
+    return (ROWS + o - band.first) * distance + LANES + d - band.low
+
+
+@compiled
+def score_band(
+    queries: Array, wide: int, width: int, keys_transposed: Array, row: int, tables: Tables, table: int, radius: int,
+    band: Band, scores: Array, distance: int,
+) -> None:  # fmt: skip
+    """The three terms of the scores of a band, of any value where there is no key."""
+    columns = transposed_columns(radius)
+    for r in range(0, band.rows, ROWS):
+        o = band.first + r
+        low, high = offsets(band, r)
+        at, table_at = place_in_band(distance, band, o, low), table * wide * columns + radius + low
+        for c in range(0, high - low + ROWS, LANES):
+            relative_scores(
+                queries, o * wide, wide, width, keys_transposed, LANES + o + low + c, row,
+                tables.query_transposed, tables.key_transposed, table_at + c, columns, scores, at + c, distance,
+            )  # fmt: skip
+
+
+@compiled
+def multiply_band(
+    grads: Array, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int, radius: int,
+    band: Band, out: Array, distance: int,
+) -> None:  # fmt: skip
+    """grad_o . (v_p + rv_{p-o}) in a band, of any value where there is no key."""
+    columns = transposed_columns(radius)
+    for r in range(0, band.rows, ROWS):
+        o = band.first + r
+        low, high = offsets(band, r)
+        at, count = place_in_band(distance, band, o, low), round_up(high - low + ROWS, LANES)
+        for i in range(ROWS):
+            out[at + i * distance : at + i * distance + count] = 0
+        table_at = table * wide * columns + radius + low
+        multiply_add_wide(
+            grads, o * wide, wide, 1, width, tables.value_transposed, table_at, columns, out, at, distance, count
+        )
+        p, last = max(0, o + low), min(band.length - 1, o + ROWS - 1 + high)
+        multiply_add_wide(
+            grads, o * wide, wide, 1, width, values_transposed, LANES + p, row, out, at + p - o - low, distance - 1,
+            round_up(last - p + 1, LANES),
+        )  # fmt: skip
+
+
+@compiled
+def mask_band(scores: Array, distance: int, band: Band, o: int, low: int) -> int:
+    """The place of offset `low` in the row of query o; the scores before its first key become minus infinity."""
+    at = place_in_band(distance, band, o, low)
+    scores[at - ROWS : at] = 0
+    for j in range(at, at - o - low):
+        scores[j] = -np.float32(np.inf)
+    return at
+
+
+@compiled
+def add_of_queries(
+    x: Array, distance: int, band: Band, of_keys: Array, wide: int, of_offsets: Array, centre: int, out: Array
+) -> None:
+    """out_o += sum_p x_{o,p-o} of_keys_p + sum_d x_{o,d} of_offsets_d, for the queries o of the band.
+
+    Args:
+        of_offsets: flat, that of offset d at `centre` + d `wide`.
+    """
+    first, length = band.first, band.length
+    at = place_in_band(distance, band, first, -first)
+    add_product(
+        x, at, distance - 1, 1, of_keys, 0, out, 0, wide, 0, band.rows,
+        0, first + band.low, length - 1, first + ROWS - 1 + band.high, 1,
+    )  # fmt: skip
+    at = place_in_band(distance, band, first, 0)
+    add_product(
+        x, at, distance, 1, of_offsets, centre, out, 0, wide, 0, band.rows,
+        band.low, -(first + ROWS - 1), band.high, length - 1 - first, -1,
+    )  # fmt: skip
+
+
+@compiled
+def add_of_keys(x: Array, distance: int, band: Band, of_queries: Array, wide: int, out: Array) -> None:
+    """out_p += sum_o x_{o,p-o} of_queries_o, for the keys p that the band reaches."""
+    at, (first, last) = place_in_band(distance, band, 0, 0), keys_of(band)
+    add_product(
+        x, at, 1, distance - 1, of_queries, 0, out, 0, wide, first, last,
+        band.first, -band.high, band.first + band.rows - 1, ROWS - 1 - band.low, 1,
+    )  # fmt: skip
+
+
+@compiled
+def add_of_keys_and_offsets(
+    x: Array, distance: int, band: Band, of_offsets: Array, centre: int, wide: int, out: Array
+) -> None:
+    """out_p += sum_d x_{p-d,d} of_offsets_d, for the keys p that the band reaches."""
+    at, (first, last) = place_in_band(distance, band, 0, 0), keys_of(band)
+    add_product(
+        x, at, distance, 1 - distance, of_offsets, centre, out, 0, wide, first, last,
+        band.low, -(band.first + band.rows - 1), band.high, ROWS - 1 - band.first, 1,
+    )  # fmt: skip
+
+
+@compiled
+def add_of_offsets(x: Array, distance: int, band: Band, of_queries: Array, wide: int, out: Array, centre: int) -> None:
+    """out_d += sum_o x_{o,d} of_queries_o, for the offsets d of the band."""
+    at = place_in_band(distance, band, 0, 0)
+    add_product(
+        x, at, 1, distance, of_queries, 0, out, centre, wide, band.low, band.high + 1,
+        band.first, -(ROWS - 1), band.first + band.rows - 1, band.length - 1, -1,
+    )  # fmt: skip
+
+
+@compiled
+def add_of_offsets_and_keys(
+    x: Array, distance: int, band: Band, of_keys: Array, wide: int, out: Array, centre: int
+) -> None:
+    """out_d += sum_p x_{p-d,d} of_keys_p, for the offsets d of the band."""
+    at, last = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    add_product(
+        x, at, 1 - distance, distance, of_keys, 0, out, centre, wide, band.low, band.high + 1,
+        0, band.first, band.length - 1, last + ROWS - 1, 1,
+    )  # fmt: skip
+
+
+@compiled
+def keys_of(band: Band) -> tuple[int, int]:
+    """The first key that a query of the band may attend to, and the one behind the last."""
+    return max(0, band.first + band.low), min(band.length, band.first + band.rows + band.high)
+
+
+@compiled
+def add_product(
+    x: Array, x_at: int, x_row: int, x_step: int, w: Array, w_at: int, out: Array, out_at: int, wide: int, first: int,
+    last: int, least: int, least_of_row: int, most: int, most_of_row: int, sign: int,
+) -> None:  # fmt: skip
+    """out[i] += sum over s of x[i, s] w[s], for the rows first <= i < last, ROWS at a time.
+
+    x[i, s] is x[x_at + i x_row + s x_step]; w[s] and out[i] are `wide` numbers, at w_at + s `wide` and
+    out_at + i `wide`. The steps of row i are the larger of `least` and least_of_row + sign i, up to the smaller of
+    `most` and most_of_row + sign i; the rows after it in a tile have the same, and their x is zero where it must be.
+    """
+    for i in range(first, last, ROWS):
+        s = max(least, least_of_row + sign * i)
+        count = min(most, most_of_row + sign * i) - s + 1
+        multiply_add_wide(
+            x, x_at + i * x_row + s * x_step, x_row, x_step, count, w, w_at + s * wide, wide, out, out_at + i * wide,
+            wide, wide,
+        )  # fmt: skip
+
+
+@compiled
+def transpose_behind_zeros(x: Array, rows: int, columns: int, out: Array, out_row: int) -> None:
+    """[rows, columns] -> [columns, LANES + rows ..], rows of `out_row` numbers; both sizes are multiples of LANES."""
+    for r in range(0, rows, LANES):
+        for c in range(0, columns, LANES):
+            transpose_tile(x, r * columns + c, columns, out, c * out_row + LANES + r, out_row)
