@@ -54,6 +54,26 @@ class Band(NamedTuple):
     length: int
 
 
+class Product(NamedTuple):
+    """Which numbers of a band are x[i, s] in sums over s, for the rows first <= i < last, ROWS at a time.
+
+    x[i, s] is number x_at + i x_row + s x_step. The steps of row i are the larger of `least` and
+    least_of_row + sign i, up to the smaller of `most` and most_of_row + sign i; the rows after it in a tile take the
+    same steps, and what they read is zero where there is no pair.
+    """
+
+    x_at: int
+    x_row: int
+    x_step: int
+    first: int
+    last: int
+    least: int
+    least_of_row: int
+    most: int
+    most_of_row: int
+    sign: int
+
+
 @compiled
 def forward(
     q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, scale: np.float32,
@@ -96,7 +116,9 @@ def forward(
                     present, of_row = min(high, length - 1 - o) - low + 1, 2 * (m * length + o)
                     exponentials(weights, at, round_up(high - low + ROWS, LANES), present, sums, of_row)
             attended[:] = 0
-            add_of_queries(weights, distance, band, values, value_wide, tables.value, value_table, attended)
+            of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
+            add_product(weights, of_keys, values, 0, attended, 0, value_wide)
+            add_product(weights, of_offsets, tables.value, value_table, attended, 0, value_wide)
             for o in range(b, b + band.rows):
                 inverse = invert_sum(sums, m * length + o)
                 narrow(
@@ -161,14 +183,18 @@ def backward(
                 weights[rest : rest + ROWS * distance] = 0
                 d_scores[rest : rest + ROWS * distance] = 0
             d_queries[:] = 0
-            add_of_queries(d_scores, distance, band, keys, wide, tables.query, centre * wide, d_queries)
+            of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
+            add_product(d_scores, of_keys, keys, 0, d_queries, 0, wide)
+            add_product(d_scores, of_offsets, tables.query, centre * wide, d_queries, 0, wide)
             store_rows(d_queries, wide, band.rows, width, scale, dq, dq_start + b * strides[4, 3], strides[4, 3])
-            add_of_keys(weights, distance, band, grads, value_wide, d_values)
-            add_of_keys(d_scores, distance, band, queries, wide, d_keys)
-            add_of_keys_and_offsets(d_scores, distance, band, tables.key, centre * wide, wide, d_keys)
-            add_of_offsets(weights, distance, band, grads, value_wide, d_value, d_centre * value_wide)
-            add_of_offsets(d_scores, distance, band, queries, wide, d_query, d_centre * wide)
-            add_of_offsets_and_keys(d_scores, distance, band, keys, wide, d_key, d_centre * wide)
+            of_queries = keys_by_queries(band, distance)
+            add_product(weights, of_queries, grads, 0, d_values, 0, value_wide)
+            add_product(d_scores, of_queries, queries, 0, d_keys, 0, wide)
+            of_queries = offsets_by_queries(band, distance)
+            add_product(weights, of_queries, grads, 0, d_value, d_centre * value_wide, value_wide)
+            add_product(d_scores, of_queries, queries, 0, d_query, d_centre * wide, wide)
+            add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, 0, wide)
+            add_product(d_scores, offsets_by_keys(band, distance), keys, 0, d_key, d_centre * wide, wide)
         store_rows(d_keys, wide, length, width, ONE, dk, start(m, strides[5], sizes), strides[5, 3])
         store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
 
@@ -258,69 +284,51 @@ def mask_band(scores: Array, distance: int, band: Band, o: int, low: int) -> int
 
 
 @compiled
-def add_of_queries(
-    x: Array, distance: int, band: Band, of_keys: Array, wide: int, of_offsets: Array, centre: int, out: Array
-) -> None:
-    """out_o += sum_p x_{o,p-o} of_keys_p + sum_d x_{o,d} of_offsets_d, for the queries o of the band.
-
-    Args:
-        of_offsets: flat, that of offset d at `centre` + d `wide`.
-    """
-    first, length = band.first, band.length
+def queries_by_keys(band: Band, distance: int) -> Product:
+    """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
+    first = band.first
     at = place_in_band(distance, band, first, -first)
-    add_product(
-        x, at, distance - 1, 1, of_keys, 0, out, 0, wide, 0, band.rows,
-        0, first + band.low, length - 1, first + ROWS - 1 + band.high, 1,
-    )  # fmt: skip
+    least, most = first + band.low, first + ROWS - 1 + band.high
+    return Product(at, distance - 1, 1, 0, band.rows, 0, least, band.length - 1, most, 1)
+
+
+@compiled
+def queries_by_offsets(band: Band, distance: int) -> Product:
+    """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
+    first = band.first
     at = place_in_band(distance, band, first, 0)
-    add_product(
-        x, at, distance, 1, of_offsets, centre, out, 0, wide, 0, band.rows,
-        band.low, -(first + ROWS - 1), band.high, length - 1 - first, -1,
-    )  # fmt: skip
+    least, most = -(first + ROWS - 1), band.length - 1 - first
+    return Product(at, distance, 1, 0, band.rows, band.low, least, band.high, most, -1)
 
 
 @compiled
-def add_of_keys(x: Array, distance: int, band: Band, of_queries: Array, wide: int, out: Array) -> None:
-    """out_p += sum_o x_{o,p-o} of_queries_o, for the keys p that the band reaches."""
+def keys_by_queries(band: Band, distance: int) -> Product:
+    """out_p += sum_o x_{o,p-o} w_o."""
     at, (first, last) = place_in_band(distance, band, 0, 0), keys_of(band)
-    add_product(
-        x, at, 1, distance - 1, of_queries, 0, out, 0, wide, first, last,
-        band.first, -band.high, band.first + band.rows - 1, ROWS - 1 - band.low, 1,
-    )  # fmt: skip
+    least, most = -band.high, ROWS - 1 - band.low
+    return Product(at, 1, distance - 1, first, last, band.first, least, band.first + band.rows - 1, most, 1)
 
 
 @compiled
-def add_of_keys_and_offsets(
-    x: Array, distance: int, band: Band, of_offsets: Array, centre: int, wide: int, out: Array
-) -> None:
-    """out_p += sum_d x_{p-d,d} of_offsets_d, for the keys p that the band reaches."""
+def keys_by_offsets(band: Band, distance: int) -> Product:
+    """out_p += sum_d x_{p-d,d} w_d."""
     at, (first, last) = place_in_band(distance, band, 0, 0), keys_of(band)
-    add_product(
-        x, at, distance, 1 - distance, of_offsets, centre, out, 0, wide, first, last,
-        band.low, -(band.first + band.rows - 1), band.high, ROWS - 1 - band.first, 1,
-    )  # fmt: skip
+    least, most = -(band.first + band.rows - 1), ROWS - 1 - band.first
+    return Product(at, distance, 1 - distance, first, last, band.low, least, band.high, most, 1)
 
 
 @compiled
-def add_of_offsets(x: Array, distance: int, band: Band, of_queries: Array, wide: int, out: Array, centre: int) -> None:
-    """out_d += sum_o x_{o,d} of_queries_o, for the offsets d of the band."""
-    at = place_in_band(distance, band, 0, 0)
-    add_product(
-        x, at, 1, distance, of_queries, 0, out, centre, wide, band.low, band.high + 1,
-        band.first, -(ROWS - 1), band.first + band.rows - 1, band.length - 1, -1,
-    )  # fmt: skip
-
-
-@compiled
-def add_of_offsets_and_keys(
-    x: Array, distance: int, band: Band, of_keys: Array, wide: int, out: Array, centre: int
-) -> None:
-    """out_d += sum_p x_{p-d,d} of_keys_p, for the offsets d of the band."""
+def offsets_by_queries(band: Band, distance: int) -> Product:
+    """out_d += sum_o x_{o,d} w_o."""
     at, last = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
-    add_product(
-        x, at, 1 - distance, distance, of_keys, 0, out, centre, wide, band.low, band.high + 1,
-        0, band.first, band.length - 1, last + ROWS - 1, 1,
-    )  # fmt: skip
+    return Product(at, 1, distance, band.low, band.high + 1, band.first, -(ROWS - 1), last, band.length - 1, -1)
+
+
+@compiled
+def offsets_by_keys(band: Band, distance: int) -> Product:
+    """out_d += sum_p x_{p-d,d} w_p."""
+    at, most = place_in_band(distance, band, 0, 0), band.first + band.rows - 1 + ROWS - 1
+    return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, most, 1)
 
 
 @compiled
@@ -330,22 +338,14 @@ def keys_of(band: Band) -> tuple[int, int]:
 
 
 @compiled
-def add_product(
-    x: Array, x_at: int, x_row: int, x_step: int, w: Array, w_at: int, out: Array, out_at: int, wide: int, first: int,
-    last: int, least: int, least_of_row: int, most: int, most_of_row: int, sign: int,
-) -> None:  # fmt: skip
-    """out[i] += sum over s of x[i, s] w[s], for the rows first <= i < last, ROWS at a time.
-
-    x[i, s] is x[x_at + i x_row + s x_step]; w[s] and out[i] are `wide` numbers, at w_at + s `wide` and
-    out_at + i `wide`. The steps of row i are the larger of `least` and least_of_row + sign i, up to the smaller of
-    `most` and most_of_row + sign i; the rows after it in a tile have the same, and their x is zero where it must be.
-    """
-    for i in range(first, last, ROWS):
-        s = max(least, least_of_row + sign * i)
-        count = min(most, most_of_row + sign * i) - s + 1
+def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
+    """out[i] += sum over s of x[i, s] w[s]; w[s] and out[i] are `wide` numbers, at w_at + s wide and out_at + i wide."""
+    for i in range(product.first, product.last, ROWS):
+        s = max(product.least, product.least_of_row + product.sign * i)
+        count = min(product.most, product.most_of_row + product.sign * i) - s + 1
         multiply_add_wide(
-            x, x_at + i * x_row + s * x_step, x_row, x_step, count, w, w_at + s * wide, wide, out, out_at + i * wide,
-            wide, wide,
+            x, product.x_at + i * product.x_row + s * product.x_step, product.x_row, product.x_step, count,
+            w, w_at + s * wide, wide, out, out_at + i * wide, wide, wide,
         )  # fmt: skip
 
 
