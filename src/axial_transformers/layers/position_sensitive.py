@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from axial_transformers.layers.attention import widths
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.ops.axial_attention import data_axis, from_lines, to_lines
-from axial_transformers.ops.position_sensitive_attention import Window, similarities, softmax_over, weighted_values
+from axial_transformers.ops.position_sensitive_attention import (
+    Window,
+    position_sensitive_self_attention,
+    similarities,
+    softmax_over,
+    weighted_values,
+)
 
 
 class PositionSensitiveAxialAttention(nn.Module):
@@ -86,6 +92,13 @@ class PositionSensitiveAxialAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
+        if isinstance(self.normalise, Scale):
+            self._check_length(x)
+            tables = self.query_table, self.key_table, self.value_table
+            out = position_sensitive_self_attention(
+                self.qkv(x), self.heads, self._widths, tables, self._axis_of_heads, self.causal, self.normalise.factor
+            )
+            return self.out(out.flatten(-2))
         q, k, v, window = self._lines(x)
         weights = self._weights(q, k, window).to(v.dtype)
         lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
@@ -99,17 +112,27 @@ class PositionSensitiveAxialAttention(nn.Module):
         return from_lines(self._weights(q, k, window), grid, data_axis(grid, self._axis_of_heads))
 
     def _lines(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Window]:
-        axis = data_axis(x.unsqueeze(-1), self._axis_of_heads)
-        length = x.shape[axis]
-        if self.size is not None and length > self.size:
-            raise ValueError(f"axis {self.axis} of {list(x.shape)} has {length} positions, more than size={self.size}")
-        parts = self.normalise.qkv(self.qkv(x)).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
+        axis, length = self._check_length(x)
+        parts = self.normalise.qkv(self.qkv(x)).split(self._widths, dim=-1)
         q, k, v = (to_lines(part.unflatten(-1, (self.heads, -1)), axis) for part in parts)
         return q, k, v, Window.of(length, len(self.query_table), self.causal, x.device)
+
+    def _check_length(self, x: Tensor) -> tuple[int, int]:
+        """The axis of x that is attended along, and its length, which `size` bounds."""
+        axis = data_axis(x.unsqueeze(-1), self._axis_of_heads)
+        if self.size is not None and x.shape[axis] > self.size:
+            raise ValueError(
+                f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
+            )
+        return axis, x.shape[axis]
 
     def _weights(self, q: Tensor, k: Tensor, window: Window) -> Tensor:
         terms = similarities(q, k, self.query_table, self.key_table, window)
         return softmax_over(self.normalise.scores(terms, window), window)
+
+    @property
+    def _widths(self) -> tuple[int, int, int]:
+        return self.key_dim, self.key_dim, self.value_dim
 
     @property
     def _axis_of_heads(self) -> int:
@@ -130,10 +153,6 @@ class Scale(nn.Module):
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
         """The three terms [M, N, L, W] -> scores [M, N, L, W]."""
         return (terms[0] + terms[1] + terms[2]) * self.factor
-
-    def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
-        """The two sums [M, N, L, W] -> their sum."""
-        return of_content + of_position
 
 
 class ChannelsLastBatchNorm(nn.BatchNorm1d):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
-from axial_transformers.ops.compiled_attention import Packing, _flat, _sizes, unpacked
+from axial_transformers.ops.compiled_attention import Packing, flat_lines, sizes_of, unpacked
 
 PARTS = 32
 """Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
@@ -69,8 +69,8 @@ def _forward(
 ) -> None:
     from axial_transformers.kernels import relative_attention  # takes a second
 
-    arrays, strides = _flat([*qkv, out], axis)
-    sizes = _with_tables(_sizes(qkv[0], qkv[2], axis), tables[0])
+    arrays, strides = flat_lines([*qkv, out], axis)
+    sizes = _with_tables(sizes_of(qkv[0], qkv[2], axis), tables[0])
     encodings = _padded(tables, scale)
 
     def work(first: int, last: int) -> None:
@@ -97,8 +97,8 @@ def _backward(
     from axial_transformers.kernels import relative_attention
     from axial_transformers.kernels.register_tiles import ROWS
 
-    arrays, strides = _flat([*qkv_grad, *d_qkv], axis)
-    sizes = _with_tables(_sizes(qkv_grad[0], qkv_grad[2], axis), tables[0])
+    arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
+    sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
     encodings, pieces = _padded(tables, scale), len(sums) // qkv_grad[0].shape[axis]
     parts = min(PARTS, pieces)
     rows, heads, widths = len(tables[0]), tables[0].shape[1], [_whole(table.shape[-1]) for table in tables]
