@@ -18,15 +18,19 @@ from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
     PANEL,
     ROWS,
+    multiply_add,
+    multiply_add_narrow,
     multiply_add_wide,
     relative_scores,
     round_up,
     transpose_tile,
 )
-from axial_transformers.kernels.vectors import exponentials, narrow, softmax_backward
+from axial_transformers.kernels.vectors import clear, exponentials, narrow, softmax_backward
 
 BLOCK = 32
 """Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""
+ORIGIN = np.int64(0)
+"""Zero of a type that numba does not compile a function of its own for."""
 
 
 class Tables(NamedTuple):
@@ -115,10 +119,10 @@ def forward(
                     at = mask_band(weights, distance, band, o, low)
                     present, of_row = min(high, length - 1 - o) - low + 1, 2 * (m * length + o)
                     exponentials(weights, at, round_up(high - low + ROWS, LANES), present, sums, of_row)
-            attended[:] = 0
+            clear(attended, 0, len(attended))
             of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
-            add_product(weights, of_keys, values, 0, attended, 0, value_wide)
-            add_product(weights, of_offsets, tables.value, value_table, attended, 0, value_wide)
+            add_product(weights, of_keys, values, ORIGIN, attended, ORIGIN, value_wide)
+            add_product(weights, of_offsets, tables.value, value_table, attended, ORIGIN, value_wide)
             for o in range(b, b + band.rows):
                 inverse = invert_sum(sums, m * length + o)
                 narrow(
@@ -161,8 +165,8 @@ def backward(
             prefetch_rows(grad, m + 1, strides[3], sizes, value_width)
         table = m % sizes[2] % sizes[7]
         centre, d_centre = table * (2 * radius + 1) + radius, table * (2 * radius + 1 + ROWS) + radius
-        d_keys[:] = 0
-        d_values[:] = 0
+        clear(d_keys, 0, len(d_keys))
+        clear(d_values, 0, len(d_values))
         dq_start = start(m, strides[4], sizes)
         for b in range(0, length, BLOCK):
             band = band_at(b, length, radius, causal)
@@ -174,27 +178,27 @@ def backward(
                 low, high = offsets(band, r)
                 for o in range(b + r, min(b + r + ROWS, length)):
                     at = mask_band(weights, distance, band, o, low)
-                    d_scores[at - ROWS : at] = 0
+                    clear(d_scores, at - LANES, LANES)
                     present, of_row = min(high, length - 1 - o) - low + 1, 2 * (m * length + o)
                     count = round_up(high - low + ROWS, LANES)
                     softmax_backward(weights, at, count, present, sums, of_row, d_scores, at)
             if band.rows < BLOCK:
                 rest = (ROWS + band.rows) * distance
-                weights[rest : rest + ROWS * distance] = 0
-                d_scores[rest : rest + ROWS * distance] = 0
-            d_queries[:] = 0
+                clear(weights, rest, ROWS * distance)
+                clear(d_scores, rest, ROWS * distance)
+            clear(d_queries, 0, len(d_queries))
             of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
-            add_product(d_scores, of_keys, keys, 0, d_queries, 0, wide)
-            add_product(d_scores, of_offsets, tables.query, centre * wide, d_queries, 0, wide)
+            add_product(d_scores, of_keys, keys, ORIGIN, d_queries, ORIGIN, wide)
+            add_product(d_scores, of_offsets, tables.query, centre * wide, d_queries, ORIGIN, wide)
             store_rows(d_queries, wide, band.rows, width, scale, dq, dq_start + b * strides[4, 3], strides[4, 3])
             of_queries = keys_by_queries(band, distance)
-            add_product(weights, of_queries, grads, 0, d_values, 0, value_wide)
-            add_product(d_scores, of_queries, queries, 0, d_keys, 0, wide)
+            add_product(weights, of_queries, grads, ORIGIN, d_values, ORIGIN, value_wide)
+            add_product(d_scores, of_queries, queries, ORIGIN, d_keys, ORIGIN, wide)
             of_queries = offsets_by_queries(band, distance)
-            add_product(weights, of_queries, grads, 0, d_value, d_centre * value_wide, value_wide)
-            add_product(d_scores, of_queries, queries, 0, d_query, d_centre * wide, wide)
-            add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, 0, wide)
-            add_product(d_scores, offsets_by_keys(band, distance), keys, 0, d_key, d_centre * wide, wide)
+            add_product(weights, of_queries, grads, ORIGIN, d_value, d_centre * value_wide, value_wide)
+            add_product(d_scores, of_queries, queries, ORIGIN, d_query, d_centre * wide, wide)
+            add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, ORIGIN, wide)
+            add_product(d_scores, offsets_by_keys(band, distance), keys, ORIGIN, d_key, d_centre * wide, wide)
         store_rows(d_keys, wide, length, width, ONE, dk, start(m, strides[5], sizes), strides[5, 3])
         store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
 
@@ -261,7 +265,7 @@ def multiply_band(
         low, high = offsets(band, r)
         at, count = place_in_band(distance, band, o, low), round_up(high - low + ROWS, LANES)
         for i in range(ROWS):
-            out[at + i * distance : at + i * distance + count] = 0
+            clear(out, at + i * distance, count)
         table_at = table * wide * columns + radius + low
         multiply_add_wide(
             grads, o * wide, wide, 1, width, tables.value_transposed, table_at, columns, out, at, distance, count
@@ -277,7 +281,7 @@ def multiply_band(
 def mask_band(scores: Array, distance: int, band: Band, o: int, low: int) -> int:
     """The place of offset `low` in the row of query o; the scores before its first key become minus infinity."""
     at = place_in_band(distance, band, o, low)
-    scores[at - ROWS : at] = 0
+    clear(scores, at - LANES, LANES)
     for j in range(at, at - o - low):
         scores[j] = -np.float32(np.inf)
     return at
@@ -296,7 +300,7 @@ def queries_by_keys(band: Band, distance: int) -> Product:
 def queries_by_offsets(band: Band, distance: int) -> Product:
     """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
     first = band.first
-    at = place_in_band(distance, band, first, 0)
+    at = place_in_band(distance, band, first, ORIGIN)
     least, most = -(first + ROWS - 1), band.length - 1 - first
     return Product(at, distance, 1, 0, band.rows, band.low, least, band.high, most, -1)
 
@@ -304,7 +308,7 @@ def queries_by_offsets(band: Band, distance: int) -> Product:
 @compiled
 def keys_by_queries(band: Band, distance: int) -> Product:
     """out_p += sum_o x_{o,p-o} w_o."""
-    at, (first, last) = place_in_band(distance, band, 0, 0), keys_of(band)
+    at, (first, last) = place_in_band(distance, band, ORIGIN, ORIGIN), keys_of(band)
     least, most = -band.high, ROWS - 1 - band.low
     return Product(at, 1, distance - 1, first, last, band.first, least, band.first + band.rows - 1, most, 1)
 
@@ -312,7 +316,7 @@ def keys_by_queries(band: Band, distance: int) -> Product:
 @compiled
 def keys_by_offsets(band: Band, distance: int) -> Product:
     """out_p += sum_d x_{p-d,d} w_d."""
-    at, (first, last) = place_in_band(distance, band, 0, 0), keys_of(band)
+    at, (first, last) = place_in_band(distance, band, ORIGIN, ORIGIN), keys_of(band)
     least, most = -(band.first + band.rows - 1), ROWS - 1 - band.first
     return Product(at, distance, 1 - distance, first, last, band.low, least, band.high, most, 1)
 
@@ -320,14 +324,14 @@ def keys_by_offsets(band: Band, distance: int) -> Product:
 @compiled
 def offsets_by_queries(band: Band, distance: int) -> Product:
     """out_d += sum_o x_{o,d} w_o."""
-    at, last = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    at, last = place_in_band(distance, band, ORIGIN, ORIGIN), band.first + band.rows - 1
     return Product(at, 1, distance, band.low, band.high + 1, band.first, -(ROWS - 1), last, band.length - 1, -1)
 
 
 @compiled
 def offsets_by_keys(band: Band, distance: int) -> Product:
     """out_d += sum_p x_{p-d,d} w_p."""
-    at, most = place_in_band(distance, band, 0, 0), band.first + band.rows - 1 + ROWS - 1
+    at, most = place_in_band(distance, band, ORIGIN, ORIGIN), band.first + band.rows - 1 + ROWS - 1
     return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, most, 1)
 
 
@@ -340,13 +344,15 @@ def keys_of(band: Band) -> tuple[int, int]:
 @compiled
 def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
     """out[i] += sum over s of x[i, s] w[s]; w[s] and out[i] are `wide` numbers, at w_at + s wide and out_at + i wide."""
-    for i in range(product.first, product.last, ROWS):
-        s = max(product.least, product.least_of_row + product.sign * i)
-        count = min(product.most, product.most_of_row + product.sign * i) - s + 1
-        multiply_add_wide(
-            x, product.x_at + i * product.x_row + s * product.x_step, product.x_row, product.x_step, count,
-            w, w_at + s * wide, wide, out, out_at + i * wide, wide, wide,
-        )  # fmt: skip
+    for c in range(0, wide, PANEL):
+        for i in range(product.first, product.last, ROWS):
+            s = max(product.least, product.least_of_row + product.sign * i)
+            count = min(product.most, product.most_of_row + product.sign * i) - s + 1
+            at, from_w, to = product.x_at + i * product.x_row + s * product.x_step, w_at + s * wide + c, out_at + i * wide + c
+            if count > 0 and c + PANEL <= wide:
+                multiply_add(x, at, product.x_row, product.x_step, count, w, from_w, wide, out, to, wide)
+            elif count > 0:
+                multiply_add_narrow(x, at, product.x_row, product.x_step, count, w, from_w, wide, out, to, wide)
 
 
 @compiled

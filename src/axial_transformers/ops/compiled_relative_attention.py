@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.ops.compiled_attention import Packing, flat_lines, sizes_of, unpacked
 
-PARTS = 32
+PARTS = 16
 """Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
 
 
