@@ -5,9 +5,9 @@
 
 All run interleaved in one process, in float32 and bfloat16, forward and forward + backward; peak memory is that of a
 fresh process each. "Maps" are the linear layers without the attention: a lower bound for any kernel.
-`--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global layer
-and one with a span of 9 beside a plain layer of equal widths, and beside the published formulation, einsums over
-gathered tables. Equal work: all have the same linear layers; ratios are to the plain layer.
+`--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
+layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
+gathered tables. All have the same linear layers; ratios are to the plain layer.
 The last line is JSON.
 """
 

@@ -84,7 +84,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        pytest.param(*case, marks={"_Attention": needs_numba, "_RelativeAttention": needs_numba, "_Linear": needs_onednn}.get(name, ()), id=name)
+        pytest.param(
+            *case,
+            marks={"_Attention": needs_numba, "_RelativeAttention": needs_numba, "_Linear": needs_onednn}.get(name, ()),
+            id=name,
+        )
         for name, case in FUNCTIONS.items()
     ],
 )

@@ -46,15 +46,13 @@ def assert_equal_with_gradients(attend, definition, tensors):
 
 @needs_numba
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shape", [(3, 5, 2), (1, 7)], ids=str)
-def test_compiled_equation_4_is_its_definition(shape, causal):
-    for axis in range(1, len(shape) + 1):
-        tensors = inputs(shape, 2, 5, 3, 5, 2)
-        assert_equal_with_gradients(
-            lambda x: compiled(x, axis, causal),
-            lambda x: reference.position_sensitive_attention(*x, axis, causal),
-            tensors,
-        )
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5, 2), 2), ((5, 1), 1), ((1, 5), 1)], ids=str)
+def test_compiled_equation_4_is_its_definition(shape, axis, causal):
+    assert_equal_with_gradients(
+        lambda x: compiled(x, axis, causal),
+        lambda x: reference.position_sensitive_attention(*x, axis, causal),
+        inputs(shape, 2, 5, 3, 5, 2),
+    )
 
 
 @needs_numba

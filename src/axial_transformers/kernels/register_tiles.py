@@ -169,9 +169,22 @@ def relative_scores(
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row = (
-            unpacked(context, builder, signature, arguments)
-        )
+        (
+            x,
+            x_at,
+            x_row,
+            count,
+            keys,
+            keys_at,
+            keys_row,
+            of_queries,
+            of_keys,
+            table_at,
+            table_row,
+            out,
+            out_at,
+            out_row,
+        ) = unpacked(context, builder, signature, arguments)
 
         def offset(start: Any, distance: Any, times: Any, more: int = 0) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))

@@ -59,7 +59,7 @@ class Band(NamedTuple):
 
 
 class Product(NamedTuple):
-    """Which numbers of a band are x[i, s] in sums over s, for the rows first <= i < last, ROWS at a time.
+    """The numbers x[i, s] of a band in sums over s, for the rows first <= i < last, ROWS at a time.
 
     x[i, s] is number x_at + i x_row + s x_step. The steps of row i are the larger of `least` and
     least_of_row + sign i, up to the smaller of `most` and most_of_row + sign i; the rows after it in a tile take the
@@ -113,21 +113,17 @@ def forward(
         for b in range(0, length, BLOCK):
             band = band_at(b, length, sizes[6], causal)
             score_band(queries, wide, width, keys_transposed, row, tables, table, sizes[6], band, weights, distance)
-            for r in range(0, band.rows, ROWS):
-                low, high = offsets(band, r)
-                for o in range(b + r, min(b + r + ROWS, length)):
-                    at = mask_band(weights, distance, band, o, low)
-                    present, of_row = min(high, length - 1 - o) - low + 1, 2 * (m * length + o)
-                    exponentials(weights, at, round_up(high - low + ROWS, LANES), present, sums, of_row)
+            for o in range(b, b + band.rows):
+                at, present = pairs_of(band, o, distance)
+                isolate(weights, at, present)
+                exponentials(weights, at, round_up(present, LANES), present, sums, 2 * (m * length + o))
             clear(attended, 0, len(attended))
             of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
             add_product(weights, of_keys, values, ORIGIN, attended, ORIGIN, value_wide)
             add_product(weights, of_offsets, tables.value, value_table, attended, ORIGIN, value_wide)
             for o in range(b, b + band.rows):
                 inverse = invert_sum(sums, m * length + o)
-                narrow(
-                    attended, (o - b) * value_wide, value_width, inverse, out, out_start + o * strides[3, 3]
-                )
+                narrow(attended, (o - b) * value_wide, value_width, inverse, out, out_start + o * strides[3, 3])
 
 
 @compiled
@@ -174,14 +170,12 @@ def backward(
             multiply_band(
                 grads, value_wide, value_width, values_transposed, row, tables, table, radius, band, d_scores, distance
             )
-            for r in range(0, band.rows, ROWS):
-                low, high = offsets(band, r)
-                for o in range(b + r, min(b + r + ROWS, length)):
-                    at = mask_band(weights, distance, band, o, low)
-                    clear(d_scores, at - LANES, LANES)
-                    present, of_row = min(high, length - 1 - o) - low + 1, 2 * (m * length + o)
-                    count = round_up(high - low + ROWS, LANES)
-                    softmax_backward(weights, at, count, present, sums, of_row, d_scores, at)
+            for o in range(b, b + band.rows):
+                at, present = pairs_of(band, o, distance)
+                isolate(weights, at, present)
+                isolate(d_scores, at, present)
+                count, of_row = round_up(present, LANES), 2 * (m * length + o)
+                softmax_backward(weights, at, count, present, sums, of_row, d_scores, at)
             if band.rows < BLOCK:
                 rest = (ROWS + band.rows) * distance
                 clear(weights, rest, ROWS * distance)
@@ -246,7 +240,7 @@ def score_band(
         o = band.first + r
         low, high = offsets(band, r)
         at, table_at = place_in_band(distance, band, o, low), table * wide * columns + radius + low
-        for c in range(0, high - low + ROWS, LANES):
+        for c in range(0, high - low + 1, LANES):
             relative_scores(
                 queries, o * wide, wide, width, keys_transposed, LANES + o + low + c, row,
                 tables.query_transposed, tables.key_transposed, table_at + c, columns, scores, at + c, distance,
@@ -263,7 +257,7 @@ def multiply_band(
     for r in range(0, band.rows, ROWS):
         o = band.first + r
         low, high = offsets(band, r)
-        at, count = place_in_band(distance, band, o, low), round_up(high - low + ROWS, LANES)
+        at, count = place_in_band(distance, band, o, low), round_up(high - low + 1, LANES)
         for i in range(ROWS):
             clear(out, at + i * distance, count)
         table_at = table * wide * columns + radius + low
@@ -278,13 +272,17 @@ def multiply_band(
 
 
 @compiled
-def mask_band(scores: Array, distance: int, band: Band, o: int, low: int) -> int:
-    """The place of offset `low` in the row of query o; the scores before its first key become minus infinity."""
-    at = place_in_band(distance, band, o, low)
-    clear(scores, at - LANES, LANES)
-    for j in range(at, at - o - low):
-        scores[j] = -np.float32(np.inf)
-    return at
+def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
+    """The place of query o and its first key, and its number of keys."""
+    low = max(band.low, -o)
+    return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
+
+
+@compiled
+def isolate(x: Array, at: int, present: int) -> None:
+    """Zeros before and behind the numbers of a query: tiles read them, and what is there need not be a number."""
+    clear(x, at - LANES, LANES)
+    clear(x, at + present, LANES)
 
 
 @compiled
@@ -343,12 +341,16 @@ def keys_of(band: Band) -> tuple[int, int]:
 
 @compiled
 def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
-    """out[i] += sum over s of x[i, s] w[s]; w[s] and out[i] are `wide` numbers, at w_at + s wide and out_at + i wide."""
+    """out[i] += sum over s of x[i, s] w[s], each `wide` numbers: w[s] at w_at + s wide, out[i] at out_at + i wide."""
     for c in range(0, wide, PANEL):
         for i in range(product.first, product.last, ROWS):
             s = max(product.least, product.least_of_row + product.sign * i)
             count = min(product.most, product.most_of_row + product.sign * i) - s + 1
-            at, from_w, to = product.x_at + i * product.x_row + s * product.x_step, w_at + s * wide + c, out_at + i * wide + c
+            at, from_w, to = (
+                product.x_at + i * product.x_row + s * product.x_step,
+                w_at + s * wide + c,
+                out_at + i * wide + c,
+            )
             if count > 0 and c + PANEL <= wide:
                 multiply_add(x, at, product.x_row, product.x_step, count, w, from_w, wide, out, to, wide)
             elif count > 0:

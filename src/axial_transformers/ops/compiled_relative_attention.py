@@ -61,9 +61,7 @@ class _RelativeAttention(torch.autograd.Function):
         return None, None, None, None, *grads
 
 
-@torch.library.custom_op(
-    "axial_transformers::attend_relative", mutates_args=("out", "sums"), device_types="cpu"
-)
+@torch.library.custom_op("axial_transformers::attend_relative", mutates_args=("out", "sums"), device_types="cpu")
 def _forward(
     qkv: Sequence[Tensor], tables: Sequence[Tensor], axis: int, causal: bool, scale: float, out: Tensor, sums: Tensor
 ) -> None:
