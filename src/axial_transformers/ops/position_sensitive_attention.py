@@ -83,13 +83,17 @@ def _attend(
     tensors: tuple[Tensor, ...], packing: Packing, tables: Tables, axis: int, causal: bool, scale: float
 ) -> Float[Tensor, "b *a n w"]:
     q, k, v = unpacked(tensors, packing)
-    rows, length = odd_rows(tables[0]), q.shape[axis]
-    if choose_kernel(q.device, q.dtype, min(rows, length), prod(q.shape[:-1])) == "compiled":
+    if is_compiled(q, axis, odd_rows(tables[0])):
         query, key, value = (table.float() for table in tables)
         single = [x.float() for x in tensors]
         return compiled_relative_attention.attend(single, packing, (query, key, value), axis, causal, scale).to(v.dtype)
     lines = to_lines(q, axis), to_lines(k, axis), to_lines(v, axis)
     return from_lines(_in_pieces(lines, tables, causal, scale), v, axis)
+
+
+def is_compiled(q: Float[Tensor, "b *a n k"], axis: int, rows: int) -> bool:
+    """Whether the compiled kernel computes attention along axis 1..d with tables of so many rows."""
+    return choose_kernel(q.device, q.dtype, min(rows, q.shape[axis]), prod(q.shape[:-1])) == "compiled"
 
 
 def _in_pieces(qkv: tuple[Tensor, Tensor, Tensor], tables: Tables, causal: bool, scale: float) -> Tensor:
