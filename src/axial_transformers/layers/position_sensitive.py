@@ -95,8 +95,8 @@ class PositionSensitiveAxialAttention(nn.Module):
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
         axis = self._check_length(x)
-        qkv, tables = self.normalise.qkv(self.qkv(x)), (self.query_table, self.key_table, self.value_table)
-        factor, shift = 1.0, None
+        qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
+        tables: Tables = self.query_table, self.key_table, self.value_table
         if isinstance(self.normalise, Scale):
             factor = self.normalise.factor
         elif self._folds(qkv, axis):
