@@ -5,6 +5,9 @@
 
 All run interleaved in one process, in float32 and bfloat16, forward and forward + backward; peak memory is that of a
 fresh process each. "Maps" are the linear layers without the attention: a lower bound for any kernel.
+`--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
+layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
+gathered tables. All have the same linear layers; ratios are to the plain layer.
 The last line is JSON.
 """
 
@@ -13,18 +16,21 @@ import multiprocessing
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from math import exp, log
+from math import exp, log, sqrt
+from statistics import median
 from typing import Any
 
 import torch
 import tyro
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import AxialAttention, FullAttention
+from axial_transformers.layers.attention import AxialAttention, AxisAttention, FullAttention
+from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from timing import interleaved, peak_memory
 
 SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
 HEADS = 4
+SPAN = 9
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -54,7 +60,39 @@ BUILD: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "package": package,
     "full": lambda shape: FullAttention(shape[-1], HEADS),
     "maps": lambda shape: Maps(axial(shape)),
+    "plain": lambda shape: AxisAttention(shape[-1], HEADS, axis=1, key_dim=shape[-1] // 2, residual=False),
+    "equation 4": lambda shape: position_sensitive(shape, size=shape[1]),
+    "span": lambda shape: position_sensitive(shape, span=SPAN),
+    "published": lambda shape: Published(position_sensitive(shape, size=shape[1])),
 }
+OF_EQUATION_4 = ["plain", "equation 4", "span", "published"]
+
+
+class Published(nn.Module):
+    """A global layer as its authors compute it: einsums over tables gathered for each pair of sites of a line."""
+
+    def __init__(self, layer: PositionSensitiveAxialAttention):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, site = self.layer, torch.arange(x.shape[1])
+        parts = layer.qkv(x).split([layer.key_dim, layer.key_dim, layer.value_dim], dim=-1)
+        q, k, v = (part.unflatten(-1, (layer.heads, -1)).permute(0, 2, 3, 4, 1).flatten(0, 1) for part in parts)
+        rows = (site[None, :] - site[:, None] + layer.size - 1).flatten()  # query, key
+        rq, rk, rv = (
+            table[:, 0].mT.index_select(1, rows).view(-1, len(site), len(site))
+            for table in (layer.query_table, layer.key_table, layer.value_table)
+        )
+        scores = torch.einsum("bnco,bncp->bnop", q, k)
+        scores = scores + torch.einsum("bnco,cop->bnop", q, rq) + torch.einsum("bncp,cop->bnop", k, rk)
+        weights = torch.softmax(scores / sqrt(q.shape[2]), dim=-1)
+        out = torch.einsum("bnop,bncp->bnco", weights, v) + torch.einsum("bnop,cop->bnco", weights, rv)
+        return layer.out(out.unflatten(0, (x.shape[0], -1)).permute(0, 4, 1, 2, 3).flatten(-2))
+
+
+def position_sensitive(shape: tuple[int, ...], **extent: int) -> PositionSensitiveAxialAttention:
+    return PositionSensitiveAxialAttention(shape[-1], HEADS, axis=1, value_dim=shape[-1], **extent)
 
 
 def run(layer: nn.Module, x: Tensor, backward: bool) -> None:
@@ -64,15 +102,17 @@ def run(layer: nn.Module, x: Tensor, backward: bool) -> None:
         torch.autograd.grad(out, [x, *layer.parameters()], torch.ones_like(out), allow_unused=True)
 
 
-def times(names: list[str], shape: tuple[int, ...], dtype: torch.dtype, rounds: int) -> dict[str, dict[str, float]]:
-    """Seconds of each layer: forward, and forward + backward."""
+def times(
+    names: list[str], shape: tuple[int, ...], dtype: torch.dtype, rounds: int, least: bool = False
+) -> dict[str, dict[str, float]]:
+    """Seconds of each layer: forward, and forward + backward; the median of all rounds, or the least."""
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     layers = {name: BUILD[name](shape).to(dtype) for name in names}
     found = {}
     for backward in (False, True):
         key = "forward + backward" if backward else "forward"
         runs = {name: partial(run, layer, x, backward) for name, layer in layers.items() if name != "full"}
-        found[key] = interleaved(runs, rounds)
+        found[key] = interleaved(runs, rounds, of_rounds=min if least else median)
         if "full" in layers:
             runs = {name: partial(run, layers[name], x, backward) for name in ("axial", "full")}
             slow = interleaved(runs, max(1, rounds // 5), warm_up=1)
@@ -88,17 +128,44 @@ def peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
 
 def _peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     torch.set_num_threads(1)
-    small = (1, *(48 for _ in shape[1:-1]), shape[-1])
+    small = (2, *(min(48, size) for size in shape[1:-1]), shape[-1])
     layer = BUILD[name](shape).to(dtype)
     run(layer, torch.randn(small, dtype=dtype, requires_grad=True), backward=True)  # loads libraries
     x = torch.randn(shape, dtype=dtype, requires_grad=True)
     return peak_memory(partial(run, layer, x, backward=True))
 
 
-def main(rounds: int = 15, threads: int = 1, full: bool = True, memory: bool = True) -> None:
+def equation_4(rounds: int) -> None:
+    """Prints ratios to the plain layer in float32: least times of all rounds, since other jobs only add to them."""
+    rows = []
+    for shape in (shape for shape in SHAPES if len(shape) == 4):
+        row: dict[str, Any] = {"shape": shape, "threads": torch.get_num_threads()}
+        for key, seconds in times(OF_EQUATION_4, shape, torch.float32, rounds, least=True).items():
+            row[key] = {name: round(seconds[name] / seconds["plain"], 2) for name in OF_EQUATION_4}
+            row[key]["published over equation 4"] = round(seconds["published"] / seconds["equation 4"], 2)
+            row[key]["ms of plain"] = round(seconds["plain"] * 1e3, 1)
+        if shape == (1, 128, 128, 128):
+            peaks = {name: peak(name, shape, torch.float32) for name in OF_EQUATION_4}
+            row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
+        print(json.dumps(row), flush=True)
+        rows.append(row)
+    print(json.dumps({"torch": torch.__version__, "rows": rows}))
+
+
+def main(
+    rounds: int = 15, threads: int = 1, full: bool = True, memory: bool = True, equation_4_only: bool = False
+) -> None:
     """Prints ratios to axial attention: above 1 is slower, or larger."""
     torch.set_num_threads(threads)
-    names = [name for name in BUILD if (full or name != "full") and (name != "package" or find_spec("axial_attention"))]
+    if equation_4_only:
+        return equation_4(rounds)
+    names = [
+        name
+        for name in BUILD
+        if name not in OF_EQUATION_4
+        and (full or name != "full")
+        and (name != "package" or find_spec("axial_attention"))
+    ]
     rows: list[dict[str, Any]] = []
     for dtype_name, dtype in DTYPES.items():
         for shape in SHAPES:

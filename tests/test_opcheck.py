@@ -14,6 +14,7 @@ import axial_transformers
 from axial_transformers.ops import (
     compiled_attention,
     compiled_block,
+    compiled_relative_attention,
     elementwise,
     kernel_choice,
     linear,
@@ -32,12 +33,23 @@ Q, K, V = (random(2, 3, 5, 2, width) for width in (4, 4, 3))
 MASK = random(2, 3, 5) > -1
 SUMS = torch.ones(60, 2)
 GRADS = [torch.empty_like(x) for x in (Q, K, V)]
+TABLES = [random(5, 1, width) for width in (4, 4, 3)]
 BLOCK = [random(*shape) for shape in ((4,), (4,), (12, 4), (12,), (4, 4), (4,), (4,), (4,), (6, 4), (6,), (4, 6), (4,))]
 OPERATORS = {
     "attend_lines": (compiled_attention._forward, ([Q, K, V], 2, True, MASK, torch.empty_like(V), SUMS), needs_numba),
     "attend_lines_backward": (
         compiled_attention._backward,
         ([Q, K, V, random(*V.shape)], 2, True, MASK, SUMS, GRADS),
+        needs_numba,
+    ),
+    "attend_relative": (
+        compiled_relative_attention._forward,
+        ([Q, K, V], TABLES, 2, True, 0.5, torch.empty_like(V), SUMS),
+        needs_numba,
+    ),
+    "attend_relative_backward": (
+        compiled_relative_attention._backward,
+        ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, GRADS, [torch.empty_like(x) for x in TABLES]),
         needs_numba,
     ),
     "transformer_block": (compiled_block._block, (random(2, 3, 5, 4), BLOCK, 2, 1, True), needs_numba),
@@ -59,6 +71,10 @@ def test_custom_operators_are_declared_as_they_are(operator, arguments):
 
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "_Attention": (lambda *qkv: compiled_attention.attend(*qkv, 2, True), (Q, K, V)),
+    "_RelativeAttention": (
+        lambda *x: compiled_relative_attention.attend(x[:3], None, x[3:], 2, True, 0.5),
+        (Q, K, V, *TABLES),
+    ),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_Blocked": (lambda *qkv: torch_attention.blocked(*qkv, True, None), tuple(x.flatten(0, 1) for x in (Q, K, V))),
     "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),
@@ -68,7 +84,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        pytest.param(*case, marks={"_Attention": needs_numba, "_Linear": needs_onednn}.get(name, ()), id=name)
+        pytest.param(
+            *case,
+            marks={"_Attention": needs_numba, "_RelativeAttention": needs_numba, "_Linear": needs_onednn}.get(name, ()),
+            id=name,
+        )
         for name, case in FUNCTIONS.items()
     ],
 )

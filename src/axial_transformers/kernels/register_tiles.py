@@ -61,8 +61,35 @@ def multiply_add_tall(
     return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(TALL, add=True)
 
 
-def _product(height: int, add: bool) -> Callable[..., Any]:
-    """The code of a product of `height` rows."""
+@intrinsic
+def multiply_add_narrow(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """`multiply_add` of LANES columns."""
+    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
+    return kind, _product(ROWS, add=True, width=LANES)
+
+
+@compiled
+def multiply_add_wide(
+    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
+    out_row: int, columns: int,
+) -> None:  # fmt: skip
+    """`multiply_add` of any number of columns, a multiple of LANES; nothing if `count` is below 1."""
+    if count > 0:
+        for c in range(0, columns - LANES, PANEL):
+            multiply_add(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+        if columns % PANEL:
+            c = columns - LANES
+            multiply_add_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+
+
+def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
+    """The code of a product of `height` rows and `width` columns.
+
+    Of a narrow one, two steps have sums of their own: additions to one sum would wait for each other.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row = unpacked(
@@ -72,17 +99,31 @@ def _product(height: int, add: bool) -> Callable[..., Any]:
         def offset(start: Any, distance: Any, times: Any, more: int = 0) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
-        columns = range(0, PANEL, LANES)
+        columns = range(0, width, LANES)
         outs = [offset(out_at, out_row, count.type(row), c) for row in range(height) for c in columns]
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
         sums = [cgutils.alloca_once_value(builder, load(builder, out, at) if add else zero) for at in outs]
         rows = [offset(x_at, x_row, count.type(row)) for row in range(height)]
-        with cgutils.for_range(builder, count) as loop:
-            panel = [load(builder, w, offset(w_at, w_row, loop.index, c)) for c in columns]
+
+        def add_step(step: Any, sums: list[Any]) -> None:
+            panel = [load(builder, w, offset(w_at, w_row, step, c)) for c in columns]
             for row, start in enumerate(rows):
-                number = splat(builder, load(builder, x, offset(start, x_step, loop.index), 1), LANES)
+                number = splat(builder, load(builder, x, offset(start, x_step, step), 1), LANES)
                 for total, weights in zip(sums[row * len(panel) :], panel):
                     builder.store(fused_multiply_add(builder, number, weights, builder.load(total)), total)
+
+        if width > LANES:
+            with cgutils.for_range(builder, count) as loop:
+                add_step(loop.index, sums)
+        else:
+            more, pairs = [cgutils.alloca_once_value(builder, zero) for _ in sums], builder.and_(count, count.type(-2))
+            with cgutils.for_range_slice(builder, count.type(0), pairs, count.type(2)) as (step, _):
+                add_step(step, sums)
+                add_step(builder.add(step, count.type(1)), more)
+            with cgutils.for_range_slice(builder, pairs, count, count.type(1)) as (step, _):
+                add_step(step, sums)
+            for total, other in zip(sums, more):
+                builder.store(builder.fadd(builder.load(total), builder.load(other)), total)
         for total, at in zip(sums, outs):
             store(builder, builder.load(total), out, at)
         return context.get_dummy_value()
@@ -114,6 +155,64 @@ def transpose_tile(typing_context: Any, x: Any, x_at: Any, x_row: Any, out: Any,
         return context.get_dummy_value()
 
     return types.void(x, x_at, x_row, out, out_at, out_row), generate
+
+
+@intrinsic
+def relative_scores(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
+    of_queries: Any, of_keys: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """out[r, c] = sum over s of keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c].
+
+    ROWS successive places, LANES successive offsets and `count` steps: place r, with offset c, is beside key r + c.
+    x[r, s] is x[x_at + r x_row + s]; keys[s, j] is keys[keys_at + s keys_row + j], and so are both tables.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (
+            x,
+            x_at,
+            x_row,
+            count,
+            keys,
+            keys_at,
+            keys_row,
+            of_queries,
+            of_keys,
+            table_at,
+            table_row,
+            out,
+            out_at,
+            out_row,
+        ) = unpacked(context, builder, signature, arguments)
+
+        def offset(start: Any, distance: Any, times: Any, more: int = 0) -> Any:
+            return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
+
+        zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2 * ROWS)]
+        rows = [offset(x_at, x_row, count.type(row)) for row in range(ROWS)]
+        with cgutils.for_range(builder, count) as loop:
+            of_query, of_key = (
+                load(builder, table, offset(table_at, table_row, loop.index)) for table in (of_queries, of_keys)
+            )
+            for row, start in enumerate(rows):
+                number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
+                key = load(builder, keys, offset(keys_at, keys_row, loop.index, row))
+                for total, a, b in (
+                    (sums[2 * row], key, builder.fadd(number, of_key)),
+                    (sums[2 * row + 1], number, of_query),
+                ):
+                    builder.store(fused_multiply_add(builder, a, b, builder.load(total)), total)
+        for row in range(ROWS):
+            total = builder.fadd(builder.load(sums[2 * row]), builder.load(sums[2 * row + 1]))
+            store(builder, total, out, offset(out_at, out_row, count.type(row)))
+        return context.get_dummy_value()
+
+    kind = types.void(
+        x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
+    )
+    return kind, generate
 
 
 @compiled

@@ -75,6 +75,20 @@ def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: 
 
 
 @intrinsic
+def clear(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
+    """x[x_at + j] = 0 for j < count, a multiple of LANES."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count = unpacked(context, builder, signature, arguments)
+        zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
+        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+            store(builder, zero, x, builder.add(x_at, j))
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count), generate
+
+
+@intrinsic
 def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
     """Starts loading x[x_at + j], j < count, into the cache, a cache line at a time."""
 

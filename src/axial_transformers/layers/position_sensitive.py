@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from axial_transformers.layers.attention import widths
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.ops.axial_attention import data_axis, from_lines, to_lines
-from axial_transformers.ops.position_sensitive_attention import Window, similarities, softmax_over, weighted_values
+from axial_transformers.ops.position_sensitive_attention import (
+    Tables,
+    Window,
+    is_compiled,
+    position_sensitive_self_attention,
+    similarities,
+    softmax_over,
+    weighted_values,
+)
 
 
 class PositionSensitiveAxialAttention(nn.Module):
@@ -86,30 +94,55 @@ class PositionSensitiveAxialAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
-        q, k, v, window = self._lines(x)
-        weights = self._weights(q, k, window).to(v.dtype)
-        lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
-        grid = x.unsqueeze(-1)
-        return self.out(from_lines(lines, grid, data_axis(grid, self._axis_of_heads)).flatten(-2))
+        axis = self._check_length(x)
+        qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
+        tables: Tables = self.query_table, self.key_table, self.value_table
+        if isinstance(self.normalise, Scale):
+            factor = self.normalise.factor
+        elif self._folds(qkv, axis):
+            qkv, tables, shift = self.normalise.folded(qkv, self._widths, tables)
+        else:
+            q, k, v, window = self._lines(qkv, axis)
+            weights = self._weights(q, k, window).to(v.dtype)
+            lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
+            return self.out(from_lines(lines, x.unsqueeze(-1), axis).flatten(-2))
+        out = position_sensitive_self_attention(qkv, self.heads, self._widths, tables, axis, self.causal, factor)
+        out = out.flatten(-2)
+        return self.out(out if shift is None else out + shift)
 
     def weights(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a n w"]:
         """The attention weights of each site over its line or, if shorter, its span: [B, *A, heads, positions]."""
-        q, k, _, window = self._lines(x)
-        grid = x.unsqueeze(-1)
-        return from_lines(self._weights(q, k, window), grid, data_axis(grid, self._axis_of_heads))
+        axis = self._check_length(x)
+        q, k, _, window = self._lines(self.normalise.qkv(self.qkv(x)), axis)
+        return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
 
-    def _lines(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Window]:
+    def _lines(self, qkv: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor, Window]:
+        parts = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self._widths, dim=-1))
+        q, k, v = (to_lines(part, axis) for part in parts)
+        return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device)
+
+    def _folds(self, qkv: Tensor, axis: int) -> bool:
+        """Whether a normalisation by given statistics becomes factors of what the compiled kernel reads."""
+        return not self.training and is_compiled(
+            qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1), axis, len(self.query_table)
+        )
+
+    def _check_length(self, x: Tensor) -> int:
+        """The axis of x that is attended along, whose length `size` bounds."""
         axis = data_axis(x.unsqueeze(-1), self._axis_of_heads)
-        length = x.shape[axis]
-        if self.size is not None and length > self.size:
-            raise ValueError(f"axis {self.axis} of {list(x.shape)} has {length} positions, more than size={self.size}")
-        parts = self.normalise.qkv(self.qkv(x)).split([self.key_dim, self.key_dim, self.value_dim], dim=-1)
-        q, k, v = (to_lines(part.unflatten(-1, (self.heads, -1)), axis) for part in parts)
-        return q, k, v, Window.of(length, len(self.query_table), self.causal, x.device)
+        if self.size is not None and x.shape[axis] > self.size:
+            raise ValueError(
+                f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
+            )
+        return axis
 
     def _weights(self, q: Tensor, k: Tensor, window: Window) -> Tensor:
         terms = similarities(q, k, self.query_table, self.key_table, window)
         return softmax_over(self.normalise.scores(terms, window), window)
+
+    @property
+    def _widths(self) -> tuple[int, int, int]:
+        return self.key_dim, self.key_dim, self.value_dim
 
     @property
     def _axis_of_heads(self) -> int:
@@ -131,10 +164,6 @@ class Scale(nn.Module):
         """The three terms [M, N, L, W] -> scores [M, N, L, W]."""
         return (terms[0] + terms[1] + terms[2]) * self.factor
 
-    def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
-        """The two sums [M, N, L, W] -> their sum."""
-        return of_content + of_position
-
 
 class ChannelsLastBatchNorm(nn.BatchNorm1d):
     """Batch normalisation of [.., C], with statistics of each channel over all other dimensions."""
@@ -142,6 +171,10 @@ class ChannelsLastBatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         """[.., C] -> [.., C]."""
         return super().forward(x.flatten(0, -2)).view(x.shape)
+
+
+LEAST_GAIN = 1e-20
+"""The least gain of the term of queries and keys that the others are divided by; zero stands for it."""
 
 
 class BatchNormalise(nn.Module):
@@ -168,12 +201,44 @@ class BatchNormalise(nn.Module):
                 total = total + _normalised_over(norm, term, window.allowed)
         return total
 
+    def folded(
+        self, qkv: Tensor, widths: tuple[int, int, int], tables: Tables
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
+        """Keys, values and tables that give by equation 4 alone what running statistics give, but for a shift.
+
+        Shifts of the scores are left out: a softmax does not depend on them.
+
+        Args:
+            qkv: [.., E], of the given widths, normalised.
+
+        Returns:
+            Queries, keys and values [.., E]; tables [2R + 1, heads, width]; what is to be added to the output, [W].
+        """
+        of_product, of_query, of_key = (_gain_and_shift(norm)[0] for norm in self.of_terms)
+        of_product = torch.where(of_product.abs() < LEAST_GAIN, LEAST_GAIN, of_product)
+        (of_content, shift), (of_position, more) = (
+            _gain_and_shift(norm) for norm in (self.of_content, self.of_position)
+        )
+        heads = len(of_product)
+        of_keys = of_product.repeat_interleave(widths[1] // heads)
+        qkv = qkv * torch.cat([torch.ones_like(of_keys), of_keys, of_content]).to(qkv.dtype)
+        query, key, value = tables
+        per_head = query * of_query[:, None], key * (of_key / of_product)[:, None], value * of_position.view(heads, -1)
+        return qkv, per_head, shift + more
+
     def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
         """The two sums [M, N, L, W] -> the sum of both, each normalised per channel."""
         heads = of_content.shape[1]
         of_content, of_position = (part.transpose(1, 2).flatten(2) for part in (of_content, of_position))
         total = self.of_content(of_content) + self.of_position(of_position)
         return total.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _gain_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
+    """Batch normalisation by running statistics as a factor and a term, each [C]."""
+    assert isinstance(norm, nn.BatchNorm1d)
+    gain = norm.weight * (norm.get_buffer("running_var") + norm.eps).rsqrt()
+    return gain, norm.bias - norm.get_buffer("running_mean") * gain
 
 
 def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:

@@ -79,8 +79,8 @@ def _forward(
 ) -> None:
     from axial_transformers.kernels import line_attention  # takes a second
 
-    arrays, strides = _flat([*qkv, out], axis)
-    sizes, mask = _sizes(qkv[0], qkv[2], axis), _flat_mask(key_mask, axis)
+    arrays, strides = flat_lines([*qkv, out], axis)
+    sizes, mask = sizes_of(qkv[0], qkv[2], axis), _flat_mask(key_mask, axis)
 
     def work(first: int, last: int) -> None:
         line_attention.forward(*arrays, strides, sizes, causal, mask, sums.numpy(), first, last)
@@ -99,8 +99,8 @@ def _backward(
 ) -> None:
     from axial_transformers.kernels import line_attention
 
-    arrays, strides = _flat([*qkv_grad, *d_qkv], axis)
-    sizes, mask = _sizes(qkv_grad[0], qkv_grad[2], axis), _flat_mask(key_mask, axis)
+    arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
+    sizes, mask = sizes_of(qkv_grad[0], qkv_grad[2], axis), _flat_mask(key_mask, axis)
 
     def work(first: int, last: int) -> None:
         line_attention.backward(*arrays, strides, sizes, causal, mask, sums.numpy(), first, last)
@@ -108,7 +108,7 @@ def _backward(
     parallel_ranges(work, len(sums) // qkv_grad[0].shape[axis])
 
 
-def _flat(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
     """Tensors [B, *A, N, K] as flat arrays, and their strides along outer axes, inner axes, heads and `axis`.
 
     A tensor that has no such strides is copied first; the output of a linear layer has them.
@@ -126,7 +126,7 @@ def _flat(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray
     return arrays, np.array(strides)
 
 
-def _sizes(q: Tensor, v: Tensor, axis: int) -> NDArray[np.int64]:
+def sizes_of(q: Tensor, v: Tensor, axis: int) -> NDArray[np.int64]:
     """Outer, inner, heads, length, key width, value width."""
     inner = q.shape[axis + 1 : -2].numel()
     return np.array([q.shape[:axis].numel(), inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]])

@@ -6,16 +6,27 @@ A table of 2R + 1 rows holds the encodings of the offsets p - o = -R .. R, in th
 span: a table of 2L - 1 rows or more is global on lines of length L, a smaller one is local with span m = 2R + 1.
 """
 
-from math import sqrt
+from functools import partial
+from math import prod, sqrt
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from axial_transformers.ops import compiled_relative_attention
 from axial_transformers.ops.axial_attention import data_axis, from_lines, to_lines
+from axial_transformers.ops.compiled_attention import Packing, unpacked
+from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.torch_attention import softmax
+
+Tables = tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]]
+"""The encodings of queries, of keys and of values."""
+PIECE = {"cpu": 2**20}
+"""Scores that exist at a time where torch's operations compute them, by type of device."""
+PIECE_ELSEWHERE = 2**26
 
 
 def position_sensitive_attention(
@@ -30,6 +41,8 @@ def position_sensitive_attention(
 ) -> Float[Tensor, "b *a n w"]:
     """Equation 4 along one axis, its scores scaled by 1/sqrt(K).
 
+    No more than some lines' scores exist at a time, so that memory grows with the number of sites.
+
     Args:
         q, k, v: [B, *A, heads, head_dim].
         query_table, key_table, value_table: [2R + 1, heads or 1, head_dim]; one head of tables serves all heads.
@@ -42,12 +55,80 @@ def position_sensitive_attention(
     Raises:
         ValueError: `axis` is not one of the data, or a table has an even number of rows.
     """
-    axis = data_axis(q, axis)
-    window = Window.of(q.shape[axis], len(query_table), causal, q.device)
-    terms = similarities(to_lines(q, axis), to_lines(k, axis), query_table, key_table, window)
-    weights = softmax_over((terms[0] + terms[1] + terms[2]) / sqrt(q.shape[-1]), window)
-    of_content, of_position = weighted_values(weights, to_lines(v, axis), value_table, window)
-    return from_lines(of_content + of_position, q, axis)
+    axis, tables = data_axis(q, axis), (query_table, key_table, value_table)
+    return _attend((q, k, v), None, tables, axis, causal, 1 / sqrt(q.shape[-1]))
+
+
+def position_sensitive_self_attention(
+    qkv: Float[Tensor, "b *a e"],
+    heads: int,
+    widths: tuple[int, int, int],
+    tables: Tables,
+    axis: int,
+    causal: bool,
+    scale: float,
+) -> Float[Tensor, "b *a n w"]:
+    """`position_sensitive_attention` of queries, keys and values in one tensor, with scores times `scale`.
+
+    Args:
+        qkv, heads, widths: see `ops.axial_attention.axial_self_attention`.
+        tables: of queries, keys and values.
+        axis, causal: as for `position_sensitive_attention`, with q [B, *A, heads, head_dim].
+    """
+    axis = data_axis(qkv.unsqueeze(-1), axis)
+    return _attend((qkv,), (heads, *widths), tables, axis, causal, scale)
+
+
+def _attend(
+    tensors: tuple[Tensor, ...], packing: Packing, tables: Tables, axis: int, causal: bool, scale: float
+) -> Float[Tensor, "b *a n w"]:
+    q, k, v = unpacked(tensors, packing)
+    if is_compiled(q, axis, odd_rows(tables[0])):
+        query, key, value = (table.float() for table in tables)
+        single = [x.float() for x in tensors]
+        return compiled_relative_attention.attend(single, packing, (query, key, value), axis, causal, scale).to(v.dtype)
+    lines = to_lines(q, axis), to_lines(k, axis), to_lines(v, axis)
+    return from_lines(_in_pieces(lines, tables, causal, scale), v, axis)
+
+
+def is_compiled(q: Float[Tensor, "b *a n k"], axis: int, rows: int) -> bool:
+    """Whether the compiled kernel computes attention along axis 1..d with tables of so many rows."""
+    return choose_kernel(q.device, q.dtype, min(rows, q.shape[axis]), prod(q.shape[:-1])) == "compiled"
+
+
+def _in_pieces(qkv: tuple[Tensor, Tensor, Tensor], tables: Tables, causal: bool, scale: float) -> Tensor:
+    """Lines [M, N, L, K] -> [M, N, L, W], as many at a time as PIECE allows; in the backward pass again."""
+    attend = partial(_attend_lines, tables=tables, causal=causal, scale=scale)
+    if torch.compiler.is_compiling():  # a loop would be unrolled
+        return attend(*qkv)
+    q = qkv[0]
+    scores, most = q.shape[1:-1].numel() * min(len(tables[0]), q.shape[-2]), PIECE.get(q.device.type, PIECE_ELSEWHERE)
+    step = max(1, most // max(1, scores))
+    if len(q) <= step:
+        return attend(*qkv)
+    parts = zip(*(x.split(step) for x in qkv))
+    return torch.cat([checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])
+
+
+def _attend_lines(q: Tensor, k: Tensor, v: Tensor, tables: Tables, causal: bool, scale: float) -> Tensor:
+    query_table, key_table, value_table = tables
+    window = Window.of(q.shape[-2], len(query_table), causal, q.device)
+    terms = similarities(q, k, query_table, key_table, window)
+    weights = softmax_over((terms[0] + terms[1] + terms[2]) * scale, window).to(v.dtype)
+    of_content, of_position = weighted_values(weights, v, value_table, window)
+    return of_content + of_position
+
+
+def odd_rows(table: Float[Tensor, "r t k"]) -> int:
+    """The number of rows of a table.
+
+    Raises:
+        ValueError: it is even.
+    """
+    rows = len(table)
+    if rows % 2 == 0:
+        raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
+    return rows
 
 
 class Window(NamedTuple):
@@ -65,13 +146,7 @@ class Window(NamedTuple):
 
     @classmethod
     def of(cls, length: int, rows: int, causal: bool, device: torch.device) -> "Window":
-        """The pairs of a line of `length` sites under tables of so many rows.
-
-        Raises:
-            ValueError: an even number of rows.
-        """
-        if rows % 2 == 0:
-            raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
+        """The pairs of a line of `length` sites under tables of so many rows, an odd number."""
         radius, dense = rows // 2, rows >= length
         site = torch.arange(length, device=device)[:, None]
         offset = torch.arange(length, device=device) - site if dense else torch.arange(rows, device=device) - radius

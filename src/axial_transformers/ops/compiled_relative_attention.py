@@ -1,0 +1,141 @@
+"""Position-sensitive attention along one axis on a CPU, by the compiled kernels of `kernels.relative_attention`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.ops.compiled_attention import Packing, flat_lines, sizes_of, unpacked
+
+PARTS = 16
+"""Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
+
+
+def attend(
+    tensors: Sequence[Tensor],
+    packing: Packing,
+    tables: tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]],
+    axis: int,
+    causal: bool,
+    scale: float,
+) -> Float[Tensor, "b *a n w"]:
+    """Equation 4, its scores times `scale`, of float32 tensors on a CPU; first derivatives only.
+
+    Args:
+        tensors: queries, keys and values [B, *A, heads, width], or by `packing` one tensor of all.
+        tables: of queries, keys and values, [2R + 1, heads or 1, width].
+        axis: 1..d.
+    """
+    length = unpacked(tuple(tensors), packing)[0].shape[axis]
+    beyond = max(0, len(tables[0]) // 2 - (length - 1))
+    tables = tuple(table[beyond : len(table) - beyond] for table in tables)  # type: ignore[assignment]
+    out: Tensor = _RelativeAttention.apply(packing, axis, causal, scale, *tables, *tensors)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _RelativeAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, packing: Packing, axis: int, causal: bool, scale: float, *tensors: Tensor) -> Tensor:
+        q, k, v = unpacked(tensors[3:], packing)
+        out = v.new_empty(v.shape)
+        sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
+        _forward([q, k, v], tensors[:3], axis, causal, scale, out, sums)
+        ctx.save_for_backward(sums, *tensors)
+        ctx.packing, ctx.axis, ctx.causal, ctx.scale = packing, axis, causal, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        sums, *tensors = ctx.saved_tensors
+        grads = [x.new_empty(x.shape) for x in tensors]
+        qkv, d_qkv = unpacked(tuple(tensors[3:]), ctx.packing), unpacked(tuple(grads[3:]), ctx.packing)
+        _backward([*qkv, grad], tensors[:3], ctx.axis, ctx.causal, ctx.scale, sums, d_qkv, grads[:3])
+        return None, None, None, None, *grads
+
+
+@torch.library.custom_op("axial_transformers::attend_relative", mutates_args=("out", "sums"), device_types="cpu")
+def _forward(
+    qkv: Sequence[Tensor], tables: Sequence[Tensor], axis: int, causal: bool, scale: float, out: Tensor, sums: Tensor
+) -> None:
+    from axial_transformers.kernels import relative_attention  # takes a second
+
+    arrays, strides = flat_lines([*qkv, out], axis)
+    sizes = _with_tables(sizes_of(qkv[0], qkv[2], axis), tables[0])
+    encodings = _padded(tables, scale)
+
+    def work(first: int, last: int) -> None:
+        relative_attention.forward(
+            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), first, last
+        )
+
+    parallel_ranges(work, len(sums) // qkv[0].shape[axis])
+
+
+@torch.library.custom_op(
+    "axial_transformers::attend_relative_backward", mutates_args=("d_qkv", "d_tables"), device_types="cpu"
+)
+def _backward(
+    qkv_grad: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    scale: float,
+    sums: Tensor,
+    d_qkv: Sequence[Tensor],
+    d_tables: Sequence[Tensor],
+) -> None:
+    from axial_transformers.kernels import relative_attention
+    from axial_transformers.kernels.register_tiles import ROWS
+
+    arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
+    sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
+    encodings, pieces = _padded(tables, scale), len(sums) // qkv_grad[0].shape[axis]
+    parts = min(PARTS, pieces)
+    rows, heads, widths = len(tables[0]), tables[0].shape[1], [_whole(table.shape[-1]) for table in tables]
+    found = [torch.zeros(parts, heads, rows + ROWS, width) for width in widths]
+
+    def work(first: int, last: int) -> None:
+        for part in range(first, last):
+            relative_attention.backward(
+                *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(),
+                *(sums_of_part[part].view(-1).numpy() for sums_of_part in found),
+                pieces * part // parts, pieces * (part + 1) // parts,
+            )  # fmt: skip
+
+    parallel_ranges(work, parts)
+    for d_table, of_parts, factor in zip(d_tables, found, (1.0, scale, 1.0)):
+        total = of_parts.sum(0)[:, :rows, : d_table.shape[-1]]
+        d_table.copy_(total.transpose(0, 1) * factor)
+
+
+def _with_tables(sizes: NDArray[np.int64], table: Tensor) -> NDArray[np.int64]:
+    """Sizes, R, and the number of tables."""
+    return np.append(sizes, [len(table) // 2, table.shape[1]])
+
+
+def _padded(tables: Sequence[Tensor], scale: float) -> Any:
+    """Tables [2R + 1, heads or 1, width] as `relative_attention.Tables`; that of keys times `scale`."""
+    from axial_transformers.kernels import relative_attention
+
+    columns = relative_attention.transposed_columns(len(tables[0]) // 2)
+    rows = []
+    for table, factor in zip(tables, (1.0, scale, 1.0)):
+        x = table.detach().transpose(0, 1) * factor
+        rows.append(F.pad(x, (0, _whole(x.shape[-1]) - x.shape[-1])))
+    transposed = [F.pad(x.mT, (0, columns - x.shape[1])) for x in rows]
+    return relative_attention.Tables(*(x.contiguous().view(-1).numpy() for x in rows + transposed))
+
+
+def _whole(width: int) -> int:
+    """A width in whole vectors of the kernels."""
+    from axial_transformers.kernels.llvm import LANES
+
+    return -(-width // LANES) * LANES

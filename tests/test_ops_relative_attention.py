@@ -1,0 +1,130 @@
+"""Equation 4 by compiled kernels, and by torch in pieces, equals its definition, forward and backward."""
+
+import copy
+
+import pytest
+import torch
+
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
+from axial_transformers.ops import compiled_relative_attention, kernel_choice, reference
+from axial_transformers.ops import position_sensitive_attention as equation_4
+
+needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def inputs(shape, heads, width, value_width, rows, tables):
+    """Queries, keys, values, and a table for each."""
+    widths = width, width, value_width
+    qkv = [torch.randn(*shape, heads, size) for size in widths]
+    return [x.requires_grad_() for x in (*qkv, *(torch.randn(rows, tables, size) for size in widths))]
+
+
+def compiled(tensors, axis, causal):
+    return compiled_relative_attention.attend(
+        tensors[:3], None, tuple(tensors[3:]), axis, causal, tensors[0].shape[-1] ** -0.5
+    )
+
+
+def assert_near(got, expected):
+    bound = 1e-5 * max(1.0, expected.abs().max().item())
+    torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=bound)
+
+
+def assert_equal_with_gradients(attend, definition, tensors):
+    wide = [x.detach().double().requires_grad_() for x in tensors]
+    out, expected = attend(tensors), definition(wide)
+    assert_near(out, expected)
+    grad = torch.randn_like(out)
+    expected_gradients = torch.autograd.grad(expected, wide, grad.double(), allow_unused=True)
+    for a, b in zip(torch.autograd.grad(out, tensors, grad), expected_gradients):
+        assert_near(a, torch.zeros_like(a) if b is None else b)
+
+
+@needs_numba
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [((1, 3, 5, 2), 2), ((2, 5, 1), 1), ((2, 1, 5), 1)], ids=str)
+def test_compiled_equation_4_is_its_definition(shape, axis, causal):
+    assert_equal_with_gradients(
+        lambda x: compiled(x, axis, causal),
+        lambda x: reference.position_sensitive_attention(*x, axis, causal),
+        inputs(shape, 2, 5, 3, 5, 2),
+    )
+
+
+@needs_numba
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("length", "rows", "width", "value_width"),
+    [(33, 1, 16, 40), (33, 81, 16, 40), (70, 9, 20, 7), (70, 41, 16, 16), (70, 139, 20, 7)],
+)
+def test_bands_of_all_widths_over_several_blocks_are_what_double_precision_gives(
+    length, rows, width, value_width, causal
+):
+    assert_equal_with_gradients(
+        lambda x: compiled(x, 2, causal),
+        lambda x: equation_4.position_sensitive_attention(*x, 2, causal),
+        inputs((2, 1, length), 2, width, value_width, rows, rows % 4 // 2 + 1),
+    )
+
+
+@needs_numba
+def test_threads_do_not_change_a_bit_of_any_gradient():
+    tensors, before, results = inputs((2, 5, 33), 2, 8, 8, 65, 1), torch.get_num_threads(), []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        out = compiled(tensors, 2, True)
+        results.append((out, *torch.autograd.grad(out.square().sum(), tensors)))
+    torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
+
+
+@needs_numba
+def test_what_is_not_a_number_in_a_line_has_no_influence_on_the_next():
+    tensors = inputs((2, 4, 40), 1, 8, 8, 9, 1)
+    gradients = torch.autograd.grad(compiled(tensors, 2, False)[:, 1:].sum(), tensors[:3])
+    with torch.no_grad():
+        for x in tensors[:3]:
+            x[:, 0] = torch.nan
+    out = compiled(tensors, 2, False)
+    assert out[:, 0].isnan().all()
+    for x, y in zip(torch.autograd.grad(out[:, 1:].sum(), tensors[:3]), gradients):
+        assert torch.equal(x[:, 1:], y[:, 1:])
+
+
+@needs_numba
+@pytest.mark.parametrize("normalisation", ["none", "scale", "batch"])
+@pytest.mark.parametrize("extent", [{"size": 9}, {"span": 3, "causal": True}], ids=str)
+def test_a_layer_is_the_same_by_the_compiled_kernel(extent, normalisation, monkeypatch):
+    layer = PositionSensitiveAxialAttention(16, 2, axis=-3, value_dim=16, normalisation=normalisation, **extent)
+    randomise(layer.eval())
+    for norm in (module for module in layer.modules() if isinstance(module, torch.nn.BatchNorm1d)):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    monkeypatch.setattr(kernel_choice, "PAYS_FROM", 0)
+    x, found = torch.randn(2, 9, 3, 16), []
+    for same, dtype in ((layer, torch.float32), (copy.deepcopy(layer).double(), torch.float64)):  # that is composed
+        out = same(x.to(dtype))
+        found.append((out, *torch.autograd.grad(out.square().sum(), [*same.parameters()], allow_unused=True)))
+    for a, b in zip(*found):  # a shift of all scores has no effect
+        assert_near(torch.zeros_like(b) if a is None else a, b)
+    half = layer.to(torch.bfloat16)(x.bfloat16())
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), found[0][0].detach(), rtol=0.1, atol=0.2)
+
+
+@pytest.mark.parametrize("rows", [3, 13], ids=["local", "global"])
+def test_pieces_of_lines_are_the_whole(rows, monkeypatch):
+    tensors = [x.detach().double().requires_grad_() for x in inputs((2, 3, 7), 2, 4, 3, rows, 1)]
+    found = []
+    for piece in (2**20, 60):
+        monkeypatch.setitem(equation_4.PIECE, "cpu", piece)
+        out = equation_4.position_sensitive_attention(*tensors, 2)
+        found.append((out, *torch.autograd.grad(out.square().sum(), tensors)))
+    for a, b in zip(*found):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
