@@ -24,8 +24,14 @@ def now(device: torch.device = CPU) -> float:
     return time.perf_counter()
 
 
-def interleaved(runs: Mapping[str, Run], rounds: int, warm_up: int = 2, device: torch.device = CPU) -> dict[str, float]:
-    """Seconds of `now` each: every round runs all of them, the median over rounds counts."""
+def interleaved(
+    runs: Mapping[str, Run],
+    rounds: int,
+    warm_up: int = 2,
+    device: torch.device = CPU,
+    summary: Callable[[list[float]], float] = median,
+) -> dict[str, float]:
+    """Seconds of `now` each: every round runs all of them, the `summary` over rounds counts."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(warm_up + rounds):
         for name, run in runs.items():
@@ -33,7 +39,7 @@ def interleaved(runs: Mapping[str, Run], rounds: int, warm_up: int = 2, device: 
             run()
             if i >= warm_up:
                 seconds[name].append(now(device) - start)
-    return {name: median(times) for name, times in seconds.items()}
+    return {name: summary(times) for name, times in seconds.items()}
 
 
 def peak_memory(run: Run, device: torch.device = CPU) -> int:

@@ -1,4 +1,4 @@
-"""Weights of other implementations: the authors' TensorFlow checkpoints, axial-deeplab's networks, axial_attention's."""
+"""Weights of others' implementations: the authors' TensorFlow checkpoints, axial-deeplab, axial_attention."""
 
 from axial_transformers.importers.axial_attention_package import from_axial_attention
 from axial_transformers.importers.axial_deeplab import load_axial_deeplab
