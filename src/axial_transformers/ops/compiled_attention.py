@@ -52,7 +52,7 @@ def attend_packed(
     return out
 
 
-def _by_head(bias: Tensor | None, heads: int, length: int) -> Float[Tensor, "n #b l l"] | None:
+def _by_head(bias: Tensor | None, heads: int, length: int) -> Float[Tensor, " n #b l l"] | None:
     """The bias in float32, heads before examples, with all sizes but that of examples whole."""
     return None if bias is None else bias.float().expand(-1, heads, length, length).transpose(0, 1).contiguous()
 
