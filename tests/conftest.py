@@ -1,6 +1,7 @@
 """Fixtures that many tests share, and one thread for each of them."""
 
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from axial_transformers import cli
 from axial_transformers.training import config
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background processes with it ignored
 
 GIGABYTE = 1 << 30
 

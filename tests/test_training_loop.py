@@ -113,6 +113,7 @@ def wait_for_lines(folder: Path, count: int) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_and_resumed_gives_the_same_weights():
     """At the start, while training, inside a write; benchmarks/crashes.py says what it compares."""
     benchmark = Path(__file__).parents[1] / "benchmarks/crashes.py"
@@ -136,15 +137,6 @@ def test_sigterm_saves_and_ends(uninterrupted, tmp_path):
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 
 
-@pytest.fixture
-def ctrl_c_raises():
-    """As in a terminal: a shell starts what runs in the background with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c_raises")
 def test_ctrl_c_ends_after_the_step_at_hand_and_a_second_at_once(tmp_path):
     before = signal.getsignal(signal.SIGINT)
 

@@ -1,67 +1,72 @@
 """One process or two, whole models or shares of them: the same training."""
 
+import gc
 import json
-import sys
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-
-from axial_transformers.models import AxialTransformer
-from launching import launch
-from shard_writer import array, write
-
-RUN = """
-import sys, json, dataclasses
-from pathlib import Path
-import numpy as np
-import torch
-from axial_transformers import data
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
-from axial_transformers.training import TrainConfig, train
-import gc, os
 import torch.distributed as dist
+from safetensors.torch import load_file
 from torch.nn.parallel import DistributedDataParallel
 
-folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-torch.manual_seed(int(os.environ.get("RANK", 0)))  # weights that differ until the first process gives its own
-model = AxialTransformer(AxialTransformerConfig(
-    shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1))
-values = np.random.default_rng(1).integers(0, 4, (40, 3, 2, 2), dtype=np.uint8)
-seen, gradients = [], []
+from axial_transformers import data
+from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.training import TrainConfig, train
+from launching import fork
+from shard_writer import array, write
 
-def loss(model, x, label=None, channel=None):
-    seen.append([x.flatten(1).tolist(), channel.tolist()])
-    gradients.append([p.grad.flatten().tolist() for p in model.parameters() if p.grad is not None])
-    return random_slice_loss(model, x, label=label, channel=channel)
-
-def score(model, step):
-    return {"bits_per_dim": float(bits_per_dim(model, torch.from_numpy(values)).mean())}
-
-usual = dict(steps=40, batch_size=8, learning_rate=1e-3, warmup_steps=8, ema_decay=0.9, device="cpu", log_every=1,
-             save_every=12, evaluate_every=20, precision="float32")
-def destroy(then=dist.destroy_process_group):  # from DDP's part in C++ this may wait for ever
-    assert not [each for each in gc.get_objects() if type(each) is DistributedDataParallel], "outlives the group"
-    then()
-
-dist.destroy_process_group = destroy
-source = options.pop("source", None)
-examples = data.Examples(values, [str(i) for i in range(40)], num_values=4)
-if source:
-    examples = data.load(source, data.DataConfig(num_values=4), "all")
-result = train(model, examples, TrainConfig(**{**usual, **options}), folder, loss=loss, evaluate=score, resume=True)
-(folder / f"seen-{os.environ.get('RANK', 0)}.json").write_text(json.dumps(seen))
-(folder / f"gradients-{os.environ.get('RANK', 0)}.json").write_text(json.dumps(gradients[:2]))
-"""
+VALUES = np.random.default_rng(1).integers(0, 4, (40, 3, 2, 2), dtype=np.uint8)
+CONFIG = AxialTransformerConfig(
+    shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1
+)
+USUAL = TrainConfig(
+    steps=40, batch_size=8, learning_rate=1e-3, warmup_steps=8, ema_decay=0.9, device="cpu", log_every=1,
+    save_every=12, evaluate_every=20, precision="float32",
+)  # fmt: skip
 
 
-def run(folder: Path, processes: int, **options) -> Path:
-    for worker in launch([sys.executable, "-c", RUN, str(folder), json.dumps(options)], processes):
-        _, errors = worker.communicate(timeout=240)
-        assert worker.returncode == 0, errors
+def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
+    """A run of this process, which writes what it has seen of the data, and its first gradients."""
+    rank = os.environ.get("RANK", "0")
+    torch.manual_seed(int(rank))  # weights that differ until the first process gives its own
+    model, seen, gradients = AxialTransformer(CONFIG), [], []
+
+    def loss(model, x, label=None, channel=None):
+        seen.append([x.flatten(1).tolist(), channel.tolist()])
+        gradients.append([p.grad.flatten().tolist() for p in model.parameters() if p.grad is not None])
+        return random_slice_loss(model, x, label=label, channel=channel)
+
+    def score(model, step):
+        return {"bits_per_dim": float(bits_per_dim(model, torch.from_numpy(VALUES)).mean())}
+
+    def destroy(then=dist.destroy_process_group):  # from DDP's part in C++ this may wait for ever
+        assert not [each for each in gc.get_objects() if type(each) is DistributedDataParallel], "outlives the group"
+        then()
+
+    examples = data.Examples(VALUES, [str(i) for i in range(40)], num_values=4)
+    if source:
+        examples = data.load(source, data.DataConfig(num_values=4), "all")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "destroy_process_group", destroy)
+        train(model, examples, replace(USUAL, **options), folder, loss=loss, evaluate=score, resume=True)
+    (folder / f"seen-{rank}.json").write_text(json.dumps(seen))
+    (folder / f"gradients-{rank}.json").write_text(json.dumps(gradients[:2]))
+    return 0
+
+
+def run(folder: Path, processes: int, source: str | None = None, **options: Any) -> Path:
+    if processes == 1:
+        trained(folder, source, options)
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    ended = fork(processes, lambda: trained(folder, source, options), folder.parent)
+    assert [status for status, _, _ in ended] == [0] * processes, ended
     return folder
 
 
@@ -143,9 +148,8 @@ def test_a_batch_that_does_not_divide_is_refused(tmp_path):
 def test_shards_train_as_memory_does(alone, tmp_path, monkeypatch):
     """By two processes, each with two workers, that both come to shards without an index; then by one without any."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    values = np.random.default_rng(1).integers(0, 4, (40, 3, 2, 2), dtype=np.uint8)
     for shard in range(3):
-        records = [(f"{i}.npy", array(values[i])) for i in range(40) if i // 15 == shard]
+        records = [(f"{i}.npy", array(VALUES[i])) for i in range(40) if i // 15 == shard]
         write(tmp_path / "shards" / f"{shard}.tar", records)
     source = str(tmp_path / "shards" / "{0..2}.tar")
     folder = run(tmp_path / "run", 2, source=source, steps=7)

@@ -1,6 +1,7 @@
 """axial evaluate: exact bits/dim of a data set."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,15 +11,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from axial_transformers.baselines.by_name import class_of
 from axial_transformers.cli import arguments
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import open_model
 from axial_transformers.cli.sharing import one_voice, processes_on
 from axial_transformers.cli.streams import printable
+from axial_transformers.costs.measurements import matmul_rate
+from axial_transformers.costs.operations import forward_operations
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
-from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import bar
 from axial_transformers.training.config import warn_if_slow
 
@@ -77,6 +81,7 @@ def main(argv: Sequence[str]) -> None:
             if options.labels and examples.labels is None:
                 raise ValueError(f"{described} has no labels")
             given_frames = _given_frames(trained.model.config, options.given_frames)
+        began = time.monotonic()
         result = evaluate(
             trained.model,
             examples.values,
@@ -87,6 +92,7 @@ def main(argv: Sequence[str]) -> None:
             progress=bar("bits/dim"),
             fill=processes.fill,
         )
+        seconds = time.monotonic() - began
     if not processes.first:
         return
     figures = {
@@ -108,10 +114,20 @@ def main(argv: Sequence[str]) -> None:
     if options.json:
         print(json.dumps(figures))
     else:
-        Console().print(_table(figures, frames=examples.shape[0]))
+        rate = matmul_rate(processes.device, torch.bfloat16 if options.precision == "bfloat16" else torch.float32)
+        speed = _speed(trained.model, len(examples) / seconds, processes.count * rate)
+        Console().print(_table(figures, examples.shape[0], speed))
 
 
-def _table(figures: dict[str, Any], frames: int) -> Table:
+def _speed(model: AxialTransformer, images_per_second: float, product_rate: float) -> str:
+    """Images/s, and their operations/s as a share of those of large matrix products on the same devices."""
+    speed = f"{images_per_second:.3g} images/s"
+    if type(model) is not class_of(model.config):  # operations are not counted
+        return speed
+    return f"{speed}, {images_per_second * forward_operations(model.config) / product_rate:.0%} of the rate of products"
+
+
+def _table(figures: dict[str, Any], frames: int, speed: str) -> Table:
     error = f"± {figures['standard_error']:.4f} (standard error over images)"
     skipped = f"; {figures['skipped']} damaged ones left out" if "skipped" in figures else ""
     counted = f" of {figures['of_images']:,}" if "of_images" in figures else ", every one counted"
@@ -124,6 +140,7 @@ def _table(figures: dict[str, Any], frames: int) -> Table:
     if given := figures.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
     rows |= {name: escape(printable(figures[name])) for name in ("data", "fingerprint", "weights")}
+    rows["speed"] = speed
     rows["labels"] = "given" if figures["labels"] else "not given"
     if "version" in figures:
         rows["version"] = figures["version"]

@@ -19,10 +19,9 @@ from axial_transformers.kernels.register_tiles import (
     multiply_add_tall,
     round_up,
 )
-from axial_transformers.kernels.vectors import exp, exponentials
+from axial_transformers.kernels.vectors import exp, exponentials, quick_gelu
 
 EPSILON = np.float32(1e-5)
-STEEPNESS = np.float32(1.702)
 CHUNK = 64
 """Rows that go through a layer at a time: many enough to read its weights seldom."""
 
@@ -115,8 +114,7 @@ def nats(x: Array, norm: Norm, head: PackedLinear, values: Integers, out: Array,
     for r in range(first, last, CHUNK):
         rows = min(CHUNK, last - r)
         normalise(x[r : r + rows], norm, 0, normed)
-        logits[:] = 0
-        add_linear(normed, head, 0, logits[:rows])
+        linear(normed, head, 0, logits[:rows])
         for row in range(rows):
             powers[:count] = logits[row]
             exponentials(powers, 0, len(powers), count, sums, 0)
@@ -127,8 +125,7 @@ def nats(x: Array, norm: Norm, head: PackedLinear, values: Integers, out: Array,
 def project(x: Array, blocks: Blocks, layer: int, normed: Array, qkv: Array) -> None:
     """Queries, keys and values of all heads: [B, D] -> [B, 3 D]."""
     normalise(x, blocks.attention_norm, layer, normed)
-    qkv[:] = 0
-    add_linear(normed, blocks.qkv, layer, qkv)
+    linear(normed, blocks.qkv, layer, qkv)
 
 
 @compiled
@@ -136,11 +133,8 @@ def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Ar
     """x += W2 quick_gelu(W1 LayerNorm(x))."""
     normalise(x, blocks.feedforward_norm, layer, normed)
     rows = hidden[: len(x)]
-    rows[:] = 0
-    add_linear(normed, blocks.expand, layer, rows)
-    for b in range(len(x)):
-        for j in range(rows.shape[1]):
-            rows[b, j] *= sigmoid(STEEPNESS * rows[b, j])
+    linear(normed, blocks.expand, layer, rows)
+    quick_gelu(rows, rows.size)
     add_linear(hidden, blocks.contract, layer, x)
 
 
@@ -185,13 +179,29 @@ def row_buffer(rows: int, width: int) -> Array:
 
 
 @compiled
-def add_linear(x: Array, linear: PackedLinear, layer: int, out: Array) -> None:
+def linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
+    """out = x W^T + bias: [B, in] to [B, out], x with ROWS - 1 further rows."""
+    bias = weights.bias[layer]
+    for b in range(len(out)):
+        for j in range(len(bias)):
+            out[b, j] = bias[j]
+    add_product(x, weights.panels[layer], out)
+
+
+@compiled
+def add_linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
     """out += x W^T + bias: [B, in] to [B, out], x with ROWS - 1 further rows."""
-    batch, outputs = out.shape
-    inputs, bias, panels = x.shape[1], linear.bias[layer], linear.panels[layer]
-    for b in range(batch):
-        for j in range(outputs):
+    bias = weights.bias[layer]
+    for b in range(len(out)):
+        for j in range(len(bias)):
             out[b, j] += bias[j]
+    add_product(x, weights.panels[layer], out)
+
+
+@compiled
+def add_product(x: Array, panels: Array, out: Array) -> None:
+    """out += x W^T: [B, in] to [B, out], x with ROWS - 1 further rows."""
+    (batch, outputs), inputs = out.shape, x.shape[1]
     tile = np.empty((ROWS, PANEL), np.float32)
     for start in range(0, outputs, PANEL):
         width = min(PANEL, outputs - start)

@@ -1,4 +1,5 @@
-"""Rows of numbers, LANES at a time: conversions of dtype, prefetch, the exponential, softmax and its derivative."""
+"""Rows of numbers, LANES at a time: conversions of dtype, prefetch, the exponential, quick GELU, softmax and
+its derivative."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +27,8 @@ CACHE_LINE = 64
 """Bytes that come from memory at a time."""
 LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""
+STEEPNESS = 1.702
+"""That of the sigmoid in quick GELU."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 """Coefficients of e^r, the highest power first."""
@@ -116,6 +119,24 @@ def exp(typing_context: Any, x: Any) -> Any:
         return exponential(builder, arguments[0])
 
     return float32(float32), generate
+
+
+@intrinsic
+def quick_gelu(typing_context: Any, x: Any, count: Any) -> Any:
+    """x[j] = x[j] / (1 + exp(-1.702 x[j])) for j < count."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, count = unpacked(context, builder, signature, arguments)
+
+        def activate(j: Any, lanes: int) -> None:
+            number = load(builder, x, j, lanes)
+            power = exponential(builder, builder.fmul(number, constant(number.type, -STEEPNESS)))
+            store(builder, builder.fdiv(number, builder.fadd(power, constant(number.type, 1.0))), x, j)
+
+        _in_vectors(builder, count, activate)
+        return context.get_dummy_value()
+
+    return types.void(x, count), generate
 
 
 @intrinsic

@@ -22,7 +22,7 @@ WEIGHTS = (
     *("contract.weight", "contract.bias"),
 )
 """The weights of a block, in the order in which its module has them."""
-PAYS_FROM = 2**18
+PAYS_FROM = 2**17
 """Numbers in x from which a kernel pays: for fewer, packing the weights takes longer."""
 LONGEST = 2**17
 """Numbers in a line up to which its activations stay in a core's cache."""
