@@ -60,8 +60,8 @@ def axial_attention(  # noqa: PLR0913
             "the heads of k and v may be fewer, a divisor of those of q"
         )
     _check_options(span, dilation, dropout)
-    if span is not None and attn_bias is None and _covers(span, dilation, q.shape[axis]):
-        span = None
+    if span is not None and attn_bias is None and span // 2 * dilation >= q.shape[axis] - 1:
+        span = None  # the window is never shorter than the line
     if attn_bias is not None:
         attn_bias = _bias_of_lines(attn_bias, q, axis, span, dilation)
     if dilation > 1:
@@ -216,14 +216,13 @@ def _dilated(
 ) -> Tensor:
     """Attention along the lines of every dilation-th site: L = places * dilation, and `dilation` is one more axis."""
     length = qkv[0].shape[axis]
-    places = -(-length // dilation)
-    beyond = places * dilation - length
+    beyond = -length % dilation
     if key_mask is None and (isinstance(beyond, torch.SymInt) or beyond):
         key_mask = torch.ones(qkv[0].shape[:-2], dtype=torch.bool, device=qkv[0].device)
 
     def apart(x: Tensor, dim: int) -> Tensor:
         x = F.pad(x, [0, 0] * (x.ndim - 1 - dim) + [0, beyond])
-        return x.unflatten(dim, (places, dilation))
+        return x.unflatten(dim, (-1, dilation))
 
     if bias is not None:  # the new axis comes after `axis`
         rows = bias.unsqueeze(-2) if bias.shape[-2] == 1 else apart(bias, bias.ndim - 2)
@@ -263,11 +262,6 @@ def _with_options(
             allowed = past[None, None, None] if allowed is None else allowed & past
         out = biased_attention.attend(q, k, v, bias, allowed, dropout)
     return from_lines(out.flatten(0, 1), qkv[2], axis)
-
-
-def _covers(span: int, dilation: int, length: int) -> bool:
-    """Whether a window is never shorter than the line; not asked while a graph for any length is exported."""
-    return not torch.compiler.is_exporting() and span // 2 * dilation >= length - 1
 
 
 def _shared(bias: Tensor) -> bool:

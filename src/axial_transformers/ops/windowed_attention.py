@@ -42,15 +42,12 @@ def attend(
 
     def around(x: Tensor) -> Tensor:
         """[.., L] -> [.., blocks, keys]: the places that a block attends to; zero or False beyond the ends."""
-        own = F.pad(x, (0, beyond)).unflatten(-1, (blocks, block))
-        before, behind = F.pad(own, (0, 0, 1, 0)), F.pad(own, (0, 0, 0, 1))
-        return torch.cat([before[..., :-1, block - radius :], own, behind[..., 1:, :after]], dim=-1)
+        return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
 
     def grouped(x: Tensor) -> Tensor:
         """[B, lines, heads, blocks, ..] -> [B * blocks, lines, heads, ..]; sizes of one stay, where both are."""
         x = x.movedim(3, 1)
-        one = not torch.compiler.is_exporting() and x.shape[0] == x.shape[1] == 1
-        return x.flatten(0, 1) if one else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
+        return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
 
     column = torch.arange(keys, device=q.device) - torch.arange(block, device=q.device)[:, None]
     band = (column >= 0) & (column < (radius + 1 if causal else span))
