@@ -112,7 +112,7 @@ def times(
     for backward in (False, True):
         key = "forward + backward" if backward else "forward"
         runs = {name: partial(run, layer, x, backward) for name, layer in layers.items() if name != "full"}
-        found[key] = interleaved(runs, rounds, of_rounds=min if least else median)
+        found[key] = interleaved(runs, rounds, summary=min if least else median)
         if "full" in layers:
             runs = {name: partial(run, layers[name], x, backward) for name in ("axial", "full")}
             slow = interleaved(runs, max(1, rounds // 5), warm_up=1)

@@ -30,7 +30,8 @@ def read(path: Path) -> tuple[Tensor, Tensor]:
     """Images [N, 28, 28, 1] of mean 0 and deviation about 1, and labels [N]."""
     with np.load(path, allow_pickle=False) as file:
         images, labels = file["images"], file["labels"]
-    return (torch.from_numpy(images).unsqueeze(-1).float() / 255 - 0.286) / 0.353, torch.from_numpy(labels).long()
+    pictures = torch.from_numpy(images).view(-1, *NETWORK.shape, 1)
+    return (pictures.float() / 255 - 0.286) / 0.353, torch.from_numpy(labels).long()
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:

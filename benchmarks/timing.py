@@ -29,9 +29,9 @@ def interleaved(
     rounds: int,
     warm_up: int = 2,
     device: torch.device = CPU,
-    of_rounds: Callable[[list[float]], float] = median,
+    summary: Callable[[list[float]], float] = median,
 ) -> dict[str, float]:
-    """Seconds of `now` each: every round runs all of them, and the median over rounds counts, or `of_rounds`."""
+    """Seconds of `now` each: every round runs all of them, the `summary` over rounds counts."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(warm_up + rounds):
         for name, run in runs.items():
@@ -39,7 +39,7 @@ def interleaved(
             run()
             if i >= warm_up:
                 seconds[name].append(now(device) - start)
-    return {name: of_rounds(times) for name, times in seconds.items()}
+    return {name: summary(times) for name, times in seconds.items()}
 
 
 def peak_memory(run: Run, device: torch.device = CPU) -> int:

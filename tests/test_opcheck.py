@@ -32,14 +32,19 @@ def random(*shape: int) -> Tensor:
 Q, K, V = (random(2, 3, 5, 2, width) for width in (4, 4, 3))
 MASK = random(2, 3, 5) > -1
 SUMS = torch.ones(60, 2)
-GRADS = [torch.empty_like(x) for x in (Q, K, V)]
+BIAS = random(2, 1, 5, 5)
+GRADS = [torch.empty_like(x) for x in (Q, K, V, BIAS)]
 TABLES = [random(5, 1, width) for width in (4, 4, 3)]
 BLOCK = [random(*shape) for shape in ((4,), (4,), (12, 4), (12,), (4, 4), (4,), (4,), (4,), (6, 4), (6,), (4, 6), (4,))]
 OPERATORS = {
-    "attend_lines": (compiled_attention._forward, ([Q, K, V], 2, True, MASK, torch.empty_like(V), SUMS), needs_numba),
+    "attend_lines": (
+        compiled_attention._forward,
+        ([Q, K, V], 2, True, MASK, BIAS, torch.empty_like(V), SUMS),
+        needs_numba,
+    ),
     "attend_lines_backward": (
         compiled_attention._backward,
-        ([Q, K, V, random(*V.shape)], 2, True, MASK, SUMS, GRADS),
+        ([Q, K, V, random(*V.shape)], 2, True, MASK, BIAS, SUMS, GRADS),
         needs_numba,
     ),
     "attend_relative": (
@@ -49,7 +54,7 @@ OPERATORS = {
     ),
     "attend_relative_backward": (
         compiled_relative_attention._backward,
-        ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, GRADS, [torch.empty_like(x) for x in TABLES]),
+        ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, GRADS[:3], [torch.empty_like(x) for x in TABLES]),
         needs_numba,
     ),
     "transformer_block": (compiled_block._block, (random(2, 3, 5, 4), BLOCK, 2, 1, True), needs_numba),
@@ -70,11 +75,11 @@ def test_custom_operators_are_declared_as_they_are(operator, arguments):
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
-    "_Attention": (lambda *qkv: compiled_attention.attend(*qkv, 2, True), (Q, K, V)),
     "_RelativeAttention": (
         lambda *x: compiled_relative_attention.attend(x[:3], None, x[3:], 2, True, 0.5),
         (Q, K, V, *TABLES),
     ),
+    "_Attention": (lambda q, k, v, bias: compiled_attention.attend(q, k, v, 2, True, bias=bias), (Q, K, V, BIAS)),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_Blocked": (lambda *qkv: torch_attention.blocked(*qkv, True, None), tuple(x.flatten(0, 1) for x in (Q, K, V))),
     "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),

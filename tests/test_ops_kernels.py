@@ -8,6 +8,7 @@ from axial_transformers.kernels import threads
 from axial_transformers.kernels.threads import parallel_map, parallel_ranges
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.triangle_attention import TriangleAttention
 from axial_transformers.ops import kernel_choice, linear, reference
 from axial_transformers.ops.compiled_attention import attend, attend_packed, unpacked
 
@@ -51,6 +52,31 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 
 
 @needs_numba
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("shape", "axis", "causal", "examples"), [((3, 7, 2), 2, False, 2), ((33, 2), 1, True, 1)])
+def test_a_bias_of_all_lines_equals_its_reference(shape, axis, causal, examples, dtype):
+    length = shape[axis - 1]
+    q, k, v = (torch.randn(2, *shape, 2, width).to(dtype) for width in (5, 5, 3))
+    bias, mask = torch.randn(examples, 2, length, length).to(dtype), torch.rand(2, *shape) > 0.4
+    tensors = [x.requires_grad_() for x in (q, k, v, bias)]
+    *wide, wide_bias = wides = [x.detach().double().requires_grad_() for x in tensors]
+    others = [size for dim, size in enumerate(shape, 1) if dim != axis]
+    of_lines = wide_bias[:, *[None] * len(others)].expand(2, *others, 2, length, length)
+    expected, out = (
+        reference.axial_attention(*wide, axis, causal, mask, of_lines),
+        attend(*tensors[:3], axis, causal, mask, bias),
+    )
+    assert_near(out, expected, dtype)
+    grad = torch.randn_like(out)
+    gradients = torch.autograd.grad(out, tensors, grad)
+    for a, b in zip(gradients, torch.autograd.grad(expected, wides, grad.double())):
+        assert_near(a, b, dtype)
+    fixed = attend(q, k, v, axis, causal, mask, bias.detach())  # whose gradient nobody asks for
+    assert torch.equal(fixed, out)
+    assert torch.equal(torch.autograd.grad(fixed, q, grad)[0], gradients[0])
+
+
+@needs_numba
 def test_tensors_that_lie_anyhow_in_memory_are_read_as_they_are():
     q, k, v = (torch.randn(2, 8, 1, 35, 2).permute(0, 3, 4, 2, 1) for _ in range(3))
     expected = reference.axial_attention(q.requires_grad_(), k, v, 1)
@@ -83,12 +109,17 @@ def test_large_scores_are_as_safe_as_small_ones():
 
 @needs_numba
 def test_threads_do_not_change_a_bit():
-    qkv = torch.randn(2, 5, 33, 3 * 32, requires_grad=True)
+    qkv, bias = torch.randn(2, 5, 33, 3 * 32, requires_grad=True), torch.randn(2, 4, 33, 33, requires_grad=True)
     before, results = torch.get_num_threads(), []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
         out = attend_packed(qkv, 4, (32, 32, 32), 2, True)
-        results.append((out, *torch.autograd.grad(out.square().sum(), qkv)))
+        biased = attend(*unpacked((qkv,), (4, 32, 32, 32)), 2, bias=bias)
+        gradients = (
+            *torch.autograd.grad(out.square().sum(), qkv),
+            *torch.autograd.grad(biased.sin().sum(), (qkv, bias)),
+        )
+        results.append((out, biased, *gradients))
     torch.set_num_threads(before)
     assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
 
@@ -118,10 +149,14 @@ def test_all_parts_are_worked_on_once_and_failures_come_through(count, own, monk
 
 
 @needs_numba
-def test_a_layer_is_the_same_by_compiled_attention(monkeypatch):
-    layer = AxialAttention(16, 2, (1, 2, 3))
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(AxialAttention(16, 2, (1, 2, 3)), (3, 5, 4)), (TriangleAttention(16, 2, "ending", 8), (5, 5))],
+    ids=["axial", "triangle"],
+)
+def test_a_layer_is_the_same_by_compiled_attention(layer, shape, monkeypatch):
     randomise(layer)
-    x = torch.randn(2, 3, 5, 4, 16)
+    x = torch.randn(2, *shape, 16)
     expected = layer(x)
     monkeypatch.setattr(kernel_choice, "PAYS_FROM", 0)
     assert_near(layer(x), expected.detach(), torch.float32)

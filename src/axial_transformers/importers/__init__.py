@@ -1,6 +1,14 @@
-"""Weights of other implementations: the authors' TensorFlow checkpoints, axial-deeplab's networks."""
+"""Weights of others' implementations: the authors' TensorFlow checkpoints, axial-deeplab, axial_attention."""
 
+from axial_transformers.importers.axial_attention_package import from_axial_attention
 from axial_transformers.importers.axial_deeplab import load_axial_deeplab
 from axial_transformers.importers.official import FormatError, VariablesError, import_official, import_official_to
 
-__all__ = ["FormatError", "VariablesError", "import_official", "import_official_to", "load_axial_deeplab"]
+__all__ = [
+    "FormatError",
+    "VariablesError",
+    "from_axial_attention",
+    "import_official",
+    "import_official_to",
+    "load_axial_deeplab",
+]

@@ -12,24 +12,25 @@ import numpy as np
 from axial_transformers.kernels.compilation import compiled
 from axial_transformers.kernels.llvm import Array, Integers
 from axial_transformers.kernels.register_tiles import PANEL, ROWS, multiply, multiply_add, round_up, transpose
-from axial_transformers.kernels.vectors import exponentials, narrow, prefetch, softmax_backward, widen
+from axial_transformers.kernels.vectors import add, exponentials, narrow, prefetch, softmax_backward, widen
 
 ONE = np.float32(1)
 
 
 @compiled
 def forward(
-    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, sums: Array,
-    first: int, last: int,
+    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, bias: Array,
+    sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """out = softmax(q k^T / sqrt(K)) v, for the pieces `first` to `last`.
+    """out = softmax(q k^T / sqrt(K) + bias) v, for the pieces `first` to `last`.
 
     Args:
         q, k, v, out: flat; element (o, i, head, place, j) lies at (o, i, head, place) . (its row of `strides`) + j.
         strides: int64 [4, 4], a row each for q, k, v, out.
-        sizes: outer, inner, heads, length L, key width K, value width W. A piece is one (o, i, head), the head counted
-            fastest.
+        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias. A piece is one (o, i, head),
+            the head counted fastest; with a bias, slowest, so that successive pieces have the same one in cache.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
+        bias: flat [heads, outer inner / lines to a bias, L, L], or of size 0.
         sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
             nothing), and the largest score, which is subtracted before the exponential.
     """
@@ -40,16 +41,17 @@ def forward(
     values = np.zeros(padded * value_wide, np.float32)
     scores, attended = np.zeros(ROWS * padded, np.float32), np.zeros(ROWS * value_wide, np.float32)
     scale = np.float32(1 / np.sqrt(width))
-    for m in range(first, last):
-        line = m // sizes[2]
+    for p in range(first, last):
+        m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
+        line, bias_at = m // sizes[2], p // sizes[6] * length * length
         load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
         load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
         load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
         transpose(keys, padded, wide, keys_transposed)
-        if m + 1 < last:
-            prefetch_rows(q, m + 1, strides[0], sizes, width)
-            prefetch_rows(k, m + 1, strides[1], sizes, width)
-            prefetch_rows(v, m + 1, strides[2], sizes, value_width)
+        if p + 1 < last:
+            prefetch_rows(q, following, strides[0], sizes, width)
+            prefetch_rows(k, following, strides[1], sizes, width)
+            prefetch_rows(v, following, strides[2], sizes, value_width)
         out_start = start(m, strides[3], sizes)
         for r in range(0, length, ROWS):
             reach = min(length, r + ROWS) if causal else length
@@ -58,6 +60,8 @@ def forward(
             rows = min(ROWS, length - r)
             for row in range(rows):
                 present = r + row + 1 if causal else length
+                if bias.size:
+                    add(bias, bias_at + (r + row) * length, present, scores, row * padded)
                 if key_mask.size:
                     mask_scores(scores, row * padded, present, key_mask, line * length)
                 exponentials(scores, row * padded, round_up(reach, PANEL), present, sums, 2 * (m * length + r + row))
@@ -71,12 +75,13 @@ def forward(
 @compiled
 def backward(
     q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
-    key_mask: Any, sums: Array, first: int, last: int,
+    key_mask: Any, bias: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
 
     `strides` is [7, 4]: a row each for q, k, v, grad, dq, dk, dv. With weights P and their gradient dP = grad v^T:
-    dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K).
+    dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K). Unless d_bias is of
+    size 0, the pieces must have the same bias, and d_bias, flat [L, L], becomes the sum of dS over them and itself.
     """
     length, width, value_width = sizes[3], sizes[4], sizes[5]
     padded, wide, value_wide = round_up(length, PANEL), round_up(width, PANEL), round_up(value_width, PANEL)
@@ -88,19 +93,20 @@ def backward(
     d_queries = np.zeros(ROWS * wide, np.float32)
     d_keys, d_values = np.empty(padded * wide, np.float32), np.empty(padded * value_wide, np.float32)
     scale = np.float32(1 / np.sqrt(width))
-    for m in range(first, last):
-        line = m // sizes[2]
+    for p in range(first, last):
+        m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
+        line, bias_at = m // sizes[2], p // sizes[6] * length * length
         load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
         load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
         load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
         load_rows(grad, start(m, strides[3], sizes), strides[3, 3], length, value_width, ONE, grads, value_wide)
         transpose(keys, padded, wide, keys_transposed)
         transpose(values, padded, value_wide, values_transposed)
-        if m + 1 < last:
-            prefetch_rows(q, m + 1, strides[0], sizes, width)
-            prefetch_rows(k, m + 1, strides[1], sizes, width)
-            prefetch_rows(v, m + 1, strides[2], sizes, value_width)
-            prefetch_rows(grad, m + 1, strides[3], sizes, value_width)
+        if p + 1 < last:
+            prefetch_rows(q, following, strides[0], sizes, width)
+            prefetch_rows(k, following, strides[1], sizes, width)
+            prefetch_rows(v, following, strides[2], sizes, value_width)
+            prefetch_rows(grad, following, strides[3], sizes, value_width)
         d_keys[:] = 0
         d_values[:] = 0
         dq_start = start(m, strides[4], sizes)
@@ -115,10 +121,14 @@ def backward(
                     multiply(grads, at, value_wide, 1, value_width, values_transposed, c, padded, d_scores, to, padded)
             for row in range(rows):
                 present = b + row + 1 if causal else length
+                if bias.size:
+                    add(bias, bias_at + (b + row) * length, present, weights, row * padded)
                 if key_mask.size:
                     mask_scores(weights, row * padded, present, key_mask, line * length)
                 at, of_row = row * padded, m * length + b + row
                 softmax_backward(weights, at, round_up(reach, PANEL), present, sums, 2 * of_row, d_scores, at)
+                if d_bias.size:
+                    add(d_scores, at, present, d_bias, (b + row) * length)
             for r in range(0, rows, ROWS):
                 for c in range(0, wide, PANEL):
                     multiply(d_scores, r * padded, padded, 1, reach, keys, c, wide, d_queries, c, wide)
@@ -170,6 +180,13 @@ def mask_scores(scores: Array, at: int, count: int, key_mask: Any, line: int) ->
     for j in range(count):
         if not key_mask[line + j]:
             scores[at + j] = -np.float32(np.inf)
+
+
+@compiled
+def piece(p: int, sizes: Integers, bias: Array) -> int:
+    """The number of the piece that comes at place `p`: with a bias, all lines of a head come before the next head."""
+    lines = sizes[0] * sizes[1]
+    return p % lines * sizes[2] + p // lines if bias.size else p
 
 
 @compiled

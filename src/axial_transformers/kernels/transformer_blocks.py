@@ -143,13 +143,15 @@ def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, ca
     """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
     dim = out.shape[1]
     width = dim // heads
-    sizes = np.array([outer, inner, heads, length, width, width])
+    sizes = np.array([outer, inner, heads, length, width, width, outer * inner])
     strides = np.empty((4, 4), np.int64)
     strides[:3] = np.array([length * inner * 3 * dim, 3 * dim, width, inner * 3 * dim])
     strides[3] = np.array([length * inner * dim, dim, width, inner * dim])
     x, pieces = qkv.reshape(-1), outer * inner * heads
-    sums, whole = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8)
-    line_attention.forward(x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, sums, 0, pieces)
+    sums, whole, unbiased = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8), np.zeros(0, np.float32)
+    line_attention.forward(
+        x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, unbiased, sums, 0, pieces
+    )
 
 
 @compiled

@@ -89,6 +89,24 @@ def clear(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
 
 
 @intrinsic
+def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + j] += x[x_at + j], for j < count."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count, out, out_at = unpacked(context, builder, signature, arguments)
+
+        def work(j: Any, lanes: int) -> None:
+            place = builder.add(out_at, j)
+            total = builder.fadd(load(builder, out, place, lanes), load(builder, x, builder.add(x_at, j), lanes))
+            store(builder, total, out, place)
+
+        _in_vectors(builder, count, work)
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count, out, out_at), generate
+
+
+@intrinsic
 def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
     """Starts loading x[x_at + j], j < count, into the cache, a cache line at a time."""
 

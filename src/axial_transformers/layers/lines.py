@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.axial_attention import axial_attention, data_axis
+from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention, data_axis
 from axial_transformers.ops.positions import relative_bias, rotary
 from axial_transformers.ops.tied_attention import tied_axial_attention
 
@@ -91,6 +91,7 @@ class LineAttention(nn.Module):
             )
         self.heads, self.kv_heads, self.axis, self.causal, self.options = heads, kv_heads, axis, causal, options
         self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
+        self.packed = options == AttentionOptions(gate=options.gate, relative=options.relative)
         self.qkv = Dense(dim, sum(self.widths), bias=bias)
         self.out = Dense(value_dim, dim, residual)
         if options.gate:
@@ -119,8 +120,12 @@ class LineAttention(nn.Module):
         Raises:
             ValueError: coordinates without rotary positions, or what `axial_attention` refuses.
         """
-        q, k, v = self._project(x, coordinates)
-        out = self._attend(q, k, v, key_mask, self._bias(q, attn_bias)).flatten(-2)
+        bias, axis = self._bias(x, attn_bias), self._axis_of_heads
+        if self.packed and coordinates is None:
+            out = axial_self_attention(self.qkv(x), self.heads, self.widths, axis, self.causal, key_mask, bias)
+        else:
+            out = self._attend(*self._project(x, coordinates), key_mask, bias)
+        out = out.flatten(-2)
         return self.out(torch.sigmoid(self.gate(x)) * out if self.options.gate else out)
 
     def _project(self, x: Tensor, coordinates: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,15 +146,15 @@ class LineAttention(nn.Module):
         window = {"span": options.span, "dilation": options.dilation, "dropout": options.dropout * self.training}
         return axial_attention(q, k, v, axis, self.causal, key_mask, bias, **window)  # type: ignore[arg-type]
 
-    def _bias(self, q: Tensor, attn_bias: Tensor | None) -> Tensor | None:
+    def _bias(self, x: Tensor, attn_bias: Tensor | None) -> Tensor | None:
         """The bias given plus that of the offset, [1, heads, L, L], or [1, heads, 1, span] of windows."""
         if self.options.relative is None:
             return attn_bias
         radius, span = self.options.relative, self.options.span
         if span is None:
-            own = relative_bias(self.table, q.shape[data_axis(q, self._axis_of_heads)])
+            own = relative_bias(self.table, x.shape[data_axis(x.unsqueeze(-1), self._axis_of_heads)])
         else:
-            offset = torch.arange(span, device=q.device) - span // 2
+            offset = torch.arange(span, device=x.device) - span // 2
             own = self.table[None, :, None, offset.clamp(-radius, radius) + radius]
         if attn_bias is None:
             return own
@@ -184,7 +189,7 @@ class TiedAxialAttention(LineAttention):
         if options != there:
             raise ValueError(f"tied attention takes gate, qk_norm, rotary and relative only, not {options}")
         super().__init__(dim, heads, axis, options=options)
-        self.tied = tied
+        self.tied, self.packed = tied, False
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
         tied = self.tied if self.tied > 0 else self.tied - 1

@@ -69,7 +69,7 @@ def axial_attention(  # noqa: PLR0913
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
     if attn_bias is not None or span is not None or dropout:
         return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout)
-    if choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled":
+    if _is_compiled(q, axis):
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
     if key_mask is None and all(_more_heads_are_a_view(x, axis) for x in (q, k, v)):
         out = torch_attention.attend(_as_more_heads(q, axis), _as_more_heads(k, axis), _as_more_heads(v, axis), causal)
@@ -86,20 +86,23 @@ def axial_self_attention(
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
+    attn_bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """`axial_attention` of queries, keys and values in one tensor, the output of one linear layer.
 
     Args:
         qkv: [B, *A, E], queries, then keys, then values, each a head after the other.
         widths: of queries, of keys, of values, all heads together; their sum is E.
-        heads, axis, causal, key_mask: as for `axial_attention`, with q [B, *A, heads, head_dim].
+        heads, axis, causal, key_mask, attn_bias: as for `axial_attention`, with q [B, *A, heads, head_dim].
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_key_mask(key_mask, qkv.unsqueeze(-1))
-    if choose_kernel(qkv.device, qkv.dtype, qkv.shape[axis], heads * prod(qkv.shape[:-1])) == "compiled":
-        return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask)
     q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
-    return axial_attention(q, k, v, axis, causal, key_mask)
+    bias = None if attn_bias is None else _bias_of_lines(attn_bias, q, axis, span=None, dilation=1)
+    if _is_compiled(q, axis) and (bias is None or _shared(bias)):
+        bias = None if bias is None else _of_examples(bias)
+        return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask, bias)
+    return axial_attention(q, k, v, axis, causal, key_mask, attn_bias)
 
 
 def project_by_head(
@@ -239,13 +242,15 @@ def _with_options(
     dropout: float,
 ) -> Tensor:
     """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
+    if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis):
+        return compiled_attention.attend(*qkv, axis, causal, key_mask, _of_examples(bias))
     sizes = qkv[0].shape[:-2]
     batch, length, others = sizes[0], sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
     lines = prod(others)
     q, k, v = (to_lines(x, axis).unflatten(0, (batch, lines)) for x in qkv)
     present = None if key_mask is None else key_mask.movedim(axis, -1).reshape(batch, lines, length)
     if bias is not None:
-        if any(size != 1 for size in bias.shape[1:-3]):
+        if not _shared(bias):
             bias = bias.expand(-1, *others, -1, -1, -1)
         bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
     if span is not None:
@@ -257,6 +262,20 @@ def _with_options(
             allowed = past[None, None, None] if allowed is None else allowed & past
         out = biased_attention.attend(q, k, v, bias, allowed, dropout)
     return from_lines(out.flatten(0, 1), qkv[2], axis)
+
+
+def _shared(bias: Tensor) -> bool:
+    """Whether all lines of an example have the same bias [B, *A without axis, heads, L, L or span]."""
+    return all(size == 1 for size in bias.shape[1:-3])
+
+
+def _of_examples(bias: Tensor) -> Float[Tensor, "#b #n #l #l"]:
+    """A shared bias without the axes of the lines."""
+    return bias.reshape(len(bias), *bias.shape[-3:])
+
+
+def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
+    return choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled"
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:

@@ -1,7 +1,6 @@
 """Attention along lines with an additive bias, any mask and dropout, in pieces of so many scores."""
 
 from itertools import repeat
-from math import sqrt
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops.kernel_choice import choose_kernel
-from axial_transformers.ops.torch_attention import softmax
+from axial_transformers.ops.kernel_choice import choose_kernel, is_transformed
+from axial_transformers.ops.torch_attention import scaled, softmax
 
 PIECE = {"cpu": 2**20}
 """Scores that exist at a time, by type of device: 4 MB of float32 on a CPU."""
@@ -40,7 +39,7 @@ def attend(
         [groups, lines, heads, length, value width], the dtype of v.
     """
     bias = None if bias is None else bias.to(q.dtype)
-    if torch.compiler.is_compiling() or q.shape[:-1].numel() * k.shape[-2] <= _piece(q):
+    if torch.compiler.is_compiling() or is_transformed() or q.shape[:-1].numel() * k.shape[-2] <= _piece(q):
         return _attend(q, k, v, bias, allowed, dropout)
     return _in_pieces(q, k, v, bias, allowed, dropout)
 
@@ -72,7 +71,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tenso
 
 
 def _composed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
-    scores = (q / sqrt(q.shape[-1])) @ k.mT
+    scores = scaled(q) @ k.mT
     if bias is not None:
         scores = scores + bias
     if allowed is not None:

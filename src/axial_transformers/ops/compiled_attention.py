@@ -14,6 +14,9 @@ from axial_transformers.kernels.threads import parallel_ranges
 
 Packing = tuple[int, int, int, int] | None
 """Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""
+PARTS = 32
+"""Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
+NONE = np.zeros(0, np.float32)
 
 
 def attend(
@@ -23,9 +26,14 @@ def attend(
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
+    bias: Float[Tensor, "#b #n #l #l"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only."""
-    out: Tensor = _Attention.apply(None, axis, causal, key_mask, q, k, v)  # type: ignore[no-untyped-call]
+    """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only.
+
+    All lines of an example share the bias.
+    """
+    arguments = axis, causal, key_mask, _by_head(bias, q.shape[-2], q.shape[axis])
+    out: Tensor = _Attention.apply(None, *arguments, q, k, v)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -36,10 +44,17 @@ def attend_packed(
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
+    bias: Float[Tensor, "#b #n #l #l"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """`attend` of queries, keys and values in one tensor, `widths` wide; their gradients are written into one, too."""
-    out: Tensor = _Attention.apply((heads, *widths), axis, causal, key_mask, qkv)  # type: ignore[no-untyped-call]
+    arguments = axis, causal, key_mask, _by_head(bias, heads, qkv.shape[axis])
+    out: Tensor = _Attention.apply((heads, *widths), *arguments, qkv)  # type: ignore[no-untyped-call]
     return out
+
+
+def _by_head(bias: Tensor | None, heads: int, length: int) -> Float[Tensor, " n #b l l"] | None:
+    """The bias in float32, heads before examples, with all sizes but that of examples whole."""
+    return None if bias is None else bias.float().expand(-1, heads, length, length).transpose(0, 1).contiguous()
 
 
 def unpacked(tensors: tuple[Tensor, ...], packing: Packing) -> tuple[Tensor, ...]:
@@ -51,61 +66,94 @@ def unpacked(tensors: tuple[Tensor, ...], packing: Packing) -> tuple[Tensor, ...
 
 
 class _Attention(torch.autograd.Function):
+    """`attend` of three tensors or one, with a bias float32 [heads, B or 1, L, L] or None."""
+
     @staticmethod
     def forward(
-        ctx: Any, packing: Packing, axis: int, causal: bool, key_mask: Tensor | None, *tensors: Tensor
+        ctx: Any,
+        packing: Packing,
+        axis: int,
+        causal: bool,
+        key_mask: Tensor | None,
+        bias: Tensor | None,
+        *tensors: Tensor,
     ) -> Tensor:
         q, k, v = unpacked(tensors, packing)
         out = v.new_empty(v.shape)
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        _forward([q, k, v], axis, causal, key_mask, out, sums)
-        ctx.save_for_backward(key_mask, sums, *tensors)
+        _forward([q, k, v], axis, causal, key_mask, bias, out, sums)
+        ctx.save_for_backward(key_mask, bias, sums, *tensors)
         ctx.packing, ctx.axis, ctx.causal = packing, axis, causal
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        key_mask, sums, *tensors = ctx.saved_tensors
+        key_mask, bias, sums, *tensors = ctx.saved_tensors
         grads = tuple(x.new_empty(x.shape) for x in tensors)
+        d_bias = torch.empty_like(bias) if bias is not None and ctx.needs_input_grad[4] else None
         qkv, d_qkv = unpacked(tensors, ctx.packing), unpacked(grads, ctx.packing)
-        _backward([*qkv, grad], ctx.axis, ctx.causal, key_mask, sums, d_qkv)
-        return None, None, None, None, *grads
+        of_bias = [] if d_bias is None else [d_bias]
+        _backward([*qkv, grad], ctx.axis, ctx.causal, key_mask, bias, sums, [*d_qkv, *of_bias])
+        return None, None, None, None, d_bias, *grads
 
 
 @torch.library.custom_op("axial_transformers::attend_lines", mutates_args=("out", "sums"), device_types="cpu")
 def _forward(
-    qkv: Sequence[Tensor], axis: int, causal: bool, key_mask: Tensor | None, out: Tensor, sums: Tensor
+    qkv: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    key_mask: Tensor | None,
+    bias: Tensor | None,
+    out: Tensor,
+    sums: Tensor,
 ) -> None:
     from axial_transformers.kernels import line_attention  # takes a second
 
     arrays, strides = flat_lines([*qkv, out], axis)
-    sizes, mask = sizes_of(qkv[0], qkv[2], axis), _flat_mask(key_mask, axis)
+    sizes = _with_lines_to_a_bias(sizes_of(qkv[0], qkv[2], axis), bias)
+    mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int) -> None:
-        line_attention.forward(*arrays, strides, sizes, causal, mask, sums.numpy(), first, last)
+        line_attention.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), first, last)
 
     parallel_ranges(work, len(sums) // qkv[0].shape[axis])
 
 
-@torch.library.custom_op("axial_transformers::attend_lines_backward", mutates_args=("d_qkv",), device_types="cpu")
+@torch.library.custom_op("axial_transformers::attend_lines_backward", mutates_args=("grads",), device_types="cpu")
 def _backward(
     qkv_grad: Sequence[Tensor],
     axis: int,
     causal: bool,
     key_mask: Tensor | None,
+    bias: Tensor | None,
     sums: Tensor,
-    d_qkv: Sequence[Tensor],
+    grads: Sequence[Tensor],
 ) -> None:
+    """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
     from axial_transformers.kernels import line_attention
 
-    arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
-    sizes, mask = sizes_of(qkv_grad[0], qkv_grad[2], axis), _flat_mask(key_mask, axis)
+    arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
+    sizes = _with_lines_to_a_bias(sizes_of(qkv_grad[0], qkv_grad[2], axis), bias)
+    mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
-    def work(first: int, last: int) -> None:
-        line_attention.backward(*arrays, strides, sizes, causal, mask, sums.numpy(), first, last)
+    def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
+        line_attention.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), first, last)
 
-    parallel_ranges(work, len(sums) // qkv_grad[0].shape[axis])
+    if len(grads) == 3:
+        parallel_ranges(work, len(sums) // sizes[3])
+        return
+    biases_of_lines, lines = grads[3].shape[:2].numel(), int(sizes[6])
+    parts = min(lines, -(-PARTS // biases_of_lines))
+    sums_of_parts = np.zeros((biases_of_lines, parts, sizes[3] ** 2), np.float32)
+
+    def work_on_parts(first: int, last: int) -> None:
+        for i, part in (divmod(number, parts) for number in range(first, last)):
+            begin, end = i * lines + lines * part // parts, i * lines + lines * (part + 1) // parts
+            work(begin, end, sums_of_parts[i, part])
+
+    parallel_ranges(work_on_parts, biases_of_lines * parts)
+    grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
 
 
 def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
@@ -126,10 +174,19 @@ def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], ND
     return arrays, np.array(strides)
 
 
-def sizes_of(q: Tensor, v: Tensor, axis: int) -> NDArray[np.int64]:
+def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:
     """Outer, inner, heads, length, key width, value width."""
-    inner = q.shape[axis + 1 : -2].numel()
-    return np.array([q.shape[:axis].numel(), inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]])
+    outer, inner = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel()
+    return [outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]]
+
+
+def _with_lines_to_a_bias(sizes: list[int], bias: Tensor | None) -> NDArray[np.int64]:
+    return np.array([*sizes, sizes[0] * sizes[1] // (1 if bias is None else bias.shape[1])])
+
+
+def _flat_bias(bias: Tensor | None) -> NDArray[np.float32]:
+    """The bias, flat; empty for None."""
+    return NONE if bias is None else bias.detach().flatten().numpy()
 
 
 def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:

@@ -116,7 +116,7 @@ def _backward(
         d_table.copy_(total.transpose(0, 1) * factor)
 
 
-def _with_tables(sizes: NDArray[np.int64], table: Tensor) -> NDArray[np.int64]:
+def _with_tables(sizes: Sequence[int], table: Tensor) -> NDArray[np.int64]:
     """Sizes, R, and the number of tables."""
     return np.append(sizes, [len(table) // 2, table.shape[1]])
 

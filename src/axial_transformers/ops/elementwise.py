@@ -9,14 +9,19 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from axial_transformers.ops.kernel_choice import is_transformed
+
 STEEPNESS = 1.702
 BLOCK = 2**18
 """Numbers that several operations in a row work on at a time on a CPU: they stay in its cache."""
 
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """x * sigmoid(1.702 x), the authors' nonlinearity; only x is saved for the gradient; first derivatives only."""
-    if torch.compiler.is_compiling():  # the compiler fuses by itself
+    """x * sigmoid(1.702 x), the authors' nonlinearity; only x is saved for the gradient; first derivatives only.
+
+    Under torch.func any derivatives.
+    """
+    if torch.compiler.is_compiling() or is_transformed():  # the compiler fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
     return _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
 

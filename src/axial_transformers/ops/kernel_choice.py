@@ -31,8 +31,11 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, keys: int, queries: 
     since torch's vectors are not full there. `compiled` needs numba, and torch.export cannot export it. Masks and the
     need of gradients change the times, hardly the order. `composed` is as fast as `blocked` where all fits into cache,
     and takes up to three times that elsewhere; it stands in for `blocked` while a graph is traced (torch.compile,
-    torch.export): the loop of `blocked` would be unrolled, and the compiler fuses by itself.
+    torch.export): the loop of `blocked` would be unrolled, and the compiler fuses by itself. Under a transform of
+    torch.func `composed` stands in for all.
     """
+    if is_transformed():
+        return "composed"
     if device.type != "cpu":
         return "fused"
     if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
@@ -44,3 +47,8 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, keys: int, queries: 
     if keys > (2048 if dtype.itemsize == 2 else 63):
         return "fused"
     return "composed" if torch.compiler.is_compiling() else "blocked"
+
+
+def is_transformed() -> bool:
+    """Whether a transform of torch.func (grad, vmap, jacrev, ..) is active, which takes operations of torch only."""
+    return torch._C._are_functorch_transforms_active()

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.kernels.processor import HAS_ONEDNN, product_rates
+from axial_transformers.ops.kernel_choice import is_transformed
 
 PAYS_FROM = 2**24
 """Multiplications in a call from which oneDNN pays: with fewer, the call takes longer than it saves."""
@@ -32,6 +33,7 @@ def linear(
 def _onednn_pays(x: Tensor, weight: Tensor) -> bool:
     return (
         not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
+        and not is_transformed()
         and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.numel() * len(weight) >= PAYS_FROM

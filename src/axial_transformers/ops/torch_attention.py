@@ -45,11 +45,19 @@ def attend(
 
 def weights(q: Tensor, k: Tensor, causal: bool = False, key_mask: Tensor | None = None) -> Float[Tensor, "m n l s"]:
     """The weights of `attend`, [lines, heads, length, keys]. A row sums to one, or to zero if it attends to no key."""
-    scores = (q / sqrt(q.shape[-1])) @ k.mT
+    scores = scaled(q) @ k.mT
     allowed = _allowed(q, k, causal, key_mask)
     if allowed is None:
         return softmax(scores).to(q.dtype)
     return (softmax(scores + _bias(allowed, q.dtype)) * allowed).to(q.dtype)
+
+
+def scaled(q: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+    """q / sqrt(K)."""
+    width = q.shape[-1]
+    if isinstance(width, torch.SymInt):  # a number would tie an exported graph to the width that it was traced with
+        return q * torch.scalar_tensor(width, dtype=q.dtype, device=q.device).rsqrt()
+    return q / sqrt(width)
 
 
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

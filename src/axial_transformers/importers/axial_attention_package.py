@@ -1,0 +1,73 @@
+"""Weights of the package `axial_attention` (github.com/lucidrains/axial-attention, tested with 0.6.1).
+
+Its `AxialAttention` has for axis N of the data `axial_attentions.{N-1}.fn` with to_q, to_kv (keys, then values) and
+to_out; queries, keys and values have no biases there.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from axial_transformers.layers.attention import AxialAttention
+from axial_transformers.storage.model_folders import require_finite
+
+PARTS = ("to_q.weight", "to_kv.weight", "to_out.weight", "to_out.bias")
+
+
+def from_axial_attention(
+    state: Mapping[str, Tensor], heads: int = 8, combine: Literal["sequence", "sum"] = "sum"
+) -> AxialAttention:
+    """The layer that `axial_attention.AxialAttention` with this state_dict is.
+
+    The number of axes and all widths follow from the tensors. The biases of queries, keys and values are zero.
+
+    Args:
+        state: tensors by the package's names, such as layer.state_dict(). A leading "module." is ignored.
+        heads: number of heads, which no tensor says; 8 is the package's default.
+        combine: "sum", or "sequence" for a layer made with sum_axial_out=False.
+
+    Returns:
+        A layer on [B, *A, D], the package's dim_index=-1; for dim_index=1, put it into `ChannelsFirst`.
+
+    Raises:
+        ValueError: a tensor is missing, is left over, has another shape, or holds NaN or infinity.
+    """
+    theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
+    axes = {int(match[1]) for name in theirs if (match := re.match(r"axial_attentions\.(\d+)\.fn\.", name))} or {0}
+    expected = {f"axial_attentions.{i}.fn.{part}" for i in range(len(axes)) for part in PARTS}
+    missing, left = sorted(expected - theirs.keys()), sorted(theirs.keys() - expected)
+    if missing or left:
+        raise ValueError(
+            f"weights are not those of axial_attention's AxialAttention: missing {missing[:3]}, left over {left[:3]}"
+        )
+    dim, width = _sizes(theirs["axial_attentions.0.fn.to_out.weight"])
+    shapes = dict(zip(PARTS, ((width, dim), (2 * width, dim), (dim, width), (dim,))))
+    for name, tensor in theirs.items():
+        if tensor.shape != (shape := shapes[name.split(".fn.")[1]]):
+            raise ValueError(f"{name} must be {list(shape)}, not {list(tensor.shape)}")
+        require_finite(tensor, name)
+    numbers = tuple(i + 1 for i in range(len(axes)))
+    layer = AxialAttention(dim, heads, numbers, combine, key_dim=width, value_dim=width)
+    layer.load_state_dict({name: tensor for axis in numbers for name, tensor in _of_axis(theirs, axis).items()})
+    return layer
+
+
+def _sizes(out: Tensor) -> tuple[int, int]:
+    """Width of the layer, and of all heads together, of an output projection.
+
+    Raises:
+        ValueError: it is no matrix.
+    """
+    if out.ndim != 2:
+        raise ValueError(f"axial_attentions.0.fn.to_out.weight must be a matrix, not {list(out.shape)}")
+    return out.shape[0], out.shape[1]
+
+
+def _of_axis(theirs: Mapping[str, Tensor], axis: int) -> dict[str, Tensor]:
+    query, key_value, weight, bias = (theirs[f"axial_attentions.{axis - 1}.fn.{part}"] for part in PARTS)
+    qkv = torch.cat([query, key_value])
+    ours = {"qkv.weight": qkv, "qkv.bias": qkv.new_zeros(len(qkv)), "out.weight": weight, "out.bias": bias}
+    return {f"layers.axis_{axis}.{name}": tensor for name, tensor in ours.items()}
