@@ -40,9 +40,12 @@ def main() -> int:
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(SITE)))
     Thread(target=server.serve_forever, daemon=True).start()
     pages = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
-    wrong = list(_looked_at(browser, f"http://127.0.0.1:{server.server_port}/", pages, options.pictures))
+    wrong = 0
+    for complaint in _looked_at(browser, f"http://127.0.0.1:{server.server_port}/", pages, options.pictures):
+        print(complaint, flush=True)
+        wrong += 1
     looks = " and ".join(f"{width} pixels {scheme}" for width, scheme in LOOKS)
-    print("\n".join(wrong) or f"{len(pages)} pages, {looks}: nothing is wrong")
+    print(f"{len(pages)} pages, {looks}: {wrong or 'nothing is'} wrong")
     return bool(wrong)
 
 
