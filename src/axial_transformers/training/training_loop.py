@@ -83,7 +83,9 @@ def train(  # noqa: PLR0913
         with opened_run(Path(folder), resume) if processes.first else nullcontext():
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
             progress = progress or Display()
-            if page := run.page.begin(run.standing("training"), examples, about is not None and about.uint16):
+            with run.meter.paused():
+                page = run.page.begin(run.standing("training"), examples, about is not None and about.uint16)
+            if page:
                 progress.say(f"curves and samples: {page}")
             return _train(run, evaluate, sample, progress)
 
