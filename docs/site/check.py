@@ -88,11 +88,12 @@ def _is_here(address: str, home: str) -> bool:
 
 def _searched(browser: Any, home: str) -> Iterator[str]:
     page = browser.new_page(viewport={"width": LOOKS[-1][0], "height": 844})
+    page.set_default_timeout(PATIENCE)
     page.goto(home)
     page.keyboard.press("/")
     page.keyboard.type("outlier")
     try:
-        page.wait_for_selector(".md-search-result__item", timeout=PATIENCE)
+        page.wait_for_selector(".md-search-result__item")
     except Exception as error:
         yield f"the search finds nothing: {error}"
 
