@@ -64,12 +64,11 @@ class _Walk(NamedTuple):
         parts = self.parts
         if level == len(parts.outer_decoders):
             return parts.row(context, next(self.rows))
-        outer, length = parts.outer_decoders[level], context.shape[1]
+        outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
-        for i in range(length):
+        for i in range(context.shape[1]):
             slabs.append(self.slab(level + 1, context[:, i] + upper))
-            if i + 1 < length:
-                upper = outer.step(parts.embed_value(slabs[-1]) + context[:, i], i, state)
+            upper = outer.step(parts.embed_value(slabs[-1]) + context[:, i], i, state)
         return torch.stack(slabs, dim=1)
 
 

@@ -46,7 +46,7 @@ def read_curves(path: Path) -> dict[str, Curve]:
         OSError: the file cannot be read.
     """
     steps, evaluations = Thinned(), list[str]()
-    with path.open(errors="replace") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         for line in lines_of(file):
             (evaluations.append if f'"{VALIDATION}' in line else steps.add)(line)
     curves: dict[str, Curve] = {}
