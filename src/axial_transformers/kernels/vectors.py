@@ -28,7 +28,7 @@ CACHE_LINE = 64
 LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""
 STEEPNESS = 1.702
-"""That of the sigmoid in quick GELU."""
+"""Factor of x in the sigmoid of quick GELU."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 """Coefficients of e^r, the highest power first."""

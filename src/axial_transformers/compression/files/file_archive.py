@@ -182,7 +182,7 @@ def _write_files(target: Path, restoring: "_Restoring", one: bool, images: _Imag
 
 
 class _Chosen(NamedTuple):
-    """What is restored of an archive."""
+    """Parts of an archive to restore."""
 
     description: dict[str, Any]
     images: range
