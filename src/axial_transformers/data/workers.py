@@ -1,5 +1,6 @@
 """Prefetching by worker processes, in an order that does not depend on their number."""
 
+import gc
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -38,10 +39,27 @@ def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> G
         generator=torch.Generator(),  # the loader draws a number, which must not be one of the run's
     )
     with deaths_of_workers():
-        for result in loader:
+        with no_garbage():
+            results = iter(loader)
+        for result in results:
             if isinstance(result, Exception):
                 raise result
             yield result
+
+
+@contextmanager
+def no_garbage() -> Iterator[None]:
+    """Processes that are forked in the context find no garbage to collect.
+
+    What converts PyAV's frames ends its threads when it is collected: in a forked process, which has none of them, it
+    would wait for ever.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager
