@@ -26,7 +26,7 @@ def fork(processes: int, call: Callable[[], int], logs: Path) -> list[tuple[int,
     Python for each. An error that is raised is status 1, with its text on stderr."""
     place = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
     children = []
-    gc.collect()  # see axial_transformers.data.workers.no_garbage
+    gc.collect()  # garbage of PyAV, collected in a forked process, waits for threads that are not there
     for rank in range(processes):
         child = os.fork()
         if not child:

@@ -39,17 +39,14 @@ def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> G
         generator=torch.Generator(),  # the loader draws a number, which must not be one of the run's
     )
     with deaths_of_workers():
-        with no_garbage():
-            results = iter(loader)
-        for result in results:
+        for result in _started(loader):
             if isinstance(result, Exception):
                 raise result
             yield result
 
 
-@contextmanager
-def no_garbage() -> Iterator[None]:
-    """Processes that are forked in the context find no garbage to collect.
+def _started(loader: "DataLoader[Any]") -> Iterator[Any]:
+    """The loader's iterator, whose processes are forked without garbage that they could collect.
 
     What converts PyAV's frames ends its threads when it is collected: in a forked process, which has none of them, it
     would wait for ever.
@@ -57,7 +54,7 @@ def no_garbage() -> Iterator[None]:
     gc.collect()
     gc.freeze()
     try:
-        yield
+        return iter(loader)
     finally:
         gc.unfreeze()
 
