@@ -43,7 +43,8 @@ def newest_step(folder: Path) -> int:
     return max(int(path.name[-8:]) for path in folder.glob("checkpoints/step-*"))
 
 
-@pytest.mark.parametrize("killed", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
 def test_when_a_process_is_killed_the_other_ends_and_the_run_goes_on_without_it(axial: Axial, tmp_path, killed):
     folder = tmp_path / "run"
     workers = launch([sys.executable, *begin(folder)], 2)

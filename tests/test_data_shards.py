@@ -261,7 +261,8 @@ def test_workers_leave_ctrl_c_to_their_parent():
     assert list(itertools.islice(ahead(_wait, itertools.count(), workers=1), 3)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("records", [4_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("records", [4_000, 200_000])
 def test_memory_does_not_grow_with_the_records(tmp_path, records):
     """For ten million: docs/data.md. The benchmark also checks that each comes once, at its own position."""
     script = Path(__file__).parents[1] / "benchmarks" / "shards.py"
