@@ -1,10 +1,12 @@
-"""Clips at random offsets: what is drawn follows from seed and position; evaluation sees the fixed first clip."""
+"""Clips and tiles at random offsets: seed and position determine what is drawn; evaluation sees fixed places."""
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
+from axial_transformers.data.windows import Windows
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batches, draw_batch
 from axial_transformers.training.example_order import Stream, example_indices, uniforms
@@ -109,3 +111,60 @@ def test_a_video_shorter_than_a_clip_is_named(tmp_path):
         data.load(tmp_path, options)
     with pytest.raises(ValueError, match="needs the frames of a clip"):
         DataConfig(offsets="random")
+
+
+TILES = DataConfig(size=4, fit="tiles", offsets="random", validation_fraction=0.0, test_fraction=0.0)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of pictures of uneven sizes, in two classes, and their pixels."""
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    pixels = {name: rng.integers(0, 256, (*size, 3), dtype=np.uint8) for name, size in SIZES.items()}
+    for name, picture in pixels.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(picture).save(folder / name)
+    return folder, list(pixels.values())
+
+
+SIZES = {"a/wide#1,1.png": (6, 13), "b/one.png": (4, 4), "b/tall.png": (9, 7)}
+
+
+def test_a_batch_is_the_tiles_at_the_places_drawn_for_its_positions(pictures):
+    folder, pixels = pictures
+    examples = data.load(folder, TILES)
+    fixed = data.load(folder, DataConfig(size=4, fit="tiles", validation_fraction=0.0, test_fraction=0.0))
+    assert (examples.names, examples.shape, examples.labels.tolist()) == (fixed.names, (4, 4), [0, 0, 0, 1, 1, 1])
+    assert np.array_equal(examples.values[:], fixed.values)
+    assert examples.fingerprint != fixed.fingerprint
+    positions = np.arange(600)
+    batch = draw_batch(examples, range(1), None, TrainConfig(seed=5, batch_size=600), positions)
+    draws = uniforms(5, Stream.OFFSET, positions)
+    seen = {0: set(), 1: set(), 2: set()}
+    for tile, i, draw in zip(batch.values.numpy(), example_indices(5, 6, positions), draws, strict=True):
+        picture = [0, 0, 0, 1, 2, 2][i]
+        columns = [9, 1, 1][picture]  # of 12, 4 and 4 pixels that whole tiles cover
+        y, x = divmod(int(draw * [9, 1, 5][picture]), columns)
+        assert np.array_equal(tile, pixels[picture][y : y + 4, x : x + 4])
+        seen[picture].add((y, x))
+    assert [len(places) for places in seen.values()] == [9, 1, 5]  # every place that there is
+
+
+def test_validation_takes_the_tiles_side_by_side(pictures):
+    assert isinstance(data.load(pictures[0], TILES).values, Windows)
+    assert isinstance(data.load(pictures[0], TILES, "all").values, np.ndarray)
+
+
+def test_the_fingerprint_of_tiles_depends_on_every_pixel_and_on_the_pictures_widths(tmp_path):
+    def fingerprint(picture):
+        Image.fromarray(picture).save(tmp_path / "a.png")
+        return data.load(tmp_path, TILES).fingerprint
+
+    picture = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
+    changed = picture.copy()
+    changed[7, 7] ^= 1
+    wide = np.concatenate([picture[:4], picture[4:]], axis=1)
+    found = {fingerprint(picture), fingerprint(changed), fingerprint(wide)}
+    assert len(found) == 3
+    assert fingerprint(picture) in found

@@ -33,8 +33,9 @@ class DataConfig:
     """Every stride-th frame of a video is taken, from the first."""
 
     offsets: Literal["fixed", "random"] = "fixed"
-    """Position of the clips in videos of a folder. fixed: one after the other from the first frame. random: training
-    takes one clip of each video, at an offset that is drawn anew each time; validation and test are fixed."""
+    """Position of the clips in videos of a folder, and of the tiles in pictures of a folder (fit=tiles). fixed: one
+    after the other from the first frame, or from the upper left corner. random: training takes one clip of each video,
+    and as many tiles of each picture as it holds, at offsets drawn anew each time; validation and test are fixed."""
 
     mode: Literal["auto", "rgb", "gray"] = "auto"
     """Channels of a folder's images and videos; auto: gray if each of them is; arrays are only checked against it."""
@@ -99,5 +100,7 @@ class DataConfig:
             raise ValueError(f"frames must be at least 1, not {self.frames}")
         if self.stride < 1:
             raise ValueError(f"stride must be at least 1, not {self.stride}")
-        if self.offsets == "random" and self.frames is None:
-            raise ValueError("offsets=random needs the frames of a clip, for example frames=16")
+        if self.offsets == "random" and self.frames is None and self.fit != "tiles":
+            raise ValueError(
+                "offsets=random needs the frames of a clip, for example frames=16, or fit=tiles for pictures"
+            )

@@ -13,6 +13,7 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import FitError, Selection, gather
 from axial_transformers.data.picture_files import Member, PictureError, is_gray16, is_transparent, opened, upright
 from axial_transformers.data.uint16 import split_uint16
+from axial_transformers.data.windows import windowed_tiles
 from axial_transformers.progress import Progress
 
 PixelKind = Literal["gray", "gray16", "rgb"]
@@ -31,7 +32,8 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
     def read(file: Path) -> list[tuple[NDArray[np.uint8], list[str]]]:
         return [fitted(file, decoded(file, kind), options)]
 
-    return gather(selection, read, options.skip_bad, kind == "gray16", progress)
+    examples = gather(selection, read, options.skip_bad, kind == "gray16", progress)
+    return windowed_tiles(examples) if options.offsets == "random" and options.fit == "tiles" else examples
 
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:

@@ -76,7 +76,10 @@ def load(
         config = replace(config, offsets="fixed")
     examples = _load(source, config, split, progress)
     if config.offsets == "random" and not isinstance(examples, WindowedExamples):
-        raise ValueError(f"offsets=random cuts clips of folders of videos and TFRecord files, which {source} is not")
+        raise ValueError(
+            "offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures, which"
+            f" {source} is not"
+        )
     if split in ("validation", "test"):
         _say_small(source, examples, split)
     return examples

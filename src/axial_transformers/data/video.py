@@ -17,7 +17,7 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import Selection, gather
 from axial_transformers.data.images import PixelKind, decoded, kind_of_images
 from axial_transformers.data.natural_order import natural_key
-from axial_transformers.data.windows import windowed
+from axial_transformers.data.windows import windowed_clips
 from axial_transformers.progress import Progress
 
 _CONTAINERS = {
@@ -66,7 +66,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
     if options.offsets == "fixed":
         return examples
     assert options.frames is not None
-    return windowed(examples, options.frames, options.stride)
+    return windowed_clips(examples, options.frames, options.stride)
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:

@@ -1,9 +1,10 @@
-"""Clips cut out of whole videos at offsets that are drawn anew for each batch."""
+"""Examples cut at places that are drawn anew for each batch: clips of whole videos, tiles of whole pictures."""
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -14,8 +15,40 @@ from numpy.typing import NDArray
 from axial_transformers.data.examples import Examples
 
 
-class Windows:
-    """Clips uint8 [N, T, H, W, C], one of each video; `cut` chooses their offsets, indexing takes the first frames.
+class Windows(ABC):
+    """Examples uint8 [N, *A, C], each cut out of something larger; `cut` chooses the places, indexing fixed ones."""
+
+    dtype = np.dtype(np.uint8)
+
+    shape: tuple[int, ...]
+    """[N, *A, C]."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, with those of examples and channels."""
+        return len(self.shape)
+
+    @abstractmethod
+    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Examples [B, *A, C] of `indices` [B]; `uniforms` [B] in [0, 1) choose their places."""
+
+    @abstractmethod
+    def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]: ...
+
+    @abstractmethod
+    def geometry(self) -> tuple[int | str, list[int]]:
+        """Manner of cutting and sizes of what is cut: with all values they determine the windows."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[NDArray[np.uint8]]:
+        """All values, block by block."""
+
+
+class ClipWindows(Windows):
+    """Clips [N, T, H, W, C], one of each video; indexing takes the first frames.
 
     Args:
         frames: [F, H, W, C], those of all videos.
@@ -24,21 +57,11 @@ class Windows:
         stride: every stride-th frame is taken.
     """
 
-    dtype = np.dtype(np.uint8)
-    ndim = 5
-
     def __init__(self, frames: NDArray[np.uint8], places: Sequence[NDArray[np.int64]], length: int, stride: int):
         self.frames, self.length, self.stride = frames, length, stride
         self.starts = np.cumsum([0, *map(len, places)])
         self.places = np.concatenate(places)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[N, T, H, W, C]."""
-        return len(self), self.length, *self.frames.shape[1:]
+        self.shape = (len(places), length, *frames.shape[1:])
 
     def offsets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Number of offsets [B] that a clip of the video of each index [B] can have."""
@@ -53,35 +76,99 @@ class Windows:
         chosen = np.arange(len(self))[indices]
         return self.cut(chosen, np.zeros(len(chosen)))
 
+    def geometry(self) -> tuple[int | str, list[int]]:
+        """Stride, and the first frame of each video and the end of the last."""
+        return self.stride, self.starts.tolist()
+
+    def blocks(self) -> Iterator[NDArray[np.uint8]]:
+        """The frames in the order of the videos."""
+        for start in range(0, len(self.places), 1024):
+            yield self.frames[self.places[start : start + 1024]]
+
+
+class TileWindows(Windows):
+    """Tiles [N, S, S, C] of whole pictures, as many of each as it holds side by side; indexing takes these.
+
+    A place is drawn from all within the rows and columns that whole tiles cover; a tile that is cut there shows parts
+    of up to four neighbours.
+
+    Args:
+        tiles: [N, S, S, C], picture by picture, row by row.
+        grids: rows and columns of the tiles of each picture, [P, 2].
+    """
+
+    def __init__(self, tiles: NDArray[np.uint8], grids: NDArray[np.int64]):
+        self.tiles, self.grids, self.shape = tiles, grids, tiles.shape
+        counts = grids.prod(axis=1)
+        self.first = np.repeat(np.cumsum(counts) - counts, counts)
+        self.grid = np.repeat(grids, counts, axis=0)
+
+    def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Tiles [B, S, S, C] of the pictures that those of `indices` [B] are of; `uniforms` [B] choose their places."""
+        size, grid = self.shape[1], self.grid[indices]
+        places = (grid - 1) * size + 1
+        drawn = (uniforms * places.prod(axis=1)).astype(np.int64)
+        rows = (drawn // places[:, 1])[:, None, None] + np.arange(size)[:, None]
+        columns = (drawn % places[:, 1])[:, None, None] + np.arange(size)
+        tile = self.first[indices][:, None, None] + rows // size * grid[:, 1][:, None, None] + columns // size
+        return self.tiles[tile, rows % size, columns % size]
+
+    def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
+        return self.tiles[indices]
+
+    def geometry(self) -> tuple[int | str, list[int]]:
+        """The word "tiles", and rows and columns of each picture, one after the other."""
+        return "tiles", self.grids.ravel().tolist()
+
+    def blocks(self) -> Iterator[NDArray[np.uint8]]:
+        """The tiles in order."""
+        for start in range(0, len(self.tiles), 1024):
+            yield self.tiles[start : start + 1024]
+
 
 @dataclass(frozen=True, eq=False)
 class WindowedExamples(Examples):
-    """Videos to train on, of which each batch takes clips at random offsets; selecting some takes first frames."""
+    """Examples to train on that each batch cuts at random places; selecting some takes fixed places."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over the names, classes and all frames of the videos, length and stride of a clip."""
+        """SHA-256 in hexadecimal over names, classes, shape, the way in which windows are cut, and all values."""
         windows = cast(Windows, self.values)
         labels = None if self.labels is None else self.labels.tolist()
-        head = [list(self.names), labels, windows.shape, windows.stride, self.uint16, windows.starts.tolist()]
+        manner, sizes = windows.geometry()
+        head = [list(self.names), labels, windows.shape, manner, self.uint16, sizes]
         digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
-        for start in range(0, len(windows.places), 1024):
-            digest.update(windows.frames[windows.places[start : start + 1024]].data)
+        for block in windows.blocks():
+            digest.update(np.ascontiguousarray(block).data)
         return digest.hexdigest()
 
 
-def windowed(frames: Examples, length: int, stride: int) -> WindowedExamples:
+def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExamples:
     """Videos of single frames [F, 1, H, W, C], whose names are those of their video, #frame and a tile's place."""
     places: dict[str, list[int]] = {}
     for i, name in enumerate(frames.names):
         places.setdefault(re.sub(r"#\d{4,}(#\d+,\d+)?$", r"\1", name), []).append(i)
-    windows = Windows(frames.values[:, 0], [np.array(each) for each in places.values()], length, stride)
-    first = [each[0] for each in places.values()]
+    windows = ClipWindows(frames.values[:, 0], [np.array(each) for each in places.values()], length, stride)
+    return _windowed(frames, windows, list(places), [each[0] for each in places.values()])
+
+
+def windowed_tiles(tiles: Examples) -> WindowedExamples:
+    """Pictures in tiles [N, S, S, C], whose names are those of their picture and #row,column, in order."""
+    grids: dict[str, tuple[int, int]] = {}
+    for name in tiles.names:
+        picture, _, place = name.rpartition("#")
+        row, column = map(int, place.split(","))
+        grids[picture] = row + 1, column + 1
+    return _windowed(tiles, TileWindows(tiles.values, np.array([*grids.values()])), tiles.names, slice(None))
+
+
+def _windowed(examples: Examples, windows: Windows, names: Sequence[str], of: slice | list[int]) -> WindowedExamples:
+    """Windows with the classes of the examples at the places `of`."""
     return WindowedExamples(
         values=cast(NDArray[np.uint8], windows),  # an array where it is used
-        names=list(places),
-        labels=None if frames.labels is None else frames.labels[first],
-        class_names=frames.class_names,
-        uint16=frames.uint16,
-        skipped=frames.skipped,
+        names=names,
+        labels=None if examples.labels is None else examples.labels[of],
+        class_names=examples.class_names,
+        uint16=examples.uint16,
+        skipped=examples.skipped,
     )
