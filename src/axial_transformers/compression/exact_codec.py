@@ -78,7 +78,7 @@ def encode_chunk(
 
 def intervals(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> NDArray[np.int64]:
     """Start and frequency of every value: [N, rows of sites, L, 2], rows in generation order."""
-    values, found = images.long().cpu(), list[NDArray[np.int64]]()
+    values, found = network.model.differences(images.long().cpu()), list[NDArray[np.int64]]()
     stream = Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
 
     def code(row: Callable[[Coding], None], sites: Tensor) -> Tensor:

@@ -31,6 +31,8 @@ def decode(
 ) -> Integer[Tensor, "b *a c"]:
     """x with every value of `model.order` replaced by that of `choose`, site by site in this order.
 
+    `choose` sees logits of `model.differences`, and gives differences, where the model has a prediction.
+
     Args:
         x: [B, *A, C]; only its known channels matter.
         backend: the implementation of the loop's parts; `choose_backend` takes the fastest that is ready.
@@ -39,7 +41,7 @@ def decode(
     Returns:
         int64 [B, *A, C], on the model's device.
     """
-    y = model.layout.to_model(model.check(x)).clone()
+    y = model.layout.to_model(model.differences(model.check(x))).clone()
     parts = backend(model, choose, len(y))
     embedded = parts.embed_conditioning(len(y), conditioning)
     rows = model.order.unflatten(0, (-1, model.layout.shape[-1]))
@@ -49,7 +51,7 @@ def decode(
         for c in model.slices:
             y[..., c] = walk.slab(0, parts.context(y, c, embedded))
     next(row_numbers, None)  # ends a progress bar
-    return model.layout.to_data(y)
+    return model.restored(model.layout.to_data(y))
 
 
 class _Walk(NamedTuple):
@@ -80,9 +82,12 @@ def decode_naively(
     conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:
     """The oracle of `decode`: one whole forward pass for each site."""
-    x = model.check(x).clone()
+    x, values = model.check(x).clone(), model.config.num_values
     with without_dropout(model):
         for site in model.order.tolist():
             here = (slice(None), *site)
-            x[here] = choose(model(x, *conditioning)[here], tuple(site))
+            predicted = (x - model.differences(x))[here]
+            of_differences = (torch.arange(values, device=x.device) + predicted[:, None]) % values
+            difference = choose(model(x, *conditioning)[here].gather(-1, of_differences), tuple(site))
+            x[here] = (difference + predicted) % values
     return x

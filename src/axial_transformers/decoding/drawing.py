@@ -114,5 +114,5 @@ class Drawing:
         if noise is None:
             noise = gumbel((len(known), *self._noise_shape), self.generator, device)
         drawn = GumbelChoice(noise=noise.to(device), draw=self.draw)
-        choose = drawn if self.mask is None else KnownFirst(known, self.mask, drawn)
+        choose = drawn if self.mask is None else KnownFirst(self.model.differences(known), self.mask, drawn)
         return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)

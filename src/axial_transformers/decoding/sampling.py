@@ -37,7 +37,7 @@ def sample(  # noqa: PLR0913
         top_k, top_p: restrict each draw to the k most likely values, or to those that together reach probability p.
         generator: a CPU generator, for reproducible samples.
         noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: values are
-            argmax(logits + temperature * noise).
+            argmax(logits + temperature * noise); with a `prediction`, of differences.
         label: [B] classes, or one int, the class of all samples. cond: [B, *A, D].
         known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
         compile: whether decoding runs compiled; None: where it is faster. The samples are the same.
@@ -118,6 +118,11 @@ def complete(  # noqa: PLR0913
     """
     known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
     exact = exact_layouts(model, known_sites)
+    if approximate and model.config.prediction != "none" and model.config.layout not in exact:
+        raise ValueError(
+            f"a model with prediction={model.config.prediction} completes only what comes last in generation order:"
+            " give known rows, or take a model without prediction"
+        )
     if not approximate and model.config.layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(

@@ -6,6 +6,9 @@ context = position + e                                   grows inward
 for outer in outer_decoders:                             one per axis but the last: outermost first
     context = context + outer(h + context)               depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
+
+With `prediction`, x stands here for the differences of the values from their predictions, and the logits of a
+difference are those of the value that has it.
 """
 
 from pathlib import Path
@@ -26,6 +29,7 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
+from axial_transformers.ops import prediction
 from axial_transformers.ops.shift import shift
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
@@ -107,9 +111,14 @@ class AxialTransformer(nn.Module):
         Raises:
             ValueError: a shape, dtype or value that the model does not take.
         """
-        logits = [self.slice_logits(x, torch.full((len(x),), c, device=x.device), label, cond) for c in self.slices]
-        known = [torch.zeros_like(logits[0])] * self.config.known_channels
-        return self.layout.to_data(torch.stack(known + logits, dim=-2))
+        slices = [self.slice_logits(x, torch.full((len(x),), c, device=x.device), label, cond) for c in self.slices]
+        known = [torch.zeros_like(slices[0])] * self.config.known_channels
+        logits = self.layout.to_data(torch.stack(known + slices, dim=-2))
+        if self.config.prediction == "none":
+            return logits
+        x, values = self.check(x), torch.arange(self.config.num_values, device=logits.device)
+        predicted = (x - self.differences(x)).unsqueeze(-1)
+        return logits.gather(-1, (values - predicted) % self.config.num_values)
 
     def slice_logits(
         self,
@@ -132,17 +141,30 @@ class AxialTransformer(nn.Module):
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
-        context = self.context(self.layout.to_model(x), channel, conditioning)
-        h = self.embed_value(self.slice_values(x, channel))
+        x = self.layout.to_model(self.differences(x))
+        context = self.context(x, channel, conditioning)
+        h = self.embed_value(_slice(x, channel))
         for outer in self.outer_decoders:
             context = context + outer(h + context)
         return self.inner_decoder(shift(h, -2) + context)
 
     def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
-        """The values whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""
-        x = self.layout.to_model(x)
-        index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
-        return x.long().gather(-1, index).squeeze(-1)
+        """The values, or differences, whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""
+        return _slice(self.layout.to_model(self.differences(x.long())), channel)
+
+    def differences(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
+        """The values that the layers see: x itself, or its differences from their predictions (`prediction`)."""
+        config = self.config
+        if config.prediction == "none":
+            return x
+        return prediction.differences(x, config.num_values, config.prediction == "neighbours_and_channels")
+
+    def restored(self, d: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
+        """The inverse of `differences`."""
+        config = self.config
+        if config.prediction == "none":
+            return d
+        return prediction.restored(d, config.num_values, config.prediction == "neighbours_and_channels")
 
     def context(
         self,
@@ -266,6 +288,12 @@ class AxialTransformer(nn.Module):
             model = cls(config)
         model.load_state_dict(model_folders.load_tensors(folder, model.state_dict()), assign=True)
         return model.requires_grad_().eval()
+
+
+def _slice(x: Tensor, channel: Tensor) -> Tensor:
+    """Channel `channel` [B] of each example of x [B, *A', C']: int64 [B, *A']."""
+    index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
+    return x.long().gather(-1, index).squeeze(-1)
 
 
 def _check_label(label: Tensor, batch: int, classes: int) -> Tensor:

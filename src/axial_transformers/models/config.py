@@ -37,6 +37,10 @@ class AxialTransformerConfig:
     """Number of first channels (after the layout) that are given: conditioned on, without loss, not generated."""
     layout: Literal["channels", "rows", "columns", "side_by_side", "axis", "frames", "raster"] = "channels"
     """Arrangement of channels and frames in the model; see `layouts.py`."""
+    prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
+    """Replacement of values by their differences, modulo V, from a prediction by earlier neighbours (`ops/prediction`).
+    It is a bijection, so that likelihoods are those of the values. neighbours: within each channel.
+    neighbours_and_channels: of the channels' differences, for colours. The paper has none."""
     dim: int = 128
     """Width D of the model."""
     heads: int = 4
@@ -84,6 +88,10 @@ class AxialTransformerConfig:
         _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
         _require(self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
         _require(self.inner in ("attention", "lstm"), f"inner must be attention or lstm, not {self.inner!r}")
+        _require(
+            self.prediction in ("none", "neighbours", "neighbours_and_channels"),
+            f"prediction must be none, neighbours or neighbours_and_channels, not {self.prediction!r}",
+        )
         _require(
             self.channel_planes in ("one_hot", "index"),
             f"channel_planes must be one_hot or index, not {self.channel_planes!r}",
@@ -156,8 +164,11 @@ class AxialTransformerConfig:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The fields as a JSON object, the same of a model that was stored before `input_divisor` was a field."""
-        return to_json(self) | {"input_divisor": self.divisor}
+        """The fields as a JSON object, the same of a model stored before they had `input_divisor` or `prediction`."""
+        fields = to_json(self) | {"input_divisor": self.divisor}
+        if self.prediction == "none":
+            del fields["prediction"]
+        return fields
 
     @property
     def layers(self) -> int:

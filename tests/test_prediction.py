@@ -1,0 +1,127 @@
+"""Models of differences from a prediction: an exact bijection of the values, with the likelihood of the values."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from axial_transformers import complete, compress, decompress, sample
+from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
+from axial_transformers.likelihood import bits_map
+from axial_transformers.likelihood.dependencies import check, influence
+from axial_transformers.models import AxialTransformerConfig, Conditioning
+from axial_transformers.models.layouts import LAYOUTS
+from axial_transformers.ops.prediction import differences, restored
+from small_models import random_given, random_model, random_values, small_config
+
+KINDS = ("neighbours", "neighbours_and_channels")
+VARIANTS = {
+    "sequence": small_config((5,), 2, "columns", prediction="neighbours_and_channels"),
+    "gray": small_config((3, 4), prediction="neighbours"),
+    "columns": small_config((2, 3), 3, "columns", prediction="neighbours_and_channels"),
+    "channels": small_config((3, 2), 2, prediction="neighbours_and_channels"),
+    "frames": small_config((3, 1, 2), 2, "frames", known_channels=2, prediction="neighbours"),
+    "volume": small_config((2, 3, 2), prediction="neighbours", num_values=2),
+    "classes": small_config((1, 4), 3, "rows", prediction="neighbours", num_classes=3),
+}
+every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+
+
+def by_definition(x: torch.Tensor, values: int, of_channels: bool) -> torch.Tensor:
+    """`differences`, site by site."""
+    found = torch.zeros_like(x)
+    for site in product(*map(range, x.shape)):
+        *outer, row, column, channel = site if x.ndim > 3 else (site[0], 0, *site[1:])
+
+        def value(row: int, column: int, outer=tuple(outer), channel=channel) -> int:
+            pixel = (*outer, row, column) if x.ndim > 3 else (*outer, column)
+            own = int(x[*pixel, channel])
+            return (own - int(x[*pixel, channel - 1]) + values // 2) % values if of_channels and channel else own
+
+        if row and column:
+            w, n, nw = value(row, column - 1), value(row - 1, column), value(row - 1, column - 1)
+            predicted = sorted([w, n, w + n - nw])[1]
+        elif row or column:
+            predicted = value(row - 1, column) if row else value(row, column - 1)
+        else:
+            predicted = values // 2
+        found[site] = (value(row, column) - predicted) % values
+    return found
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 1), (1, 1, 6, 2), (2, 5, 1, 3), (2, 3, 4, 3), (1, 2, 3, 2, 2)], ids=str)
+@pytest.mark.parametrize("values", [2, 5, 256])
+def test_differences_are_those_of_the_definition_and_are_undone(shape, values):
+    x = torch.randint(values, shape, generator=torch.Generator().manual_seed(values))
+    for of_channels in (False, True):
+        found = differences(x, values, of_channels)
+        assert torch.equal(found, by_definition(x, values, of_channels))
+        assert torch.equal(restored(found, values, of_channels), x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_logits_depend_on_every_earlier_site_and_on_no_other(layout):
+    for kind in KINDS:
+        model = random_model(small_config((3, 2), 2, layout, prediction=kind))
+        found = check(influence(model, random_values(model, 1)))
+        assert (found.leaks, found.holes) == (0, 0)
+
+
+@every_variant
+def test_bits_are_those_of_the_logits_of_values(config):
+    model = random_model(config)
+    x, given = random_values(model, 2), random_given(model, 2)
+    with torch.no_grad():
+        log_p = model(x, **given).log_softmax(-1).gather(-1, x.unsqueeze(-1)).squeeze(-1)
+    bits = bits_map(model, x, **given)
+    generated = tuple(model.order.T)
+    torch.testing.assert_close(bits[:, *generated], -log_p[:, *generated] / torch.tensor(2.0).log().double())
+
+
+@every_variant
+def test_samples_equal_those_of_naive_decoding(config):
+    model = random_model(config)
+    x, given = random_values(model, 3), random_given(model, 3)
+    draw = GumbelChoice(noise=gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)))
+    expected = decode_naively(model, draw, x, Conditioning(**given))
+    assert torch.equal(decode(model, draw, x, Conditioning(**given)), expected)
+    assert torch.equal(sample(model, noise=draw.noise, known=x, **given).long(), expected)
+
+
+def test_compiled_samples_equal_the_eager_ones():
+    model = random_model(VARIANTS["columns"], torch.float32)
+    noise = gumbel((2, 2, 3, 3, 5), torch.Generator().manual_seed(0))
+    assert torch.equal(sample(model, noise=noise, compile=True), sample(model, noise=noise, compile=False))
+
+
+@pytest.mark.parametrize("kind", ["gray", "columns", "channels"])
+def test_archives_hold_the_values(kind):
+    model = random_model(VARIANTS[kind], torch.float32)
+    x = random_values(model, 3)
+    for version in (1, 2):
+        archive = compress(model, x, version=version)
+        assert torch.equal(decompress(model, archive).long(), x)
+
+
+def test_known_rows_are_kept_and_what_comes_later_follows_from_them_as_in_naive_decoding():
+    model = random_model(VARIANTS["columns"])
+    known = random_values(model, 2)
+    found = complete(model, known, rows=1, temperature=0).long()
+    assert torch.equal(found[:, :1], known[:, :1])
+    for row in range(1, 2):
+        for column, channel in product(range(3), range(3)):
+            here = (slice(None), row, column, channel)
+            assert torch.equal(model(found)[here].argmax(-1), found[here])
+
+
+def test_a_mask_whose_sites_do_not_come_first_is_refused():
+    model = random_model(VARIANTS["columns"])
+    with pytest.raises(ValueError, match="prediction=neighbours_and_channels completes only what comes last"):
+        complete(model, random_values(model, 1), channels=1, approximate=True)
+
+
+def test_without_a_prediction_a_model_has_the_identity_that_it_had_before():
+    assert "prediction" not in AxialTransformerConfig(shape=(2, 2)).identity
+    assert AxialTransformerConfig(shape=(2, 2), prediction="neighbours").identity["prediction"] == "neighbours"
+    with pytest.raises(ValueError, match="prediction must be"):
+        AxialTransformerConfig(shape=(2, 2), prediction="left")
