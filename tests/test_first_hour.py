@@ -146,7 +146,7 @@ def test_a_short_run_warms_up_for_a_share_of_it_unless_told_otherwise(axial: Axi
     rates = [line["learning_rate"] for line in lines_of(tmp_path / "runs/a") if "learning_rate" in line]
     peak = recipes.custom(Examples(np.zeros((1, 6, 4, 3), np.uint8), [""])).training.learning_rate
     assert rates[1] == peak
-    assert rates[-1] < 0.02 * peak
+    assert rates[-1] < 0.1 * peak
     assert axial("train", "a.npz", *TINY, *QUICK, "--training.warmup-steps", "4", "--out", "b").status == 0
     assert lines_of(tmp_path / "b")[0]["learning_rate"] == peak / 4
 

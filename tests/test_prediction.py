@@ -2,10 +2,12 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 
-from axial_transformers import complete, compress, decompress, sample
+from axial_transformers import complete, compress, decompress, recipes, sample
+from axial_transformers.data import Examples
 from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
 from axial_transformers.likelihood import bits_map
 from axial_transformers.likelihood.dependencies import check, influence
@@ -125,3 +127,16 @@ def test_without_a_prediction_a_model_has_the_identity_that_it_had_before():
     assert AxialTransformerConfig(shape=(2, 2), prediction="neighbours").identity["prediction"] == "neighbours"
     with pytest.raises(ValueError, match="prediction must be"):
         AxialTransformerConfig(shape=(2, 2), prediction="left")
+
+
+def test_a_made_up_model_predicts_where_differences_are_much_shorter_than_values():
+    rng = np.random.default_rng(0)
+    ramps = rng.uniform(-2, 2, (2, 40, 1, 1, 1)) * np.indices((16, 16))[:, None, :, :, None]
+    smooth = (ramps.sum(0) + rng.uniform(0, 256, (40, 1, 1, 1))).clip(0, 250)
+    noise = rng.integers(0, 256, (40, 16, 16, 3))
+    alike = smooth + rng.integers(0, 6, (40, 16, 16, 1)) + np.zeros(3)
+    found = {"neighbours_and_channels": alike, "neighbours": smooth, "none": noise}
+    for prediction, values in found.items():
+        examples = Examples(values.astype(np.uint8), [""] * 40)
+        assert recipes.custom(examples).model.prediction == prediction
+    assert recipes.custom(Examples(noise[..., :1].astype(np.uint8), [""] * 40)).model.prediction == "none"

@@ -12,6 +12,12 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig, Understanding
 from axial_transformers.training.understanding import axis_names, channel_names, classes, each, splits
 
+_VALUES = {
+    "none": "as they are (--model.prediction none)",
+    "neighbours": "as differences from neighbours (--model.prediction neighbours)",
+    "neighbours_and_channels": "as differences from neighbours and channels (--model.prediction ..)",
+}
+
 
 def understanding(preset: Preset, examples: Examples, validation: int, test: int | None) -> Understanding:
     """The data by names and numbers, and the costs to expect on this machine."""
@@ -41,6 +47,7 @@ def lines(found: Understanding, preset: Preset, examples: Examples) -> list[str]
         "each": each(found, examples.shape, examples.num_values),
         "classes": classes(examples.class_names),
         "model": f"{found.parameters:,} parameters, width {model.dim}, layout {model.layout}",
+        "values": _VALUES[model.prediction],
         "completion": _completion(model),
         "batches": _batches(training),
         "precision": _precision(training),
@@ -64,7 +71,10 @@ def _completion(model: AxialTransformerConfig) -> str:
     order = model.bijection.order
     exact = [name for name, axis in axes.items() if not ((order[1:, axis] == 0) & (order[:-1, axis] > 0)).any()]
     others = [name for name in axes if name not in exact]
-    return f"exact with {' and '.join(exact)}" + f"; with {' and '.join(others)}, add --approximate" * bool(others)
+    if not others:
+        return f"exact with {' and '.join(exact)}"
+    how = "add --approximate" if model.prediction == "none" else "no model with a prediction"
+    return f"exact with {' and '.join(exact)}; with {' and '.join(others)}, {how}"
 
 
 def time(found: Understanding, training: TrainConfig) -> str:

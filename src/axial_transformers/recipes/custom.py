@@ -2,16 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log
 from statistics import median_low
+from typing import Literal
+
+import numpy as np
+import torch
 
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.ops import prediction
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
 from axial_transformers.training import TrainConfig
 
 LARGEST_WHOLE = 64
 """Pictures whose sides are all of one length of at most so many pixels are modelled whole unless told."""
 TILE = 32
+LEAST_GAIN = 1.0
+"""Bits a value, of a code without context, by which differences from a prediction must be shorter than the values."""
+LOG2 = log(2)
+LOOKED_AT = 1 << 20
+"""Values that are looked at to choose a prediction."""
 
 
 def tiled(options: DataConfig, sizes: Sequence[tuple[int, int]]) -> DataConfig:
@@ -30,7 +41,7 @@ def tiled(options: DataConfig, sizes: Sequence[tuple[int, int]]) -> DataConfig:
 
 
 def custom(examples: Examples) -> Recipe:
-    """A small model of the examples' shape, channels, values and classes.
+    """A small model of the examples' shape, channels, values and classes, with a prediction where it pays.
 
     Channels are interleaved along the last axis: a prefix of the first axis, such as the upper rows of an image, is
     then a prefix of the generation order, and each step trains on all channels. Each outer decoder has two layers per
@@ -46,6 +57,7 @@ def custom(examples: Examples) -> Recipe:
             layout="columns" if examples.channels > 1 else "channels",
             num_values=examples.num_values,
             num_classes=examples.num_classes,
+            prediction=prediction_for(examples),
             dim=128,
             heads=4,
             mlp_ratio=2.0,
@@ -56,9 +68,10 @@ def custom(examples: Examples) -> Recipe:
         training=TrainConfig(
             steps=20_000,
             batch_size=4 if examples.channels > 1 else 16,
-            learning_rate=5e-4,
-            longest_warmup=500,
-            schedule="cosine",
+            optimiser="muon",
+            learning_rate=5e-3,
+            longest_warmup=200,
+            schedule="linear",
             ema_decay=0.999,
             label_dropout=0.1 if examples.num_classes else 0.0,
             evaluate_every=250,
@@ -66,3 +79,28 @@ def custom(examples: Examples) -> Recipe:
             save_every=250,
         ),
     )
+
+
+def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:
+    """The prediction whose differences have the least entropy, channel by channel; none if it is not clearly less.
+
+    Photographs have 7.7 bits a value, 3.4 of differences; clothes of Fashion-MNIST 4.8 and 4.4, handwritten digits less
+    without.
+    """
+    count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
+    spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
+    values, x = examples.num_values, torch.from_numpy(examples.values[spread]).int()
+    least = _entropy(x, values) - LEAST_GAIN
+    found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
+    if (of_sites := _entropy(prediction.differences(x, values, of_channels=False), values)) <= least:
+        found, least = "neighbours", of_sites
+    if examples.channels > 1 and _entropy(prediction.differences(x, values, of_channels=True), values) < least:
+        found = "neighbours_and_channels"
+    return found
+
+
+def _entropy(x: torch.Tensor, values: int) -> float:
+    """Mean over the channels of x [N, *A, C] of the entropy of their values, in bits."""
+    counts = [x[..., c].flatten().bincount(minlength=values) for c in range(x.shape[-1])]
+    shares = torch.stack(counts).double() / (x.numel() // x.shape[-1])
+    return -torch.xlogy(shares, shares).sum(1).mean().item() / LOG2
