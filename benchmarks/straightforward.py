@@ -67,23 +67,41 @@ class Positions(nn.Module):
         return self.rows.weight[:, None] + self.columns.weight
 
 
+def differences(x: Tensor, values: int, of_channels: bool) -> Tensor:
+    """Images [B, H, W, C] minus the median of west, north and west + north - north-west, modulo `values`."""
+    if of_channels:
+        x = torch.cat([x[..., :1], (x[..., 1:] - x[..., :-1] + values // 2) % values], dim=-1)
+    west, north = x.roll(1, dims=2), x.roll(1, dims=1)
+    plane = west + north - x.roll((1, 1), dims=(1, 2))
+    predicted = torch.stack([west, north, plane]).median(dim=0).values
+    predicted[:, 0], predicted[:, :, 0] = west[:, 0], north[:, :, 0]
+    predicted[:, 0, 0] = values // 2
+    return (x - predicted) % values
+
+
 class Straightforward(nn.Module):
     """Images [B, H, W, C] and a channel [B] of each -> the mean nats/dim of those channels."""
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.channels, self.classes, dim = config.channels, config.num_classes, config.dim
+        self.interleaved, self.predicts, self.num_values = (
+            config.layout == "columns",
+            config.prediction,
+            config.num_values,
+        )
+        (height, width), self.channels = config.bijection.shape, config.bijection.channels
+        self.classes, dim = config.num_classes, config.dim
         self.divisor = config.divisor
         if config.encoder_layers:
             self.convolution = nn.Conv2d(2 * config.channels, dim, 3, padding=1)
-            self.encoder_positions = Positions(*config.shape, dim)
+            self.encoder_positions = Positions(height, width, dim)
             self.encoder = nn.ModuleList(
                 Block(config, (ROWS, COLUMNS)[i % 2], masked=False) for i in range(config.encoder_layers)
             )
         if config.num_classes:
             self.labels = nn.Embedding(config.num_classes + 1, dim)
         self.values = nn.Embedding(config.num_values, dim)
-        self.positions = Positions(*config.shape, dim)
+        self.positions = Positions(height, width, dim)
         self.outer = nn.ModuleList(
             Block(config, (ROWS, COLUMNS)[i % 2], masked=i % 2 == 1) for i in range(config.layers_of_outer_decoders[0])
         )
@@ -93,6 +111,10 @@ class Straightforward(nn.Module):
 
     def forward(self, x: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:
         x = x.long()
+        if self.predicts != "none":
+            x = differences(x, self.num_values, self.predicts == "neighbours_and_channels")
+        if self.interleaved:
+            x = x.flatten(2, 3).unsqueeze(3)
         context = self.positions().expand(len(x), -1, -1, -1)
         if self.channels > 1:
             context = context + self.encode(x, label, channel)

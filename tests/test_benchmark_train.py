@@ -19,6 +19,7 @@ CONFIGS = {
     "one channel": small_config((3, 5), outer_layers=4, inner_layers=2, mlp_ratio=2.0),
     "classes": small_config((3, 5), num_classes=3),
     "channels": small_config((3, 5), 3, encoder_layers=4, outer_layers=2, inner_layers=1),
+    "predicted columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels"),
     "channels and classes": small_config((5, 3), 2, num_classes=3),
 }
 
@@ -29,7 +30,7 @@ def test_with_equal_weights_the_straightforward_model_has_our_loss_and_gradients
     plain = Straightforward(ours.config).double()
     plain.load(ours.state_dict())
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in ours.parameters())
-    x, channel = random_values(ours, 4), torch.randint(ours.config.channels, (4,))
+    x, channel = random_values(ours, 4), torch.randint(len(ours.slices), (4,))
     label = random_given(ours, 4).get("label")
     one, other = random_slice_loss(ours, x, label, channel=channel), plain(x, label, channel)
     assert one.item() == pytest.approx(other.item(), rel=1e-6)

@@ -102,7 +102,7 @@ def test_digits_models_the_embedded_digits():
         ("fashion_mnist", 200, "linear"),
         ("clips32", 100, "cosine"),
         ("clips32_frames", 100, "cosine"),
-        ("photos32", 500, "cosine"),
+        ("photos32", 150, "linear"),
         ("imagenet32", 5_000, "constant"),
     ],
 )

@@ -150,7 +150,7 @@ class AxialTransformer(nn.Module):
 
     def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
         """The values, or differences, whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""
-        return _slice(self.layout.to_model(self.differences(x.long())), channel)
+        return _slice(self.layout.to_model(self.differences(x)), channel)
 
     def differences(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """The values that the layers see: x itself, or its differences from their predictions (`prediction`)."""

@@ -12,24 +12,33 @@ from torch import Tensor
 
 
 def differences(x: Integer[Tensor, "b *a c"], values: int, of_channels: bool) -> Integer[Tensor, "b *a c"]:
-    """Differences 0..V-1 of the values 0..V-1 from their predictions, in the same type: [B, *A, C].
+    """Differences 0..V-1 of the values 0..V-1 from their predictions: int64 [B, *A, C].
 
     Args:
         values: their number V.
         of_channels: every channel but the first is first replaced by its difference from the one before it, plus V / 2.
     """
-    planes = _channel_differences(x, values) if of_channels else x
+    planes = _channel_differences(x.long(), values) if of_channels else x.long()
     return (planes - _predicted(*_neighbours(planes, values))) % values
 
 
 def restored(d: Integer[Tensor, "b *a c"], values: int, of_channels: bool) -> Integer[Tensor, "b *a c"]:
-    """The values x whose differences are d: the inverse of `differences`.
+    """The values x whose differences are d, int64: the inverse of `differences`."""
+    grid = _grid(d.long())
+    line = 1 in grid.shape[1:3]
+    planes = (_restored_lines(grid, values) if line else _restored_grids(grid, values)).reshape(d.shape)
+    return _channel_sums(planes, values) if of_channels else planes
 
-    Sites of one diagonal depend on those of the two diagonals before it only, and are restored at once.
-    """
-    grid = _grid(d)
+
+def _restored_lines(grid: Tensor, values: int) -> Tensor:
+    """Values [B', H, W, C] with H or W of 1: each site is predicted by the one before it, the first by V / 2."""
+    return (grid.flatten(1, 2).cumsum(1) + values // 2) % values
+
+
+def _restored_grids(grid: Tensor, values: int) -> Tensor:
+    """Values [B', H, W, C], diagonal by diagonal: sites of one depend on those of the two before it only."""
     batch, height, width, channels = grid.shape
-    rows = torch.arange(height, device=d.device)
+    rows = torch.arange(height, device=grid.device)
     skewed = grid.new_zeros(height + width + 1, height + 1, batch, channels)  # [diagonal + 2, row + 1]
     for diagonal in range(height + width - 1):
         some = rows[max(0, diagonal - width + 1) : diagonal + 1]
@@ -38,9 +47,8 @@ def restored(d: Integer[Tensor, "b *a c"], values: int, of_channels: bool) -> In
         first_row, first_column = (some == 0).view(-1, 1, 1), (columns == 0).view(-1, 1, 1)
         w, n, nw = _at_edges(w, n, nw, first_row, first_column, values)
         skewed[diagonal + 2, some + 1] = (grid[:, some, columns].movedim(1, 0) + _predicted(w, n, nw)) % values
-    columns = torch.arange(width, device=d.device)
-    planes = skewed[rows[:, None] + columns + 2, rows[:, None] + 1].movedim(2, 0).view(d.shape)
-    return _channel_sums(planes, values) if of_channels else planes
+    columns = torch.arange(width, device=grid.device)
+    return skewed[rows[:, None] + columns + 2, rows[:, None] + 1].movedim(2, 0)
 
 
 def _channel_differences(x: Tensor, values: int) -> Tensor:
@@ -50,7 +58,7 @@ def _channel_differences(x: Tensor, values: int) -> Tensor:
 
 def _channel_sums(planes: Tensor, values: int) -> Tensor:
     steps = torch.cat([planes[..., :1], planes[..., 1:] - values // 2], dim=-1)
-    return steps.cumsum(-1, dtype=planes.dtype) % values
+    return steps.cumsum(-1) % values
 
 
 def _grid(x: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
     """
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
-    values, x = examples.num_values, torch.from_numpy(examples.values[spread]).int()
+    values, x = examples.num_values, torch.from_numpy(examples.values[spread])
     least = _entropy(x, values) - LEAST_GAIN
     found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
     if (of_sites := _entropy(prediction.differences(x, values, of_channels=False), values)) <= least:
