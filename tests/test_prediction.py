@@ -118,8 +118,9 @@ def test_known_rows_are_kept_and_what_comes_later_follows_from_them_as_in_naive_
 
 def test_a_mask_whose_sites_do_not_come_first_is_refused():
     model = random_model(VARIANTS["columns"])
-    with pytest.raises(ValueError, match="prediction=neighbours_and_channels completes only what comes last"):
-        complete(model, random_values(model, 1), channels=1, approximate=True)
+    for approximate in (False, True):
+        with pytest.raises(ValueError, match="prediction=neighbours_and_channels completes only what comes last"):
+            complete(model, random_values(model, 1), channels=1, approximate=approximate)
 
 
 def test_without_a_prediction_a_model_has_the_identity_that_it_had_before():

@@ -118,10 +118,10 @@ def complete(  # noqa: PLR0913
     """
     known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
     exact = exact_layouts(model, known_sites)
-    if approximate and model.config.prediction != "none" and model.config.layout not in exact:
+    if model.config.prediction != "none" and model.config.layout not in exact:
         raise ValueError(
-            f"a model with prediction={model.config.prediction} completes only what comes last in generation order:"
-            " give known rows, or take a model without prediction"
+            f"a model with prediction={model.config.prediction} completes only what comes last in generation order, "
+            f"which with layout {model.config.layout!r} these sites do not: train one with prediction=none for them"
         )
     if not approximate and model.config.layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"

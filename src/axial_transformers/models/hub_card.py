@@ -88,8 +88,9 @@ def model_card(
     classes = "" if config.num_classes is None else f", {config.num_classes} classes"
     size = f"{parameters:,} parameters, width {config.dim}, {config.heads} heads, {config.layers} layers"
     values = f"{config.channels} channels{known}, values 0..{config.num_values - 1}{classes}"
+    coding = "" if config.prediction == "none" else f", prediction `{config.prediction}`"
     table = {
-        "model": f"`{kind.__name__}`, {size}, layout `{config.layout}`",
+        "model": f"`{kind.__name__}`, {size}, layout `{config.layout}`{coding}",
         "data": f"axes {list(config.shape)}, {values}",
         "licence": licence or "not stated",
         **(rows or {}),
