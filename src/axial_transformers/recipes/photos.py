@@ -2,15 +2,15 @@
 
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Machine, Recipe
+from axial_transformers.recipes.recipe import Machine, Recipe
 from axial_transformers.training import TrainConfig
 
 
 def photos32() -> Recipe:
-    """RGB photographs of any size, as 32x32 tiles."""
+    """RGB photographs of any size, as 32x32 tiles: a model of their differences from a prediction by neighbours."""
     return Recipe(
         title="photographs of any size, cut into 32x32 tiles",
-        reaches=NOT_YET_MEASURED,
+        reaches="1.657 bits/dim on tiles of 3 photographs, 20 % below JPEG XL (62 minutes of one core; docs/results.md)",
         fits=Machine("cpu", 1),
         data=DataConfig(size=32, fit="tiles", offsets="random", mode="rgb"),
         model=AxialTransformerConfig(
