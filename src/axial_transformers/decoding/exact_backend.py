@@ -147,7 +147,7 @@ class _Outer:
 
     def start(self, batch: int) -> Any:
         """Empty caches."""
-        return self._slabs and self._slabs.start(batch * self._sites, self._length)
+        return self._slabs and self._slabs.start(batch * self._sites, self._length, self._sites)
 
     def step(self, u: Array, i: int, state: Any) -> Array:
         """[B, *S, D] -> [B, *S, D]."""
@@ -190,7 +190,7 @@ class _Encoder:
         if embedded is not None:
             h = h + embedded
         rows, sites = h.reshape(-1, h.shape[-1]), prod(self._shape)
-        return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1), sites).reshape(h.shape)
+        return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, sites), sites).reshape(h.shape)
 
 
 def positions(module: Positions) -> Array:

@@ -1,7 +1,7 @@
 """The compiled counterpart of `twin`: packs weights for the kernels and calls them."""
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,24 @@ from axial_transformers.kernels.exact.definition import (
     Output,
 )
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
-from axial_transformers.kernels.exact.layers import Cache, Norms, PackedBlocks, PackedLinear, PackedLstm, Scratch
+from axial_transformers.kernels.exact.layers import (
+    BLOCK,
+    Cache,
+    Norms,
+    PackedBlocks,
+    PackedLinear,
+    PackedLstm,
+    Scratch,
+)
 from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
-from axial_transformers.kernels.exact.row_functions import QUERIES
+from axial_transformers.kernels.exact.row_functions import SCORES, VALUES
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
 ROWS_TOGETHER = 192
 """Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
+CACHE_LINE = 64
+"""Bytes."""
 
 
 class Dense:
@@ -54,13 +64,14 @@ class Slabs:
         self._width = len(blocks[0].qkv.weight) // heads
         self._masked = lines.count(MASKED)
 
-    def start(self, rows: int, length: int) -> Cache:
+    def start(self, rows: int, length: int, sites: int) -> Cache:
         """See `twin.Slabs.start`."""
-        return _cache(self._masked, rows, self._heads, self._width, length)
+        part = _part(sites)
+        return _cache(self._masked, ceil(rows / part) * ceil(part * self._heads / LANES), self._width, length)
 
     def step(self, u: Array, i: int, cache: Cache, sites: int) -> Array:
         """See `twin.Slabs.step`."""
-        part = max(1, ROWS_TOGETHER // sites) * sites
+        part = _part(sites)
         rows, dim = min(part, len(u)), u.shape[1]
         out = np.array(u, order="C")
         scratch = _scratch(rows, self._blocks, self._heads, cache.length, int(self._lines[:, 0].max()))
@@ -98,7 +109,7 @@ class Rows:
             normed=_rows(rows, dim),
             logits=_rows(rows, values),
             numbers=np.empty(_padded(values, LANES), np.int32),
-            cache=_cache(len(blocks.qkv.panels), rows, heads, dim // (heads or dim), length),
+            cache=_cache(len(blocks.qkv.panels), ceil(rows * heads / LANES), dim // (heads or dim), length),
             scratch=_scratch(rows, blocks, heads, length, 0),
             of_input=_rows(of_lstm, 4 * dim + LANES),
             of_hidden=_rows(of_lstm, 4 * dim + LANES),
@@ -113,29 +124,45 @@ def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]
     return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), state, words) :]
 
 
+def _part(sites: int) -> int:
+    """Rows that go through a slab's blocks at a time, where an example has `sites` rows."""
+    return max(1, ROWS_TOGETHER // sites) * sites
+
+
+def _zeros(*shape: int) -> Array:
+    """Zeros that begin with a cache line: other vectors would take two lines each."""
+    size = prod(shape) * 4
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
+    first = -memory.ctypes.data % CACHE_LINE
+    return memory[first : first + size].view(np.float32).reshape(shape)
+
+
 def _rows(rows: int, width: int) -> Array:
     """Zeros for some rows of some width, with room for whole tiles."""
-    return np.zeros((_padded(rows, ROWS), _padded(width, PANEL)), np.float32)
+    return _zeros(_padded(rows, ROWS), _padded(width, PANEL))
 
 
-def _cache(layers: int, rows: int, heads: int, width: int, length: int) -> Cache:
-    """Room for the keys and values of `length` places."""
-    lines, apart, value_width = layers * rows * heads, _padded(length, LANES), _padded(width, LANES)
-    keys, values = np.zeros(lines * width * apart, np.float32), np.zeros(lines * length * value_width, np.float32)
-    return Cache(keys, values, rows, width, apart, length, value_width)
+def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
+    """Room for the keys and values of `length` places, and for what `attend` reads behind them."""
+    size = layers * tiles * length * width + SCORES * width + VALUES
+    return Cache(_zeros(size * LANES), _zeros(size * LANES), tiles, length, width)
 
 
 def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: int) -> Scratch:
     """Memory for rows that attend to `length` slabs, and to each other along lines of at most `longest`."""
     dim, hidden = blocks.qkv.panels.shape[2], blocks.contract.panels.shape[2]
+    block, width = min(rows, BLOCK), dim // (heads or 1)
     return Scratch(
-        normed=_rows(rows, dim),
-        qkv=_rows(rows, 3 * dim),
+        normed=_rows(block, dim),
+        qkv=_rows(rows, 3 * dim + LANES),
         attended=_rows(rows, dim + LANES),
-        hidden=_rows(rows, hidden),
-        weights=np.zeros(QUERIES * _padded(max(length, longest), LANES), np.float32),
-        places=np.zeros((4, QUERIES), np.int64),
-        line=_cache(1, 1, 1, dim // (heads or 1), longest),
+        hidden=_rows(block, hidden),
+        query=_zeros(_padded(width, LANES), LANES),
+        result=_zeros(_padded(width, LANES), LANES),
+        weights=_zeros(LANES + _padded(max(length, longest), SCORES), LANES),
+        places=np.zeros(LANES, np.int64),
+        outs=np.zeros(LANES, np.int64),
+        line=_cache(1, 1, width, longest),
     )
 
 
@@ -160,7 +187,9 @@ def _packed(layers: Sequence[Linear]) -> PackedLinear:
     for i, layer in enumerate(layers):
         weights[i, :, :outputs], biases[i, :outputs] = layer
     in_panels = weights.reshape(len(layers), inputs, panels, PANEL).swapaxes(1, 2)
-    return PackedLinear(np.ascontiguousarray(in_panels), biases)
+    packed = _zeros(*in_panels.shape)
+    packed[:] = in_panels
+    return PackedLinear(packed, biases)
 
 
 def _norms(norms: Sequence[Norm]) -> Norms:

@@ -26,12 +26,13 @@ from axial_transformers.kernels.exact.instructions import (
     present,
     root,
 )
-from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat, store, unpacked
+from axial_transformers.kernels.llvm import LANES as REGISTER
+from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat, store, transposed, unpacked
 
 Generate = Callable[..., Any]
 
-QUERIES = 4
-"""Queries whose attention is computed side by side: each sum waits for the one before, so several keep a core busy."""
+SCORES, VALUES = 4, 8 if REGISTER == LANES else 4
+"""Sums of attention side by side: each step of a sum waits for the one before, so several keep a core busy."""
 
 
 def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> tuple[Any, Generate]:
@@ -79,17 +80,34 @@ def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: A
 
 
 @intrinsic
-def copy_apart(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
-    """out[out_at + LANES j] = x[x_at + j] for j < count."""
+def to_lanes(typing_context: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + LANES k + lane] = x[places[lane] + shift + k] for k < width and each lane."""
 
-    def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-        nothing = ir.FunctionType(ir.VoidType(), [])
-        with cgutils.for_range(b, count) as loop:
-            b.asm(nothing, "", "", [], side_effect=True)  # otherwise LLVM takes scatter instructions, which are slow
-            number = load(b, x, b.add(x_at, loop.index), 1)
-            store(b, number, out, b.add(out_at, b.mul(loop.index, count.type(LANES))))
+    def generate(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
+        starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+        with vectors(b, width) as k:
+            columns = transposed(b, [load(b, x, b.add(start, k)) for start in starts])
+            for i, column in enumerate(columns):
+                number = b.add(k, width.type(i))
+                with b.if_then(b.icmp_signed("<", number, width)):
+                    store(b, column, out, b.add(out_at, b.mul(number, width.type(LANES))))
 
-    return on_rows(generate, x, x_at, count, out, out_at)
+    return on_rows(generate, x, places, shift, width, out, out_at)
+
+
+@intrinsic
+def from_lanes(typing_context: Any, x: Any, width: Any, out: Any, places: Any, shift: Any) -> Any:
+    """out[places[lane] + shift + k] = x[LANES k + lane] for k < width and each lane; x has whole vectors of k."""
+
+    def generate(b: Any, x: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
+        starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+        with vectors(b, width) as k:
+            columns = [load(b, x, b.mul(b.add(k, width.type(i)), width.type(LANES))) for i in range(LANES)]
+            for start, row in zip(starts, transposed(b, columns)):
+                at = b.add(start, k)
+                store(b, b.select(present(b, width, k), row, load(b, out, at)), out, at)
+
+    return on_rows(generate, x, width, out, places, shift)
 
 
 @intrinsic
@@ -135,74 +153,76 @@ def quick_gelu(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
 
 @intrinsic
 def attend(
-    typing_context: Any, q: Any, keys: Any, values: Any, out: Any, places: Any, width: Any, apart: Any,
-    value_width: Any, count: Any, weights: Any,
+    typing_context: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any, out: Any
 ) -> Any:  # fmt: skip
-    """softmax(q . keys / sqrt(K)) values over `count` places, of QUERIES queries side by side.
+    """out = softmax(query . keys / sqrt(K)) values over `count` places, of LANES lines side by side.
 
     Args:
-        keys: [apart / LANES, K, LANES] for each query, LANES places after LANES places; values: [count, value_width];
-            both flat, with those of other queries.
-        places: [4, QUERIES], where each query's q, keys, values and out begin.
+        query, out: [K, LANES]; keys and values: flat, with [count, K, LANES] from `at` on. Behind each, memory goes on
+            for VALUES - 1 times LANES numbers, and behind keys for SCORES - 1 places.
         width: K.
-        weights: memory for [QUERIES, apart] numbers.
+        weights: memory for [count up to a multiple of SCORES, LANES] numbers and LANES times LANES before these.
     """
 
     def generate(
-        b: Any, q: Any, keys: Any, values: Any, out: Any, places: Any, width: Any, apart: Any, value_width: Any,
-        count: Any, weights: Any,
-    ) -> None:  # fmt: skip
-        queries = range(QUERIES)
-        q_at, keys_at, values_at, out_at = (
-            [load(b, places, width.type(kind * QUERIES + query), 1) for query in queries] for kind in range(4)
-        )
-        weights_at = [b.mul(apart, width.type(query)) for query in queries]
-        with vectors(b, count) as j:
-            sums = [cgutils.alloca_once_value(b, zero()) for _ in queries]
+        b: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any, out: Any
+    ) -> None:
+        def vector(number: Any) -> Any:
+            return b.mul(number, width.type(LANES))
+
+        def weight_at(j: Any) -> Any:
+            return vector(b.add(j, width.type(LANES)))
+
+        def more(start: Any, distance: Any, times: int) -> Any:
+            return b.add(start, b.mul(distance, width.type(times)))
+
+        place, none = vector(width), width.type(0)
+        with cgutils.for_range_slice(b, none, count, width.type(SCORES)) as (j, _):
+            sums, first = [cgutils.alloca_once_value(b, zero()) for _ in range(SCORES)], b.add(at, b.mul(j, place))
             with cgutils.for_range(b, width) as loop:
-                key_at = b.add(b.mul(j, width), b.mul(loop.index, width.type(LANES)))
-                for total, first, line in zip(sums, q_at, keys_at):
-                    number = splat(b, load(b, q, b.add(first, loop.index), 1), LANES)
-                    b.store(fused(b, number, load(b, keys, b.add(line, key_at)), b.load(total)), total)
-            for total, at in zip(sums, weights_at):
-                store(b, b.load(total), weights, b.add(at, j))
-        scale = splat(b, b.fdiv(NUMBER(1.0), root(b, b.sitofp(width, NUMBER))), LANES)
-        divisors = _softmax_numerators(b, weights, weights_at, count, scale)
-        with vectors(b, value_width) as k:
-            sums = [cgutils.alloca_once_value(b, zero()) for _ in queries]
+                k = vector(loop.index)
+                number = load(b, query, k)
+                for i, total in enumerate(sums):
+                    key = load(b, keys, b.add(more(first, place, i), k))
+                    b.store(fused(b, number, key, b.load(total)), total)
+            for i, total in enumerate(sums):
+                store(b, b.load(total), weights, weight_at(b.add(j, width.type(i))))
+        divisor = _softmax_numerators(b, weights, weight_at, count, width)
+        with cgutils.for_range_slice(b, none, width, width.type(VALUES)) as (k, _):
+            sums, first = [cgutils.alloca_once_value(b, zero()) for _ in range(VALUES)], b.add(at, vector(k))
             with cgutils.for_range(b, count) as loop:
-                value_at = b.add(b.mul(loop.index, value_width), k)
-                for total, weight_at, line in zip(sums, weights_at, values_at):
-                    number = splat(b, load(b, weights, b.add(weight_at, loop.index), 1), LANES)
-                    b.store(fused(b, number, load(b, values, b.add(line, value_at)), b.load(total)), total)
-            for total, divisor, at in zip(sums, divisors, out_at):
-                place = b.add(at, k)
-                number = b.fdiv(b.load(total), splat(b, divisor, LANES))
-                # behind a head's K numbers are those of the next head, which may be there already
-                store(b, b.select(present(b, width, k), number, load(b, out, place)), out, place)
+                number, value_at = load(b, weights, weight_at(loop.index)), b.add(first, b.mul(loop.index, place))
+                for i, total in enumerate(sums):
+                    value = load(b, values, b.add(value_at, width.type(i * LANES)))
+                    b.store(fused(b, number, value, b.load(total)), total)
+            for i, total in enumerate(sums):
+                store(b, b.fdiv(b.load(total), divisor), out, vector(b.add(k, width.type(i))))
 
-    return on_rows(generate, q, keys, values, out, places, width, apart, value_width, count, weights)
+    return on_rows(generate, query, keys, values, at, width, count, weights, out)
 
 
-def _softmax_numerators(b: Any, x: Any, places: list[Any], count: Any, scale: Any) -> list[Any]:
-    """Replaces x[j] by e^(scale (x[j] - largest)) for j < count in the rows at some places, and gives their sums."""
-    lowest = constant(VECTOR, float("-inf"))
+def _softmax_numerators(b: Any, x: Any, at: Callable[[Any], Any], count: Any, width: Any) -> Any:
+    """Replaces the vectors x[j] by e^((x[j] - largest) / sqrt(width)) for j < count, and gives their sum.
 
-    def masked(at: Any, j: Any) -> Any:
-        return b.select(present(b, count, j), load(b, x, b.add(at, j)), lowest)
-
-    most = [cgutils.alloca_once_value(b, lowest) for _ in places]
-    with vectors(b, count) as j:
-        for so_far, at in zip(most, places):
-            b.store(greater(b, masked(at, j), b.load(so_far)), so_far)
-    largest = [splat(b, combined(b, b.load(so_far), greater), LANES) for so_far in most]
-    totals = [cgutils.alloca_once_value(b, zero()) for _ in places]
-    with vectors(b, count) as j:
-        for total, top, at in zip(totals, largest, places):
-            power = exponential(b, b.fmul(b.fsub(masked(at, j), top), scale))
-            b.store(b.fadd(b.load(total), power), total)
-            store(b, power, x, b.add(at, j))
-    return [combined(b, b.load(total), added) for total in totals]
+    Vector j is added to partial sum j mod LANES: these are the first vectors of x.
+    """
+    most = cgutils.alloca_once_value(b, constant(VECTOR, float("-inf")))
+    with cgutils.for_range(b, count) as loop:
+        b.store(greater(b, load(b, x, at(loop.index)), b.load(most)), most)
+    top, scale = b.load(most), splat(b, b.fdiv(NUMBER(1.0), root(b, b.sitofp(width, NUMBER))), LANES)
+    partial_sums = [count.type(LANES * i) for i in range(LANES)]
+    for place in partial_sums:
+        store(b, zero(), x, place)
+    with cgutils.for_range(b, count) as loop:
+        power = exponential(b, b.fmul(b.fsub(load(b, x, at(loop.index)), top), scale))
+        store(b, power, x, at(loop.index))
+        place = b.mul(b.and_(loop.index, count.type(LANES - 1)), count.type(LANES))
+        store(b, b.fadd(load(b, x, place), power), x, place)
+    sums = [load(b, x, place) for place in partial_sums]
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = [b.fadd(*pair) for pair in zip(sums[:half], sums[half:])]
+    return sums[0]
 
 
 @intrinsic

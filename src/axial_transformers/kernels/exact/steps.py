@@ -9,6 +9,7 @@ from axial_transformers.kernels.compilation import exact, exact_part
 from axial_transformers.kernels.exact.coding import interval, read_value
 from axial_transformers.kernels.exact.definition import GROUP, NOT_FINITE, Array, Coding
 from axial_transformers.kernels.exact.layers import (
+    BLOCK,
     Cache,
     Norms,
     PackedBlocks,
@@ -18,6 +19,7 @@ from axial_transformers.kernels.exact.layers import (
     linear,
     lstm_step,
     normalise_rows,
+    tiles_of,
     transform,
 )
 from axial_transformers.kernels.exact.row_functions import copy, fixed_points, not_inlined
@@ -63,11 +65,12 @@ def slab(
 ) -> None:  # fmt: skip
     """Transformer blocks over slab i: u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
     rows, dim = u.shape
+    tiles = tiles_of(part * heads)
     for first in range(0, rows, part):
         count = min(part, rows - first)
         for row in range(count):
             copy(u, (first + row) * dim, dim, x, row * x.shape[1])
-        transform(x, count, blocks, heads, lines, i, cache, first, scratch)
+        transform(x, count, blocks, heads, lines, i, cache, first // part * tiles, scratch)
         for row in range(count):
             copy(x, row * x.shape[1], dim, u, (first + row) * dim)
 
@@ -75,7 +78,8 @@ def slab(
 @exact
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
     """A linear layer: x and out have a multiple of ROWS rows."""
-    linear(x, rows, weights, np.int64(0), out, False)
+    for first in range(0, rows, BLOCK):
+        linear(x, first, min(BLOCK, rows - first), weights, np.int64(0), out, first, False)
 
 
 @exact
@@ -118,8 +122,8 @@ def code_site(first: int, rows: int, i: int, output: PackedOutput, coding: Codin
     layer, x, normed, logits, numbers = np.int64(0), memory.x, memory.normed, memory.logits, memory.numbers
     values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
     count, dim = output.table.shape
-    normalise_rows(x, rows, output.norm, layer, dim, normed)
-    linear(normed, rows, output.head, layer, logits, False)
+    normalise_rows(x, 0, rows, output.norm, layer, dim, normed)
+    linear(normed, 0, rows, output.head, layer, logits, 0, False)
     for row in range(rows):
         b, at = first + row, row * logits.shape[1]
         if kept.size:

@@ -178,8 +178,8 @@ class Slabs:
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = blocks, heads, lines
 
-    def start(self, rows: int, length: int) -> list[list[tuple[Array, Array]]]:
-        """The caches before the first slab, which has `rows` rows: keys and values of each layer."""
+    def start(self, rows: int, length: int, sites: int) -> list[list[tuple[Array, Array]]]:
+        """The caches before the first slab, which has `rows` rows, `sites` of an example: keys and values of each layer."""
         return [[] for _ in self._blocks]
 
     def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]], sites: int) -> Array:
@@ -227,7 +227,7 @@ class Rows:
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
         if not isinstance(self._inner, Lstm):
             slabs = Slabs(self._inner, self._heads, [MASKED] * len(self._inner))
-            caches = slabs.start(rows, 0)
+            caches = slabs.start(rows, 0, 1)
             return lambda x, i: slabs.step(x, i, caches, 1)
         lstm = self._inner
         hidden = cell = np.zeros((rows, len(lstm.norm.gain)), np.float32)
