@@ -31,7 +31,7 @@ from axial_transformers.kernels.exact.layers import (
     Scratch,
 )
 from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
-from axial_transformers.kernels.exact.row_functions import SCORES, VALUES
+from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
@@ -144,7 +144,7 @@ def _rows(rows: int, width: int) -> Array:
 
 def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
     """Room for the keys and values of `length` places, and for what `attend` reads behind them."""
-    size = layers * tiles * length * width + SCORES * width + VALUES
+    size = layers * tiles * length * width + MOST_PLACES * width + MOST_NUMBERS
     return Cache(_zeros(size * LANES), _zeros(size * LANES), tiles, length, width)
 
 
@@ -157,9 +157,9 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
         qkv=_rows(rows, 3 * dim + LANES),
         attended=_rows(rows, dim + LANES),
         hidden=_rows(block, hidden),
-        query=_zeros(_padded(width, LANES), LANES),
-        result=_zeros(_padded(width, LANES), LANES),
-        weights=_zeros(LANES + _padded(max(length, longest), SCORES), LANES),
+        query=_zeros(QUERIES, _padded(width, LANES), LANES),
+        result=_zeros(QUERIES, _padded(width, LANES) + MOST_NUMBERS, LANES),
+        weights=_zeros(QUERIES, LANES + _padded(max(length, longest), MOST_PLACES), LANES),
         places=np.zeros(LANES, np.int64),
         outs=np.zeros(LANES, np.int64),
         line=_cache(1, 1, width, longest),

@@ -11,7 +11,9 @@ from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import LANES, Array
 from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS, multiply
 from axial_transformers.kernels.exact.row_functions import (
+    QUERIES,
     attend,
+    attend_together,
     from_lanes,
     lstm_cell,
     normalise,
@@ -82,7 +84,7 @@ class Scratch(NamedTuple):
     attended: Array
     hidden: Array
     query: Array
-    """Of a tile, like what it attends to."""
+    """Of a tile, QUERIES of them, like their results."""
     result: Array
     weights: Array
     places: Integers
@@ -93,9 +95,9 @@ class Scratch(NamedTuple):
 
 
 @exact_part
-def tiles_of(lines: int) -> int:
-    """Number of tiles that hold so many lines."""
-    return (lines + LANES - 1) // LANES
+def tiles_of(count: int) -> int:
+    """Number of tiles, or of vectors, that hold so many lines or numbers."""
+    return (count + LANES - 1) // LANES
 
 
 @exact_part
@@ -160,7 +162,7 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
         to_lanes(qkv, places, dim, width, keys, place_at)
         to_lanes(qkv, places, 2 * dim, width, values, place_at)
         attend(query, keys, values, tile_at, width, i + 1, weights, result)
-        from_lanes(result, width, attended, outs, np.int64(0))
+        from_lanes(result, np.int64(0), width, attended, outs, np.int64(0))
         tile_at += cache.length * of_place
 
 
@@ -175,6 +177,7 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scrat
         scratch.outs, scratch.query, scratch.result, cache.keys, cache.values, cache.width
     )  # fmt: skip
     dim, of_place, lines = heads * width, width * LANES, rows // length * heads
+    of_query = tiles_of(width) * LANES * LANES
     q_step, out_step = stride * qkv.shape[1], stride * attended.shape[1]
     for start in range(0, lines, LANES):
         for lane in range(LANES):
@@ -185,10 +188,12 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scrat
         for i in range(length):
             to_lanes(qkv, places, i * q_step + dim, width, keys, i * of_place)
             to_lanes(qkv, places, i * q_step + 2 * dim, width, values, i * of_place)
-        for i in range(length):
-            to_lanes(qkv, places, i * q_step, width, query, np.int64(0))
-            attend(query, keys, values, np.int64(0), width, length, weights, result)
-            from_lanes(result, width, attended, outs, i * out_step)
+        for first in range(0, length, QUERIES):
+            for i in range(QUERIES):
+                to_lanes(qkv, places, min(first + i, length - 1) * q_step, width, query, i * of_query)
+            attend_together(query, keys, values, np.int64(0), width, length, weights, result)
+            for i in range(min(QUERIES, length - first)):
+                from_lanes(result, i * of_query, width, attended, outs, (first + i) * out_step)
 
 
 @exact_part

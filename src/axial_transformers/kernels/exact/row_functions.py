@@ -31,10 +31,6 @@ from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat,
 
 Generate = Callable[..., Any]
 
-SCORES, VALUES = 4, 8 if REGISTER == LANES else 4
-"""Sums of attention side by side: each step of a sum waits for the one before, so several keep a core busy."""
-
-
 def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> tuple[Any, Generate]:
     """Signature and code of an intrinsic, from a function of builder and arguments, arrays as addresses."""
 
@@ -80,6 +76,18 @@ def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: A
 
 
 @intrinsic
+def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + j] += x[x_at + j] for j < count."""
+
+    def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
+        with cgutils.for_range(b, count) as loop:
+            at = b.add(out_at, loop.index)
+            store(b, b.fadd(load(b, out, at, 1), load(b, x, b.add(x_at, loop.index), 1)), out, at)
+
+    return on_rows(generate, x, x_at, count, out, out_at)
+
+
+@intrinsic
 def to_lanes(typing_context: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> Any:
     """out[out_at + LANES k + lane] = x[places[lane] + shift + k] for k < width and each lane."""
 
@@ -96,18 +104,22 @@ def to_lanes(typing_context: Any, x: Any, places: Any, shift: Any, width: Any, o
 
 
 @intrinsic
-def from_lanes(typing_context: Any, x: Any, width: Any, out: Any, places: Any, shift: Any) -> Any:
-    """out[places[lane] + shift + k] = x[LANES k + lane] for k < width and each lane; x has whole vectors of k."""
+def from_lanes(typing_context: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> Any:
+    """out[places[lane] + shift + k] = x[x_at + LANES k + lane] for k < width and each lane.
 
-    def generate(b: Any, x: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
+    x goes on up to a multiple of LANES numbers k.
+    """
+
+    def generate(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
         starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
         with vectors(b, width) as k:
-            columns = [load(b, x, b.mul(b.add(k, width.type(i)), width.type(LANES))) for i in range(LANES)]
+            first = b.add(x_at, b.mul(k, width.type(LANES)))
+            columns = [load(b, x, b.add(first, width.type(LANES * i))) for i in range(LANES)]
             for start, row in zip(starts, transposed(b, columns)):
                 at = b.add(start, k)
                 store(b, b.select(present(b, width, k), row, load(b, out, at)), out, at)
 
-    return on_rows(generate, x, width, out, places, shift)
+    return on_rows(generate, x, x_at, width, out, places, shift)
 
 
 @intrinsic
@@ -151,72 +163,104 @@ def quick_gelu(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
     return on_rows(generate, x, x_at, count)
 
 
-@intrinsic
-def attend(
-    typing_context: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any, out: Any
-) -> Any:  # fmt: skip
-    """out = softmax(query . keys / sqrt(K)) values over `count` places, of LANES lines side by side.
+def attention(queries: int, places: int, numbers: int) -> Any:
+    """The intrinsic `attend` of some queries, with sums of some places, and then of some numbers, side by side."""
 
-    Args:
-        query, out: [K, LANES]; keys and values: flat, with [count, K, LANES] from `at` on. Behind each, memory goes on
-            for VALUES - 1 times LANES numbers, and behind keys for SCORES - 1 places.
-        width: K.
-        weights: memory for [count up to a multiple of SCORES, LANES] numbers and LANES times LANES before these.
-    """
+    @intrinsic
+    def attend(
+        typing_context: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any,
+        out: Any,
+    ) -> Any:  # fmt: skip
+        return on_rows(_attention(queries, places, numbers), query, keys, values, at, width, count, weights, out)
 
+    return attend
+
+
+def _attention(queries: int, places: int, numbers: int) -> Generate:
     def generate(
         b: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any, out: Any
     ) -> None:
-        def vector(number: Any) -> Any:
-            return b.mul(number, width.type(LANES))
+        def times(number: Any, factor: int) -> Any:
+            return b.mul(number, width.type(factor))
 
-        def weight_at(j: Any) -> Any:
-            return vector(b.add(j, width.type(LANES)))
+        def padded(number: Any, multiple: int) -> Any:
+            return b.and_(b.add(number, width.type(multiple - 1)), width.type(-multiple))
 
-        def more(start: Any, distance: Any, times: int) -> Any:
-            return b.add(start, b.mul(distance, width.type(times)))
+        none, place = width.type(0), times(width, LANES)
+        of_query = times(padded(width, LANES), LANES)
+        of_weights = times(b.add(padded(count, MOST_PLACES), width.type(LANES)), LANES)
+        query_at = [times(of_query, i) for i in range(queries)]
+        partial_at = [times(of_weights, i) for i in range(queries)]
+        weights_at = [b.add(start, width.type(LANES * LANES)) for start in partial_at]
 
-        place, none = vector(width), width.type(0)
-        with cgutils.for_range_slice(b, none, count, width.type(SCORES)) as (j, _):
-            sums, first = [cgutils.alloca_once_value(b, zero()) for _ in range(SCORES)], b.add(at, b.mul(j, place))
-            with cgutils.for_range(b, width) as loop:
-                k = vector(loop.index)
-                number = load(b, query, k)
-                for i, total in enumerate(sums):
-                    key = load(b, keys, b.add(more(first, place, i), k))
-                    b.store(fused(b, number, key, b.load(total)), total)
-            for i, total in enumerate(sums):
-                store(b, b.load(total), weights, weight_at(b.add(j, width.type(i))))
-        divisor = _softmax_numerators(b, weights, weight_at, count, width)
-        with cgutils.for_range_slice(b, none, width, width.type(VALUES)) as (k, _):
-            sums, first = [cgutils.alloca_once_value(b, zero()) for _ in range(VALUES)], b.add(at, vector(k))
-            with cgutils.for_range(b, count) as loop:
-                number, value_at = load(b, weights, weight_at(loop.index)), b.add(first, b.mul(loop.index, place))
-                for i, total in enumerate(sums):
-                    value = load(b, values, b.add(value_at, width.type(i * LANES)))
-                    b.store(fused(b, number, value, b.load(total)), total)
-            for i, total in enumerate(sums):
-                store(b, b.fdiv(b.load(total), divisor), out, vector(b.add(k, width.type(i))))
+        def products(starts: list[Any], factors: Any, distance: Any, terms: Any) -> list[list[Any]]:
+            """Of each query, sums over k of its factor k and the numbers k `distance` behind these starts."""
+            sums = [[cgutils.alloca_once_value(b, zero()) for _ in starts] for _ in range(queries)]
+            with cgutils.for_range(b, terms) as loop:
+                first = b.mul(loop.index, distance)
+                others = [load(b, memory, b.add(start, first)) for memory, start in starts]
+                for of_this, (memory, start) in zip(sums, factors):
+                    factor = load(b, memory, b.add(start, times(loop.index, LANES)))
+                    for total, other in zip(of_this, others):
+                        b.store(fused(b, factor, other, b.load(total)), total)
+            return [[b.load(total) for total in of_this] for of_this in sums]
 
-    return on_rows(generate, query, keys, values, at, width, count, weights, out)
+        with cgutils.for_range_slice(b, none, count, width.type(places)) as (j, _):
+            starts = [(keys, b.add(at, b.mul(b.add(j, width.type(i)), place))) for i in range(places)]
+            scores = products(starts, [(query, start) for start in query_at], width.type(LANES), width)
+            for start, of_this in zip(weights_at, scores):
+                for i, score in enumerate(of_this):
+                    store(b, score, weights, b.add(start, times(b.add(j, width.type(i)), LANES)))
+        divisors = [
+            _softmax_numerators(b, weights, start, partial, count, width)
+            for start, partial in zip(weights_at, partial_at)
+        ]
+        with cgutils.for_range_slice(b, none, width, width.type(numbers)) as (k, _):
+            starts = [(values, b.add(at, times(b.add(k, width.type(i)), LANES))) for i in range(numbers)]
+            sums = products(starts, [(weights, start) for start in weights_at], place, count)
+            for start, divisor, of_this in zip(query_at, divisors, sums):
+                for i, total in enumerate(of_this):
+                    store(b, b.fdiv(total, divisor), out, b.add(start, times(b.add(k, width.type(i)), LANES)))
+
+    return generate
 
 
-def _softmax_numerators(b: Any, x: Any, at: Callable[[Any], Any], count: Any, width: Any) -> Any:
-    """Replaces the vectors x[j] by e^((x[j] - largest) / sqrt(width)) for j < count, and gives their sum.
+WIDE = REGISTER == LANES
+MOST_PLACES, MOST_NUMBERS = 4, 8 if WIDE else 4
+attend = attention(1, MOST_PLACES, MOST_NUMBERS)
+"""out = softmax(query . keys / sqrt(K)) values over `count` places, of LANES lines side by side.
 
-    Vector j is added to partial sum j mod LANES: these are the first vectors of x.
+query and out: [queries, K, LANES], K up to a multiple of LANES. keys and values: flat, with [count, K, LANES] from `at`
+on; behind keys, memory goes on for MOST_PLACES - 1 places, and behind values for MOST_NUMBERS - 1 times LANES numbers.
+width: K. weights: memory for [queries, LANES + count, LANES] numbers, the count up to a multiple of MOST_PLACES.
+
+Each step of a sum waits for the one before: several sums side by side keep a core busy.
+"""
+QUERIES = 4 if WIDE else 2
+attend_together = attention(QUERIES, 2, 2)
+"""`attend` of QUERIES queries, which read keys and values once."""
+
+
+def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, width: Any) -> Any:
+    """Replaces the `count` vectors x from `at` on by e^((x - largest) / sqrt(width)), and gives their sum.
+
+    Vector j is added to partial sum j mod LANES: these are LANES vectors, in memory from `partial_at` on.
     """
+
+    def vector(number: Any, first: Any = at) -> Any:
+        return b.add(first, b.mul(number, count.type(LANES)))
+
     most = cgutils.alloca_once_value(b, constant(VECTOR, float("-inf")))
     with cgutils.for_range(b, count) as loop:
-        b.store(greater(b, load(b, x, at(loop.index)), b.load(most)), most)
+        b.store(greater(b, load(b, x, vector(loop.index)), b.load(most)), most)
     top, scale = b.load(most), splat(b, b.fdiv(NUMBER(1.0), root(b, b.sitofp(width, NUMBER))), LANES)
-    partial_sums = [count.type(LANES * i) for i in range(LANES)]
+    partial_sums = [vector(count.type(i), partial_at) for i in range(LANES)]
     for place in partial_sums:
         store(b, zero(), x, place)
     with cgutils.for_range(b, count) as loop:
-        power = exponential(b, b.fmul(b.fsub(load(b, x, at(loop.index)), top), scale))
-        store(b, power, x, at(loop.index))
-        place = b.mul(b.and_(loop.index, count.type(LANES - 1)), count.type(LANES))
+        power = exponential(b, b.fmul(b.fsub(load(b, x, vector(loop.index)), top), scale))
+        store(b, power, x, vector(loop.index))
+        place = vector(b.and_(loop.index, count.type(LANES - 1)), partial_at)
         store(b, b.fadd(load(b, x, place), power), x, place)
     sums = [load(b, x, place) for place in partial_sums]
     while len(sums) > 1:

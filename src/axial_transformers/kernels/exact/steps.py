@@ -22,7 +22,7 @@ from axial_transformers.kernels.exact.layers import (
     tiles_of,
     transform,
 )
-from axial_transformers.kernels.exact.row_functions import copy, fixed_points, not_inlined
+from axial_transformers.kernels.exact.row_functions import add, copy, fixed_points, not_inlined
 from axial_transformers.kernels.llvm import Integers
 
 
@@ -108,11 +108,11 @@ def code_row(context: Array, inner: Inner, output: PackedOutput, coding: Coding,
 def enter_site(context: Array, first: int, rows: int, i: int, table: Array, values: Integers, x: Array) -> None:
     """x = context of site i + the embedding of the value before it, if there is one."""
     not_inlined()
+    _, length, dim = context.shape
     for row in range(rows):
-        for j in range(context.shape[2]):
-            x[row, j] = context[first + row, i, j]
-            if i:
-                x[row, j] += table[values[first + row, i - 1], j]
+        copy(context, ((first + row) * length + i) * dim, dim, x, row * x.shape[1])
+        if i:
+            add(table, values[first + row, i - 1] * dim, dim, x, row * x.shape[1])
 
 
 @exact_part
