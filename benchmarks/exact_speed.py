@@ -4,8 +4,8 @@
     python benchmarks/exact_speed.py --images 1000 --threads 2 --rounds 1
 
 Sampling, encoding and decoding take turns in one process, best of three; version 1 with at most `--version-1-images`,
-as many as one of its chunks has. Rates are billions of multiplications a second of a core: of linear layers in encoding,
-whatever else it does, and of the same tile on data in cache. CPU time with one thread, wall time otherwise.
+as many as one of its chunks has. Rates are billions of multiplications a second of a core: of linear layers in
+encoding, whatever else it does, and of the same tile on data in cache. CPU time with one thread, wall time otherwise.
 """
 
 import time
