@@ -72,7 +72,7 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED, Line(2, 5)])
     state = slabs.start(20, LENGTH, 10)
     for i in range(LENGTH):
-        u = slabs.step(random_numbers(20, D, seed=i), i, state, 10)
+        u = slabs.step(random_numbers(20, D, seed=i), i, state)
     found = [u]
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)),

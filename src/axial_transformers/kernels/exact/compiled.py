@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from math import ceil, prod
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from axial_transformers.kernels.exact import coding, steps
@@ -32,11 +34,14 @@ from axial_transformers.kernels.exact.layers import (
 )
 from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
+from axial_transformers.kernels.threads import parallel_ranges
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
 ROWS_TOGETHER = 192
 """Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
+LEAST_TOGETHER = 4
+"""Examples that are worth a thread: each reads all weights, so that fewer examples take as long."""
 CACHE_LINE = 64
 """Bytes."""
 
@@ -55,6 +60,19 @@ class Dense:
         return out[: len(x), : self._outputs]
 
 
+class Parts(NamedTuple):
+    """The state of slabs."""
+
+    rows: int
+    """Rows of a part, whole examples, that go through all blocks together."""
+    cache: Cache
+
+
+def together(examples: int, most: int = GROUP) -> int:
+    """Examples that are worked on together, so that all of torch's threads have some, if there are enough."""
+    return max(1, min(most, max(LEAST_TOGETHER, ceil(examples / torch.get_num_threads()))))
+
+
 class Slabs:
     """See `twin.Slabs`."""
 
@@ -64,18 +82,26 @@ class Slabs:
         self._width = len(blocks[0].qkv.weight) // heads
         self._masked = lines.count(MASKED)
 
-    def start(self, rows: int, length: int, sites: int) -> Cache:
+    def start(self, rows: int, length: int, sites: int) -> Parts:
         """See `twin.Slabs.start`."""
-        part = _part(sites)
-        return _cache(self._masked, ceil(rows / part) * ceil(part * self._heads / LANES), self._width, length)
+        part = together(rows // sites, max(1, ROWS_TOGETHER // sites)) * sites
+        tiles = ceil(rows / part) * ceil(part * self._heads / LANES)
+        return Parts(part, _cache(self._masked, tiles, self._width, length))
 
-    def step(self, u: Array, i: int, cache: Cache, sites: int) -> Array:
+    def step(self, u: Array, i: int, parts: Parts) -> Array:
         """See `twin.Slabs.step`."""
-        part = _part(sites)
+        part, cache = parts
         rows, dim = min(part, len(u)), u.shape[1]
         out = np.array(u, order="C")
-        scratch = _scratch(rows, self._blocks, self._heads, cache.length, int(self._lines[:, 0].max()))
-        steps.slab(out, self._blocks, self._heads, self._lines, i, cache, part, _rows(rows, dim), scratch)
+
+        def work(first: int, last: int) -> None:
+            scratch = _scratch(rows, self._blocks, self._heads, cache.length, int(self._lines[:, 0].max()))
+            with ieee_arithmetic():
+                steps.slab(
+                    out, self._blocks, self._heads, self._lines, i, cache, part, first, last, _rows(rows, dim), scratch
+                )
+
+        parallel_ranges(work, ceil(len(u) / part))
         return out
 
 
@@ -95,10 +121,27 @@ class Rows:
 
     def __call__(self, context: Array, coding: Coding) -> None:
         """See `twin.Rows`."""
+        self.work(steps.code_row, context, GROUP, coding, in_threads=coding.intervals.size > 0)
+
+    def work(self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True) -> None:
+        """Calls a kernel of a row of sites with context [B, L, D] for `size` examples after `size` examples.
+
+        Args:
+            use: what the kernel does with the logits.
+            in_threads: whether some examples may be worked on beside others.
+        """
         batch, length, _ = context.shape
-        memory = self._memory(min(batch, GROUP), length)
         # kernels are compiled for writable arrays only, even where they do not write
-        steps.code_row(np.require(context, np.float32, ["C", "W"]), self._inner, self._output, coding, memory)
+        context = np.require(context, np.float32, ["C", "W"])
+
+        def work(first: int, last: int) -> None:
+            memory = self._memory(min(batch, size), length)
+            with ieee_arithmetic():
+                for start in range(first * size, min(last * size, batch), size):
+                    kernel(context, self._inner, self._output, *use, start, min(start + size, batch), memory)
+
+        groups = ceil(batch / size)
+        parallel_ranges(work, groups) if in_threads else work(0, groups)
 
     def _memory(self, rows: int, length: int) -> steps.Memory:
         values, dim = self._output.table.shape
@@ -122,11 +165,6 @@ def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]
     """See `twin.write_stream`."""
     words = np.empty(len(intervals) + 2, np.uint32)
     return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), state, words) :]
-
-
-def _part(sites: int) -> int:
-    """Rows that go through a slab's blocks at a time, where an example has `sites` rows."""
-    return max(1, ROWS_TOGETHER // sites) * sites
 
 
 def _zeros(*shape: int) -> Array:

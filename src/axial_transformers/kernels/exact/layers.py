@@ -9,7 +9,7 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import LANES, Array
-from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS, multiply
+from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
 from axial_transformers.kernels.exact.row_functions import (
     QUERIES,
     attend,
@@ -217,7 +217,10 @@ def linear(
         at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
         for row in range(0, rows, ROWS):
             x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL
-            multiply(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+            if rows - row > FEW:
+                multiply(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+            else:
+                multiply_few(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
 
 
 @exact_part

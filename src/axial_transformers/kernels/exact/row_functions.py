@@ -31,6 +31,7 @@ from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat,
 
 Generate = Callable[..., Any]
 
+
 def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> tuple[Any, Generate]:
     """Signature and code of an intrinsic, from a function of builder and arguments, arrays as addresses."""
 
