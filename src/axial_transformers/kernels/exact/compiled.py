@@ -1,8 +1,9 @@
 """The compiled counterpart of `twin`: packs weights for the kernels and calls them."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -46,6 +47,9 @@ CACHE_LINE = 64
 """Bytes."""
 
 
+Memory = TypeVar("Memory")
+
+
 class Dense:
     """See `twin.Dense`."""
 
@@ -73,6 +77,19 @@ def together(examples: int, most: int = GROUP) -> int:
     return max(1, min(most, max(LEAST_TOGETHER, ceil(examples / torch.get_num_threads()))))
 
 
+class Kept(threading.local, Generic[Memory]):
+    """Memory of the last call in each thread, taken again for equal sizes: making it would take too long."""
+
+    sizes: tuple[int, ...] | None = None
+    memory: Memory
+
+    def of(self, make: Callable[..., Memory], *sizes: int) -> Memory:
+        """make(*sizes), or what it made before."""
+        if sizes != self.sizes:
+            self.sizes, self.memory = sizes, make(*sizes)
+        return self.memory
+
+
 class Slabs:
     """See `twin.Slabs`."""
 
@@ -81,6 +98,7 @@ class Slabs:
         self._lines = np.array(lines, np.int64).reshape(-1, 2)
         self._width = len(blocks[0].qkv.weight) // heads
         self._masked = lines.count(MASKED)
+        self._memory = Kept[tuple[Array, Scratch]]()
 
     def start(self, rows: int, length: int, sites: int) -> Parts:
         """See `twin.Slabs.start`."""
@@ -95,14 +113,16 @@ class Slabs:
         out = np.array(u, order="C")
 
         def work(first: int, last: int) -> None:
-            scratch = _scratch(rows, self._blocks, self._heads, cache.length, int(self._lines[:, 0].max()))
+            x, scratch = self._memory.of(self._made, rows, dim, cache.length)
             with ieee_arithmetic():
-                steps.slab(
-                    out, self._blocks, self._heads, self._lines, i, cache, part, first, last, _rows(rows, dim), scratch
-                )
+                steps.slab(out, self._blocks, self._heads, self._lines, i, cache, part, first, last, x, scratch)
 
         parallel_ranges(work, ceil(len(u) / part))
         return out
+
+    def _made(self, rows: int, dim: int, length: int) -> tuple[Array, Scratch]:
+        longest = int(self._lines[:, 0].max())
+        return _rows(rows, dim), _scratch(rows, self._blocks, self._heads, length, longest)
 
 
 class Rows:
@@ -118,6 +138,7 @@ class Rows:
         self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, lines, packed)
         table = np.ascontiguousarray(output.table)
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
+        self._memory = Kept[steps.Memory]()
 
     def __call__(self, context: Array, coding: Coding) -> None:
         """See `twin.Rows`."""
@@ -135,7 +156,7 @@ class Rows:
         context = np.require(context, np.float32, ["C", "W"])
 
         def work(first: int, last: int) -> None:
-            memory = self._memory(min(batch, size), length)
+            memory = self._memory.of(self._made, min(batch, size), length)
             with ieee_arithmetic():
                 for start in range(first * size, min(last * size, batch), size):
                     kernel(context, self._inner, self._output, *use, start, min(start + size, batch), memory)
@@ -143,7 +164,7 @@ class Rows:
         groups = ceil(batch / size)
         parallel_ranges(work, groups) if in_threads else work(0, groups)
 
-    def _memory(self, rows: int, length: int) -> steps.Memory:
+    def _made(self, rows: int, length: int) -> steps.Memory:
         values, dim = self._output.table.shape
         blocks, heads = self._inner.blocks, self._inner.heads
         of_lstm = 0 if heads else rows
@@ -196,7 +217,7 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
         attended=_rows(rows, dim + LANES),
         hidden=_rows(block, hidden),
         query=_zeros(QUERIES, _padded(width, LANES), LANES),
-        result=_zeros(QUERIES, _padded(width, LANES) + MOST_NUMBERS, LANES),
+        result=_zeros(QUERIES, _padded(width, LANES), LANES),
         weights=_zeros(QUERIES, LANES + _padded(max(length, longest), MOST_PLACES), LANES),
         places=np.zeros(LANES, np.int64),
         outs=np.zeros(LANES, np.int64),
