@@ -2,17 +2,20 @@
 
     python benchmarks/exact_settings.py pretrained/fashion_mnist fashion_mnist_test.npz --count 1000
     python benchmarks/exact_settings.py RUN photos.npz --count 500 --only avx2 flushed
+    python benchmarks/exact_settings.py RUN data.npz --count 10000 --results found.jsonl      goes on where it stopped
 
 Encoded with one thread and the processor's own instructions, without WebP. Each decoder is a process of its own:
 
     threads         two of torch's threads
     avx2            kernels compiled for AVX2, and C's library limited to it
     generic         for x86-64 without fused multiply-add, which is a call then: --slow-count images
+    glibc           C's library limited to AVX2, kernels as they are
     flushed         denormal numbers flushed to zero by the caller
     together        three Python threads, a chunk at a time each
     backwards       one chunk after the other, the last one first
 
-Prints a line for each, then one JSON object; exit status 1 if one gives other pixels.
+`--block` images are an archive, which all decoders read. Prints a line for each, then one JSON object; exit status 1 if
+one gives other pixels. Lines of `--results` count as done; new ones are added.
 """
 
 import json
@@ -34,22 +37,22 @@ from tyro.conf import Positional, arg
 import axial_transformers as axial
 from axial_transformers.compression import ArchiveReader
 
+LIMITED = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL"}
 ENVIRONMENTS = {
     "threads": {},
-    "avx2": {
-        "NUMBA_CPU_NAME": "haswell",
-        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma",
-        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F",
-    },
+    "avx2": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma", **LIMITED},
     "generic": {"NUMBA_CPU_NAME": "generic"},
+    "glibc": LIMITED,
     "flushed": {},
     "together": {},
     "backwards": {},
 }
+Result = dict[str, object]
 
 
 def measure(
-    model: Positional[Path], source: Positional[Path], count: int = 1000, slow_count: int = 8,
+    model: Positional[Path], source: Positional[Path], count: int = 1000, slow_count: int = 8, block: int = 500,
+    results: Path | None = None,
     only: Annotated[tuple[str, ...], arg(help="names of decoders; all if none")] = (),
 ) -> dict[str, object]:  # fmt: skip
     """Encodes, and decodes in the other settings."""
@@ -58,25 +61,36 @@ def measure(
     with np.load(source) as arrays:
         values = next(array for array in arrays.values() if array.ndim > 1)[:count]
     images = torch.from_numpy(values.reshape(len(values), *net.config.shape, net.config.channels))
-    results = []
+    found = [json.loads(line) for line in results.read_text().splitlines()] if results and results.exists() else []
+    done = {(result["decoder"], result["first"]) for result in found}
     with tempfile.TemporaryDirectory() as folder:
-        archives = {}
-        for size in {len(images), min(slow_count, len(images))}:
-            archives[size] = Path(folder, f"{size}.axl")
-            some = axial.compress(net, images[:size], verify=False, plain_codec=False, chunk_images=64, version=2)
-            archives[size].write_bytes(some)
-        for name in only or ENVIRONMENTS:
-            size = min(slow_count, len(images)) if name == "generic" else len(images)
-            command = [sys.executable, __file__, "decode", str(model), str(archives[size]), name]
-            begin, environment = time.perf_counter(), {**os.environ, **ENVIRONMENTS[name]}
-            ran = subprocess.run(command, env=environment, capture_output=True, text=True)
-            found = ran.stdout.split()[-1:] if ran.returncode == 0 else [ran.stderr[-300:]]
-            same = found == [str(zlib.crc32(images[:size].numpy().tobytes()))]
-            results.append({"decoder": name, "images": size, "identical": same, "seconds": time.perf_counter() - begin})
-            if ran.returncode:
-                results[-1]["error"] = found[0]
-            print(results[-1], flush=True)
-    return {"decoders": results, "different": sum(not result["identical"] for result in results)}
+        for first in range(0, len(images), block):
+            some, archive = images[first : first + block], Path(folder, f"{first}.axl")
+            names = [name for name in only or ENVIRONMENTS if (name, first) not in done]
+            for name in names:
+                if name == "generic" and first:
+                    continue
+                chosen = some[:slow_count] if name == "generic" else some
+                result = {"decoder": name, "first": first, **_decoded(net, model, chosen, archive, name)}
+                found.append(result)
+                print(result, flush=True)
+                if results:
+                    with results.open("a") as file:
+                        file.write(json.dumps(result) + "\n")
+    return {"decoders": found, "different": sum(not result["identical"] for result in found)}
+
+
+def _decoded(net: axial.AxialTransformer, model: Path, images: torch.Tensor, archive: Path, name: str) -> Result:
+    """What a decoder makes of the archive of these images; the archive is written if there is none."""
+    path = archive.with_suffix(f".{len(images)}")
+    if not path.exists():
+        path.write_bytes(axial.compress(net, images, verify=False, plain_codec=False, chunk_images=64, version=2))
+    command = [sys.executable, __file__, "decode", str(model), str(path), name]
+    begin, environment = time.perf_counter(), {**os.environ, **ENVIRONMENTS[name]}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    same = ran.returncode == 0 and ran.stdout.split()[-1:] == [str(zlib.crc32(images.numpy().tobytes()))]
+    error = {"error": ran.stderr[-300:]} if ran.returncode else {}
+    return {"images": len(images), "identical": same, "seconds": time.perf_counter() - begin, **error}
 
 
 def decode(model: Positional[Path], archive: Positional[Path], name: Positional[str]) -> dict[str, object]:

@@ -1,11 +1,11 @@
-"""Images/s of archives of version 2 beside compiled sampling, and the product rate of the kernels.
+"""Images/s of archives of version 2 beside compiled sampling and version 1, and the product rate of the kernels.
 
     python benchmarks/exact_speed.py                                   pretrained/fashion_mnist, 96 images, one thread
-    python benchmarks/exact_speed.py --images 960 --threads 2
+    python benchmarks/exact_speed.py --images 1000 --threads 2 --rounds 1
 
-Sampling, encoding and decoding take turns in one process, best of three. Rates are billions of multiplications a second
-of a core: of linear layers in encoding, whatever else it does, and of the same tile on data in cache. CPU time with one
-thread, wall time otherwise.
+Sampling, encoding and decoding take turns in one process, best of three; version 1 with at most `--version-1-images`,
+as many as one of its chunks has. Rates are billions of multiplications a second of a core: of linear layers in
+encoding, whatever else it does, and of the same tile on data in cache. CPU time with one thread, wall time otherwise.
 """
 
 import time
@@ -29,6 +29,7 @@ class Options:
     images: int = 96
     threads: int = 1
     rounds: int = 3
+    version_1_images: int = 128
 
 
 def products(model: axial.AxialTransformer) -> int:
@@ -66,25 +67,27 @@ def main(options: Options) -> None:
     def draw(count: int) -> torch.Tensor:
         return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=True)
 
-    def encode() -> bytes:
-        return axial.compress(model, images, version=2, verify=False, plain_codec=False)
+    def encode(version: int, some: torch.Tensor) -> bytes:
+        return axial.compress(model, some, version=version, verify=False, plain_codec=False)
 
     images = draw(options.images)
-    archive = encode()
+    fewer = images[: options.version_1_images]
+    archive, old = encode(2, images), encode(1, fewer)
     assert torch.equal(axial.decompress(model, archive), images)
     runs = {
-        "sampling": lambda: draw(options.images),
-        "encoding": encode,
-        "decoding": lambda: axial.decompress(model, archive),
+        "sampling": (len(images), lambda: draw(len(images))),
+        "encoding": (len(images), lambda: encode(2, images)),
+        "decoding": (len(images), lambda: axial.decompress(model, archive)),
+        "encoding, version 1": (len(fewer), lambda: encode(1, fewer)),
+        "decoding, version 1": (len(fewer), lambda: axial.decompress(model, old)),
     }
-    times = {name: [] for name in runs}
+    rates = dict.fromkeys(runs, 0.0)
     for _ in range(options.rounds):
-        for name, run in runs.items():
-            times[name].append(seconds(run))
-    best = {name: min(taken) for name, taken in times.items()}
-    for name, taken in best.items():
-        print(f"{name:9}{options.images / taken:8.1f} images/s, {best['sampling'] / taken:.2f} of sampling's speed")
-    rate, reached = products(model) * options.images / best["encoding"] / options.threads, tile_rate(seconds)
+        for name, (count, run) in runs.items():
+            rates[name] = max(rates[name], count / seconds(run))
+    for name, rate in rates.items():
+        print(f"{name:20}{rate:8.1f} images/s, {rate / rates['sampling']:.2f} of sampling's speed")
+    rate, reached = products(model) * rates["encoding"] / options.threads, tile_rate(seconds)
     print(f"products {rate / 1e9:.1f}, of {reached / 1e9:.1f} that a tile of {ROWS} x {PANEL} reaches")
     print(f"{len(archive):,} bytes, {torch.get_num_threads()} threads, torch {torch.__version__}")
 

@@ -110,13 +110,15 @@ def test_without_numba_archives_are_the_same(kind, monkeypatch):
 def test_threads_dtypes_and_the_state_of_the_processor_make_no_difference():
     model = random_model(VARIANTS["classes"], torch.float32)
     x, given = random_values(model, 200), random_given(model, 200)
-    archive = compress(model, x, **given, version=2, verify=False)
-    assert len(container.read_header(io.BytesIO(archive)).chunks) == 1
+    whole = compress(model, x, **given, version=2, verify=False)
+    assert len(container.read_header(io.BytesIO(whole)).chunks) == 1
     archive = compress(model, x, **given, version=2, verify=False, chunk_images=64)
     assert len(container.read_header(io.BytesIO(archive)).chunks) == 3
     torch.set_num_threads(2)
     torch.set_flush_denormal(True)
     try:
+        assert compress(model, x, **given, version=2, verify=False) == whole  # its images are divided
+        assert torch.equal(decompress(model, whole, **given).long(), x)
         assert compress(model, x, **given, version=2, verify=False, chunk_images=64) == archive
         assert torch.equal(decompress(model, archive, **given).long(), x)
         assert torch.equal(decompress(model, archive, **given, chunks=[2])[-1].long(), x[-1])
@@ -225,7 +227,7 @@ def test_the_best_version_is_taken_that_covers_the_model_and_is_fast(monkeypatch
     """Version 1 for attention without exact kernels and where numba is missing, otherwise version 2."""
     config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
     sparse, model = SparseTransformer(config).eval(), random_model(VARIANTS["2d"], torch.float32)
-    with pytest.raises(ValueError, match=r"StridedAttention has no exact arithmetic: use version=1"):
+    with pytest.raises(ValueError, match=r"there are no kernels for StridedAttention: use version=1"):
         compress(sparse, random_values(sparse, 2), version=2)
 
     def version_of(model: AxialTransformer) -> int:

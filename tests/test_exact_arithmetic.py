@@ -70,9 +70,9 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     """What random weights give: the last slab, then logits and intervals of a row, for both inner decoders."""
     blocks = [random_block(1), random_block(2), random_block(3)]
     slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED, Line(2, 5)])
-    state = slabs.start(20, LENGTH)
+    state = slabs.start(20, LENGTH, 10)
     for i in range(LENGTH):
-        u = slabs.step(random_numbers(20, D, seed=i), i, state, 10)
+        u = slabs.step(random_numbers(20, D, seed=i), i, state)
     found = [u]
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)),
@@ -244,7 +244,7 @@ with compiled.ieee_arithmetic():
     rows = compiled._rows(41, 41)
     rows[:41, :41] = compiled.Dense(Linear(weight, bias[0]))(x)
     normed = np.zeros_like(rows)
-    layers.normalise_rows(rows, 41, compiled._norms([Norm(weight[0], bias[0])]), 0, 41, normed)
+    layers.normalise_rows(rows, 0, 41, compiled._norms([Norm(weight[0], bias[0])]), 0, 41, normed)
     print(hashlib.sha256(rows[:41, :41].tobytes() + normed[:41, :41].tobytes()).hexdigest())
 """
 

@@ -159,6 +159,19 @@ def test_preparation_pays_for_much_work_only(monkeypatch):
     assert backend_choice._pays(much, 1)
 
 
+def test_a_processor_without_fused_multiply_add_stays_eager_unless_asked(monkeypatch):
+    from axial_transformers.decoding import compiled_backend
+
+    monkeypatch.setattr(compiled_backend, "features", lambda: "+sse2,+avx")
+    monkeypatch.setattr(compiled_backend, "compiled", lambda model, choose, batch: "compiled")
+    model = random_model(small_config((3, 2)), torch.float32)
+    choose = GumbelChoice(noise=gumbel((1, 3, 2, 1, 5)))
+    assert backend_choice.choose_backend(model, choose, 1) != "compiled"
+    assert COMPILED(model, choose, 1) == "compiled"
+    monkeypatch.setattr(compiled_backend, "features", lambda: "+avx,+fma")
+    assert backend_choice.choose_backend(model, choose, 1) == "compiled"
+
+
 def test_no_samples_need_no_backend():
     model = random_model(small_config((3, 2)), torch.float32)
     assert sampling.sample(model, 0, compile=True).shape == (0, 3, 2, 1)

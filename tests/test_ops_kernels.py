@@ -144,6 +144,8 @@ def test_all_parts_are_worked_on_once_and_failures_come_through(count, own, monk
             parallel_ranges(lambda first, last: 1 // 0, 7)
         assert parallel_map(lambda i: i * i, range(7)) == [i * i for i in range(7)]
         assert parallel_map(lambda i: i * i, []) == []
+        nested = parallel_map(lambda i: parallel_map(lambda j: i * j, range(4)), range(5))
+        assert nested == [[i * j for j in range(4)] for i in range(5)]
     finally:
         torch.set_num_threads(before)
 

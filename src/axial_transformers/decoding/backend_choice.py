@@ -5,6 +5,7 @@ from importlib import util
 
 import torch
 
+from axial_transformers.decoding import exact_backend
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, noise_of
 from axial_transformers.decoding.eager_backend import eager
@@ -22,7 +23,8 @@ def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile:
 
     Args:
         compile: False: eager. True: compiled for the CPU (float32, numba), or CUDA graphs of rows. None: compiled for
-            the CPU where that is possible and the kernels are loaded already or worth loading; eager on CUDA.
+            the CPU where that is possible, its processor has fused multiply-add, and the kernels are loaded already or
+            worth loading; eager on CUDA.
 
     Raises:
         ValueError: `compile` is True and the model or `choose` cannot be compiled.
@@ -37,9 +39,11 @@ def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile:
         return graphs(model, choose) if compile else eager(model, choose)
     if not (compile or _pays(model, batch)):
         return eager(model, choose)
-    from axial_transformers.decoding.compiled_backend import compiled  # takes a second or more
+    from axial_transformers.decoding import compiled_backend  # takes a second or more
 
-    return compiled(model, choose, batch)
+    if not (compile or compiled_backend.is_fast()):
+        return eager(model, choose)
+    return compiled_backend.compiled(model, choose, batch)
 
 
 def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> str | None:
@@ -56,11 +60,7 @@ def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> 
     dtypes = {parameter.dtype for parameter in model.parameters()} | {noise.dtype}
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
-    if strange := _inner_parts(model) - {AxisAttention, InnerLSTM}:
-        return f"nothing is compiled for {' and '.join(part.__name__ for part in strange)}"
-    if util.find_spec("numba") is None:
-        return "numba is not installed"
-    return None
+    return "numba is not installed" if util.find_spec("numba") is None else exact_backend.obstacle(model)
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.choices import CodesRows
 from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Line, Linear, Lstm, Norm, Output
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import TransformerBlock
@@ -44,11 +43,11 @@ def fastest_arithmetic() -> Any:
 
 
 def obstacle(model: AxialTransformer) -> str | None:
-    """The reason why a model has no exact arithmetic; None if there is none."""
+    """The reason why a model's network cannot be computed by kernels; None if there is none."""
     attentions = (module.attention.attention for module in model.modules() if isinstance(module, TransformerBlock))
     for attention in attentions:
         if type(attention) is not AxisAttention:
-            return f"{type(attention).__name__} has no exact arithmetic"
+            return f"there are no kernels for {type(attention).__name__}"
     return None
 
 
@@ -62,7 +61,7 @@ class ExactNetwork:
         arithmetic: `kernels.exact.compiled` or `kernels.exact.twin`; None: the faster one that there is.
 
     Raises:
-        ValueError: a model that has no exact arithmetic.
+        ValueError: see `obstacle`.
     """
 
     def __init__(self, model: AxialTransformer, arithmetic: Any = None):
@@ -77,19 +76,19 @@ class ExactNetwork:
         weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _blocks(inner.blocks)
         with self.arithmetic.ieee_arithmetic():
             self._positions = positions(model.position)
-        self._rows = self.arithmetic.Rows(weights, heads, self._tables)
+        self.rows = self.arithmetic.Rows(weights, heads, self._tables)
         self._outer = [_Outer(self, outer) for outer in model.outer_decoders if isinstance(outer, OuterDecoder)]
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
-    def backend(self, model: AxialTransformer, choose: CodesRows, batch: int) -> Backend:
-        """The backend for this network's model; `choose` codes the values of rows."""
+    def backend(self, model: AxialTransformer, choose: Any, batch: int) -> Backend:
+        """The backend for this network's model; `choose`, of the kind `CodesRows`, codes the values of rows."""
         assert model is self.model
         return Backend(
             embed_conditioning=self._embed_conditioning,
             context=self._context,
             embed_value=self.embed_value,
             outer_decoders=self._outer,
-            row=lambda context, sites: choose(partial(self._rows, context), sites),
+            row=lambda context, sites: choose(partial(self.rows, context), sites),
         )
 
     @property
@@ -147,13 +146,13 @@ class _Outer:
 
     def start(self, batch: int) -> Any:
         """Empty caches."""
-        return self._slabs and self._slabs.start(batch * self._sites, self._length)
+        return self._slabs and self._slabs.start(batch * self._sites, self._length, self._sites)
 
     def step(self, u: Array, i: int, state: Any) -> Array:
         """[B, *S, D] -> [B, *S, D]."""
         if self._slabs is None:
             return np.zeros_like(u)
-        flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state, self._sites)
+        flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
 
@@ -190,7 +189,7 @@ class _Encoder:
         if embedded is not None:
             h = h + embedded
         rows, sites = h.reshape(-1, h.shape[-1]), prod(self._shape)
-        return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1), sites).reshape(h.shape)
+        return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, sites)).reshape(h.shape)
 
 
 def positions(module: Positions) -> Array:

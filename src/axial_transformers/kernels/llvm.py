@@ -62,6 +62,20 @@ def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
 
 
+def transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """The columns of as many vectors as they have lanes: halves of rows are exchanged, then quarters, and so on."""
+    rows, lanes = list(rows), len(rows)
+    half = lanes // 2
+    while half:
+        upper = [lane if not lane & half else lanes + lane - half for lane in range(lanes)]
+        lower = [lane + half if not lane & half else lanes + lane for lane in range(lanes)]
+        for i in (i for i in range(lanes) if not i & half):
+            a, b = rows[i], rows[i + half]
+            rows[i], rows[i + half] = shuffle(builder, a, b, upper), shuffle(builder, a, b, lower)
+        half //= 2
+    return rows
+
+
 def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:
     """`lanes` numbers of an array from `offset` on."""
     place = builder.gep(data, [offset])

@@ -18,9 +18,9 @@ from axial_transformers.kernels.llvm import (
     fused_multiply_add,
     intrinsic,
     load,
-    shuffle,
     splat,
     store,
+    transposed,
     unpacked,
 )
 
@@ -133,7 +133,7 @@ def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
 
 @intrinsic
 def transpose_tile(typing_context: Any, x: Any, x_at: Any, x_row: Any, out: Any, out_at: Any, out_row: Any) -> Any:
-    """out = x^T, LANES rows and LANES columns: halves of rows are exchanged, then quarters, and so on."""
+    """out = x^T, LANES rows and LANES columns."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, x_row, out, out_at, out_row = unpacked(context, builder, signature, arguments)
@@ -142,15 +142,7 @@ def transpose_tile(typing_context: Any, x: Any, x_at: Any, x_row: Any, out: Any,
             return builder.add(start, builder.mul(distance, start.type(i)))
 
         rows = [load(builder, x, offset(x_at, x_row, i)) for i in range(LANES)]
-        half = LANES // 2
-        while half:
-            upper = [lane if not lane & half else LANES + lane - half for lane in range(LANES)]
-            lower = [lane + half if not lane & half else LANES + lane for lane in range(LANES)]
-            for i in (i for i in range(LANES) if not i & half):
-                a, b = rows[i], rows[i + half]
-                rows[i], rows[i + half] = shuffle(builder, a, b, upper), shuffle(builder, a, b, lower)
-            half //= 2
-        for i, row in enumerate(rows):
+        for i, row in enumerate(transposed(builder, rows)):
             store(builder, row, out, offset(out_at, out_row, i))
         return context.get_dummy_value()
 

@@ -1,6 +1,7 @@
 """Work split over torch's threads."""
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -18,25 +19,34 @@ def parallel_ranges(work: Work, count: int) -> None:
     """Calls work(first, last) on consecutive parts of range(count), as many as torch has threads.
 
     The parts run in torch's own OpenMP threads where that library can be found, and otherwise in a pool of Python's.
-    Such a pool competes with torch's threads, which spin for milliseconds after each of torch's operations.
+    Such a pool competes with torch's threads, which spin for milliseconds after each of torch's operations. Within
+    `work`, further calls have one thread.
 
     Raises:
         BaseException: the first that `work` raised.
     """
-    threads = min(torch.get_num_threads(), count)
+    threads = 1 if getattr(_of_thread, "works", False) else min(torch.get_num_threads(), count)
     if threads <= 1:
         return work(0, count)
     bounds = [count * part // threads for part in range(threads + 1)]
+
+    def work_on(part: int) -> None:
+        _of_thread.works = True
+        try:
+            work(bounds[part], bounds[part + 1])
+        finally:
+            _of_thread.works = False
+
     openmp = _openmp()
     if openmp is None:
-        list(_pool(threads).map(work, bounds[:-1], bounds[1:]))
+        list(_pool(threads).map(work_on, range(threads)))
         return None
     failures: list[BaseException] = []
 
     def run(_: object) -> None:
         try:
             for i in range(openmp.omp_get_thread_num(), threads, openmp.omp_get_num_threads()):
-                work(bounds[i], bounds[i + 1])
+                work_on(i)
         except BaseException as failure:  # it could not leave a callback otherwise
             failures.append(failure)
 
@@ -57,6 +67,7 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
     return [results[i] for i in range(len(items))]
 
 
+_of_thread = threading.local()
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 

@@ -19,7 +19,7 @@ from axial_transformers.kernels.register_tiles import (
     multiply_add_tall,
     round_up,
 )
-from axial_transformers.kernels.vectors import exp, exponentials, quick_gelu
+from axial_transformers.kernels.vectors import exponentials, quick_gelu
 
 EPSILON = np.float32(1e-5)
 CHUNK = 64
@@ -220,9 +220,3 @@ def add_product(x: Array, panels: Array, out: Array) -> None:
                     for j in range(width):
                         out[b + row, start + j] += tile[row, j]
             b += ROWS
-
-
-@compiled
-def sigmoid(x: np.float32) -> np.float32:
-    """1 / (1 + exp(-x))."""
-    return np.float32(1) / (np.float32(1) + exp(-x))

@@ -1,9 +1,12 @@
 """The compiled counterpart of `twin`: packs weights for the kernels and calls them."""
 
-from collections.abc import Sequence
-from math import ceil
+import threading
+from collections.abc import Callable, Sequence
+from math import ceil, prod
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from axial_transformers.kernels.exact import coding, steps
@@ -21,14 +24,30 @@ from axial_transformers.kernels.exact.definition import (
     Output,
 )
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
-from axial_transformers.kernels.exact.layers import Cache, Norms, PackedBlocks, PackedLinear, PackedLstm, Scratch
+from axial_transformers.kernels.exact.layers import (
+    BLOCK,
+    Cache,
+    Norms,
+    PackedBlocks,
+    PackedLinear,
+    PackedLstm,
+    Scratch,
+)
 from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
-from axial_transformers.kernels.exact.row_functions import QUERIES
+from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
+from axial_transformers.kernels.threads import parallel_ranges
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
 ROWS_TOGETHER = 192
 """Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
+LEAST_TOGETHER = 4
+"""Examples that are worth a thread: each reads all weights, so that fewer examples take as long."""
+CACHE_LINE = 64
+"""Bytes."""
+
+
+Memory = TypeVar("Memory")
 
 
 class Dense:
@@ -45,6 +64,32 @@ class Dense:
         return out[: len(x), : self._outputs]
 
 
+class Parts(NamedTuple):
+    """The state of slabs."""
+
+    rows: int
+    """Rows of a part, whole examples, that go through all blocks together."""
+    cache: Cache
+
+
+def together(examples: int, most: int = GROUP) -> int:
+    """Examples that are worked on together, so that all of torch's threads have some, if there are enough."""
+    return max(1, min(most, max(LEAST_TOGETHER, ceil(examples / torch.get_num_threads()))))
+
+
+class Kept(threading.local, Generic[Memory]):
+    """Memory of the last call in each thread, taken again for equal sizes: making it would take too long."""
+
+    sizes: tuple[int, ...] | None = None
+    memory: Memory
+
+    def of(self, make: Callable[..., Memory], *sizes: int) -> Memory:
+        """make(*sizes), or what it made before."""
+        if sizes != self.sizes:
+            self.sizes, self.memory = sizes, make(*sizes)
+        return self.memory
+
+
 class Slabs:
     """See `twin.Slabs`."""
 
@@ -53,19 +98,31 @@ class Slabs:
         self._lines = np.array(lines, np.int64).reshape(-1, 2)
         self._width = len(blocks[0].qkv.weight) // heads
         self._masked = lines.count(MASKED)
+        self._memory = Kept[tuple[Array, Scratch]]()
 
-    def start(self, rows: int, length: int) -> Cache:
+    def start(self, rows: int, length: int, sites: int) -> Parts:
         """See `twin.Slabs.start`."""
-        return _cache(self._masked, rows, self._heads, self._width, length)
+        part = together(rows // sites, max(1, ROWS_TOGETHER // sites)) * sites
+        tiles = ceil(rows / part) * ceil(part * self._heads / LANES)
+        return Parts(part, _cache(self._masked, tiles, self._width, length))
 
-    def step(self, u: Array, i: int, cache: Cache, sites: int) -> Array:
+    def step(self, u: Array, i: int, parts: Parts) -> Array:
         """See `twin.Slabs.step`."""
-        part = max(1, ROWS_TOGETHER // sites) * sites
+        part, cache = parts
         rows, dim = min(part, len(u)), u.shape[1]
         out = np.array(u, order="C")
-        scratch = _scratch(rows, self._blocks, self._heads, cache.length, int(self._lines[:, 0].max()))
-        steps.slab(out, self._blocks, self._heads, self._lines, i, cache, part, _rows(rows, dim), scratch)
+
+        def work(first: int, last: int) -> None:
+            x, scratch = self._memory.of(self._made, rows, dim, cache.length)
+            with ieee_arithmetic():
+                steps.slab(out, self._blocks, self._heads, self._lines, i, cache, part, first, last, x, scratch)
+
+        parallel_ranges(work, ceil(len(u) / part))
         return out
+
+    def _made(self, rows: int, dim: int, length: int) -> tuple[Array, Scratch]:
+        longest = int(self._lines[:, 0].max())
+        return _rows(rows, dim), _scratch(rows, self._blocks, self._heads, length, longest)
 
 
 class Rows:
@@ -81,15 +138,33 @@ class Rows:
         self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, lines, packed)
         table = np.ascontiguousarray(output.table)
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
+        self._memory = Kept[steps.Memory]()
 
     def __call__(self, context: Array, coding: Coding) -> None:
         """See `twin.Rows`."""
-        batch, length, _ = context.shape
-        memory = self._memory(min(batch, GROUP), length)
-        # kernels are compiled for writable arrays only, even where they do not write
-        steps.code_row(np.require(context, np.float32, ["C", "W"]), self._inner, self._output, coding, memory)
+        self.work(steps.code_row, context, GROUP, coding, in_threads=coding.intervals.size > 0)
 
-    def _memory(self, rows: int, length: int) -> steps.Memory:
+    def work(self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True) -> None:
+        """Calls a kernel of a row of sites with context [B, L, D] for `size` examples after `size` examples.
+
+        Args:
+            use: what the kernel does with the logits.
+            in_threads: whether some examples may be worked on beside others.
+        """
+        batch, length, _ = context.shape
+        # kernels are compiled for writable arrays only, even where they do not write
+        context = np.require(context, np.float32, ["C", "W"])
+
+        def work(first: int, last: int) -> None:
+            memory = self._memory.of(self._made, min(batch, size), length)
+            with ieee_arithmetic():
+                for start in range(first * size, min(last * size, batch), size):
+                    kernel(context, self._inner, self._output, *use, start, min(start + size, batch), memory)
+
+        groups = ceil(batch / size)
+        parallel_ranges(work, groups) if in_threads else work(0, groups)
+
+    def _made(self, rows: int, length: int) -> steps.Memory:
         values, dim = self._output.table.shape
         blocks, heads = self._inner.blocks, self._inner.heads
         of_lstm = 0 if heads else rows
@@ -98,7 +173,7 @@ class Rows:
             normed=_rows(rows, dim),
             logits=_rows(rows, values),
             numbers=np.empty(_padded(values, LANES), np.int32),
-            cache=_cache(len(blocks.qkv.panels), rows, heads, dim // (heads or dim), length),
+            cache=_cache(len(blocks.qkv.panels), ceil(rows * heads / LANES), dim // (heads or dim), length),
             scratch=_scratch(rows, blocks, heads, length, 0),
             of_input=_rows(of_lstm, 4 * dim + LANES),
             of_hidden=_rows(of_lstm, 4 * dim + LANES),
@@ -113,29 +188,40 @@ def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]
     return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), state, words) :]
 
 
+def _zeros(*shape: int) -> Array:
+    """Zeros that begin with a cache line: other vectors would take two lines each."""
+    size = prod(shape) * 4
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
+    first = -memory.ctypes.data % CACHE_LINE
+    return memory[first : first + size].view(np.float32).reshape(shape)
+
+
 def _rows(rows: int, width: int) -> Array:
     """Zeros for some rows of some width, with room for whole tiles."""
-    return np.zeros((_padded(rows, ROWS), _padded(width, PANEL)), np.float32)
+    return _zeros(_padded(rows, ROWS), _padded(width, PANEL))
 
 
-def _cache(layers: int, rows: int, heads: int, width: int, length: int) -> Cache:
-    """Room for the keys and values of `length` places."""
-    lines, apart, value_width = layers * rows * heads, _padded(length, LANES), _padded(width, LANES)
-    keys, values = np.zeros(lines * width * apart, np.float32), np.zeros(lines * length * value_width, np.float32)
-    return Cache(keys, values, rows, width, apart, length, value_width)
+def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
+    """Room for the keys and values of `length` places, and for what `attend` reads behind them."""
+    size = layers * tiles * length * width + MOST_PLACES * width + MOST_NUMBERS
+    return Cache(_zeros(size * LANES), _zeros(size * LANES), tiles, length, width)
 
 
 def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: int) -> Scratch:
     """Memory for rows that attend to `length` slabs, and to each other along lines of at most `longest`."""
     dim, hidden = blocks.qkv.panels.shape[2], blocks.contract.panels.shape[2]
+    block, width = min(rows, BLOCK), dim // (heads or 1)
     return Scratch(
-        normed=_rows(rows, dim),
-        qkv=_rows(rows, 3 * dim),
+        normed=_rows(block, dim),
+        qkv=_rows(rows, 3 * dim + LANES),
         attended=_rows(rows, dim + LANES),
-        hidden=_rows(rows, hidden),
-        weights=np.zeros(QUERIES * _padded(max(length, longest), LANES), np.float32),
-        places=np.zeros((4, QUERIES), np.int64),
-        line=_cache(1, 1, 1, dim // (heads or 1), longest),
+        hidden=_rows(block, hidden),
+        query=_zeros(QUERIES, _padded(width, LANES), LANES),
+        result=_zeros(QUERIES, _padded(width, LANES), LANES),
+        weights=_zeros(QUERIES, LANES + _padded(max(length, longest), MOST_PLACES), LANES),
+        places=np.zeros(LANES, np.int64),
+        outs=np.zeros(LANES, np.int64),
+        line=_cache(1, 1, width, longest),
     )
 
 
@@ -160,7 +246,9 @@ def _packed(layers: Sequence[Linear]) -> PackedLinear:
     for i, layer in enumerate(layers):
         weights[i, :, :outputs], biases[i, :outputs] = layer
     in_panels = weights.reshape(len(layers), inputs, panels, PANEL).swapaxes(1, 2)
-    return PackedLinear(np.ascontiguousarray(in_panels), biases)
+    packed = _zeros(*in_panels.shape)
+    packed[:] = in_panels
+    return PackedLinear(packed, biases)
 
 
 def _norms(norms: Sequence[Norm]) -> Norms:

@@ -9,16 +9,17 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import LANES, Array
-from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS, multiply
+from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
 from axial_transformers.kernels.exact.row_functions import (
     QUERIES,
     attend,
-    copy,
-    copy_apart,
+    attend_together,
+    from_lanes,
     lstm_cell,
     normalise,
     not_inlined,
     quick_gelu,
+    to_lanes,
 )
 from axial_transformers.kernels.llvm import Integers
 
@@ -61,19 +62,18 @@ class PackedLstm(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values of the places that queries attend to, flat: one line after the other."""
+    """Keys and values of the places that queries attend to, flat: [masked layers, tiles, length, K, LANES].
+
+    A line is the places of a row of x, for one head; LANES lines are in a tile, side by side.
+    """
 
     keys: Array
-    """A line is [apart / LANES, K, LANES]: place i is column i mod LANES of part i // LANES."""
     values: Array
-    """A line is [length, value_width]."""
-    rows: int
-    """Rows of a masked layer; each has a line for every head."""
+    tiles: int
+    """Of a masked layer."""
+    length: int
     width: int
     """K, of a head."""
-    apart: int
-    length: int
-    value_width: int
 
 
 class Scratch(NamedTuple):
@@ -83,12 +83,21 @@ class Scratch(NamedTuple):
     qkv: Array
     attended: Array
     hidden: Array
+    query: Array
+    """Of a tile, QUERIES of them, like their results."""
+    result: Array
     weights: Array
-    """Of QUERIES queries."""
     places: Integers
-    """[4, QUERIES], see `attend`."""
+    """Where the lines of a tile begin in qkv, and below in attended."""
+    outs: Integers
     line: Cache
-    """Of one line within the rows, and one head."""
+    """Of a tile of lines within the rows."""
+
+
+@exact_part
+def tiles_of(count: int) -> int:
+    """Number of tiles, or of vectors, that hold so many lines or numbers."""
+    return (count + LANES - 1) // LANES
 
 
 @exact_part
@@ -96,31 +105,34 @@ def transform(
     x: Array, rows: int, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, first: int,
     scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Transformer blocks on x [rows, D], in place.
+    """Transformer blocks on x [rows, D], in place. Between products, BLOCK rows are in a core's first cache.
 
     Args:
         lines: [layers, 2], length and stride of the lines that a layer attends along; length 0: masked.
         i: number of the slab; masked layers attend to the same row of the slabs 0..i.
-        first: the cache's row that belongs to row 0.
+        first: the tile of the cache that begins with row 0.
     """
     not_inlined()
-    masked, of_x = np.int64(0), blocks.qkv.panels.shape[2]
+    masked, dim, normed, hidden = np.int64(0), blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
     for layer in range(len(lines)):
         length, stride = lines[layer]
-        normalise_rows(x, rows, blocks.attention_norm, layer, of_x, scratch.normed)
-        linear(scratch.normed, rows, blocks.qkv, layer, scratch.qkv, False)
+        for start in range(0, rows, BLOCK):
+            count = min(BLOCK, rows - start)
+            normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
+            linear(normed, 0, count, blocks.qkv, layer, scratch.qkv, start, False)
         if length == 0:
             attend_step(rows, heads, i, cache, masked, first, scratch)
             masked += 1
         else:
             attend_lines(rows, heads, length, stride, scratch)
-        linear(scratch.attended, rows, blocks.out, layer, x, True)
-        normalise_rows(x, rows, blocks.feedforward_norm, layer, of_x, scratch.normed)
-        linear(scratch.normed, rows, blocks.expand, layer, scratch.hidden, False)
-        hidden = scratch.hidden
-        for row in range(rows):
-            quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
-        linear(scratch.hidden, rows, blocks.contract, layer, x, True)
+        for start in range(0, rows, BLOCK):
+            count = min(BLOCK, rows - start)
+            linear(scratch.attended, start, count, blocks.out, layer, x, start, True)
+            normalise_rows(x, start, count, blocks.feedforward_norm, layer, dim, normed)
+            linear(normed, 0, count, blocks.expand, layer, hidden, 0, False)
+            for row in range(count):
+                quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
+            linear(hidden, 0, count, blocks.contract, layer, x, start, True)
 
 
 @exact_part
@@ -131,27 +143,27 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
     """
     not_inlined()
     qkv, attended, weights, places = scratch.qkv, scratch.attended, scratch.weights, scratch.places
-    keys, values, width, apart, value_width = cache.keys, cache.values, cache.width, cache.apart, cache.value_width
-    line_keys, line_values = width * apart, cache.length * value_width
-    dim, q_row, out_row = heads * width, qkv.shape[1], attended.shape[1]
-    lines, line = rows * heads, (masked * cache.rows + first) * heads
-    key_at = i // LANES * LANES * width + i % LANES
-    for row in range(rows):
-        for head in range(heads):
-            q_at = row * q_row + head * width
-            copy_apart(qkv, q_at + dim, width, keys, line * line_keys + key_at)
-            copy(qkv, q_at + 2 * dim, width, values, line * line_values + i * value_width)
-            line += 1
-    line -= lines
-    for start in range(0, lines, QUERIES):
-        for query in range(QUERIES):
-            number = min(start + query, lines - 1)  # the last one several times, with the same result
-            row, head = number // heads, number % heads
-            places[0, query] = row * q_row + head * width
-            places[1, query] = (line + number) * line_keys
-            places[2, query] = (line + number) * line_values
-            places[3, query] = row * out_row + head * width
-        attend(qkv, keys, values, attended, places, width, apart, value_width, i + 1, weights)
+    outs, query, result, keys, values, width = (
+        scratch.outs, scratch.query, scratch.result, cache.keys, cache.values, cache.width
+    )  # fmt: skip
+    dim, of_place = heads * width, width * LANES
+    tile_at = (masked * cache.tiles + first) * cache.length * of_place
+    row, head = np.int64(0), np.int64(0)
+    for _ in range(0, rows * heads, LANES):
+        for lane in range(LANES):
+            places[lane] = row * qkv.shape[1] + head * width
+            outs[lane] = row * attended.shape[1] + head * width
+            if head < heads - 1:
+                head += 1
+            elif row < rows - 1:  # otherwise the last line several times, with the same result
+                head, row = np.int64(0), row + 1
+        place_at = tile_at + i * of_place
+        to_lanes(qkv, places, np.int64(0), width, query, np.int64(0))
+        to_lanes(qkv, places, dim, width, keys, place_at)
+        to_lanes(qkv, places, 2 * dim, width, values, place_at)
+        attend(query, keys, values, tile_at, width, i + 1, weights, result)
+        from_lanes(result, np.int64(0), width, attended, outs, np.int64(0))
+        tile_at += cache.length * of_place
 
 
 @exact_part
@@ -161,47 +173,54 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scrat
     qkv, attended, weights, places, cache = (
         scratch.qkv, scratch.attended, scratch.weights, scratch.places, scratch.line
     )  # fmt: skip
-    keys, values, width, apart, value_width = cache.keys, cache.values, cache.width, cache.apart, cache.value_width
-    dim, q_row, out_row = heads * width, qkv.shape[1], attended.shape[1]
-    for start in range(rows):
-        if start // stride % length:
-            continue  # not the first place of its line
-        for head in range(heads):
-            for i in range(length):
-                q_at = (start + i * stride) * q_row + head * width
-                copy_apart(qkv, q_at + dim, width, keys, i // LANES * LANES * width + i % LANES)
-                copy(qkv, q_at + 2 * dim, width, values, i * value_width)
-            for i in range(0, length, QUERIES):
-                for query in range(QUERIES):
-                    row = start + min(i + query, length - 1) * stride  # see `attend_step`
-                    places[0, query] = row * q_row + head * width
-                    places[1, query] = 0
-                    places[2, query] = 0
-                    places[3, query] = row * out_row + head * width
-                attend(qkv, keys, values, attended, places, width, apart, value_width, length, weights)
+    outs, query, result, keys, values, width = (
+        scratch.outs, scratch.query, scratch.result, cache.keys, cache.values, cache.width
+    )  # fmt: skip
+    dim, of_place, lines = heads * width, width * LANES, rows // length * heads
+    of_query = tiles_of(width) * LANES * LANES
+    q_step, out_step = stride * qkv.shape[1], stride * attended.shape[1]
+    for start in range(0, lines, LANES):
+        for lane in range(LANES):
+            line, head = divmod(min(start + lane, lines - 1), heads)  # see `attend_step`
+            row = line // stride * stride * length + line % stride
+            places[lane] = row * qkv.shape[1] + head * width
+            outs[lane] = row * attended.shape[1] + head * width
+        for i in range(length):
+            to_lanes(qkv, places, i * q_step + dim, width, keys, i * of_place)
+            to_lanes(qkv, places, i * q_step + 2 * dim, width, values, i * of_place)
+        for first in range(0, length, QUERIES):
+            for i in range(QUERIES):
+                to_lanes(qkv, places, min(first + i, length - 1) * q_step, width, query, i * of_query)
+            attend_together(query, keys, values, np.int64(0), width, length, weights, result)
+            for i in range(min(QUERIES, length - first)):
+                from_lanes(result, i * of_query, width, attended, outs, (first + i) * out_step)
 
 
 @exact_part
-def normalise_rows(x: Array, rows: int, norms: Norms, layer: int, dim: int, out: Array) -> None:
-    """LayerNorm of each row."""
+def normalise_rows(x: Array, first: int, rows: int, norms: Norms, layer: int, dim: int, out: Array) -> None:
+    """LayerNorm of each row of x from `first` on."""
     not_inlined()
     gain, bias, x_row, out_row = norms.gain, norms.bias, x.shape[1], out.shape[1]
     for row in range(rows):
-        normalise(x, row * x_row, dim, gain, bias, layer * gain.shape[1], out, row * out_row)
+        normalise(x, (first + row) * x_row, dim, gain, bias, layer * gain.shape[1], out, row * out_row)
 
 
 @exact_part
-def linear(x: Array, rows: int, weights: PackedLinear, layer: int, out: Array, add: bool) -> None:
-    """out = x W + bias; if `add`, this is added to out."""
+def linear(
+    x: Array, x_first: int, rows: int, weights: PackedLinear, layer: int, out: Array, out_first: int, add: bool
+) -> None:  # fmt: skip
+    """out = x W + bias, of rows from `x_first` and `out_first` on; if `add`, this is added to out."""
     not_inlined()
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
     _, panels, inputs, _ = matrix.shape
-    for first in range(0, rows, BLOCK):
-        for panel in range(panels):
-            at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
-            for row in range(first, min(first + BLOCK, rows), ROWS):
-                out_at = row * out_row + panel * PANEL
-                multiply(x, row * x_row, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+    for panel in range(panels):
+        at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
+        for row in range(0, rows, ROWS):
+            x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL
+            if rows - row > FEW:
+                multiply(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+            else:
+                multiply_few(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
 
 
 @exact_part
@@ -211,9 +230,9 @@ def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Ar
     not_inlined()
     dim = lstm.of_input.panels.shape[2]
     layer = np.int64(0)
-    normalise_rows(x, rows, lstm.norm, layer, dim, normed)
-    linear(normed, rows, lstm.of_input, layer, of_input, False)
-    linear(hidden, rows, lstm.of_hidden, layer, of_hidden, False)
+    normalise_rows(x, 0, rows, lstm.norm, layer, dim, normed)
+    linear(normed, 0, rows, lstm.of_input, layer, of_input, 0, False)
+    linear(hidden, 0, rows, lstm.of_hidden, layer, of_hidden, 0, False)
     for row in range(rows):
         at = row * x.shape[1]
         lstm_cell(of_input, of_hidden, row * of_input.shape[1], dim, cell, hidden, x, at)

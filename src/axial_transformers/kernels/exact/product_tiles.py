@@ -70,6 +70,9 @@ def _product(rows: int, vectors: int) -> Callable[..., Any]:
     return generate
 
 
+FEW = ROWS // 3
+multiply_few = product(FEW, VECTORS)
+"""`multiply` of FEW rows."""
 multiply = product(ROWS, VECTORS)
 """out[r, c] = bias[c] + x[r, 0] w[0, c] + x[r, 1] w[1, c] + .., `count` terms from left to right, for ROWS rows and
 PANEL columns; if `add`, this sum is added to out. x[r, k] is x[x_at + r x_row + k], w[k, c] is w[w_at + k PANEL + c].

@@ -26,12 +26,10 @@ from axial_transformers.kernels.exact.instructions import (
     present,
     root,
 )
-from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat, store, unpacked
+from axial_transformers.kernels.llvm import LANES as REGISTER
+from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat, store, transposed, unpacked
 
 Generate = Callable[..., Any]
-
-QUERIES = 4
-"""Queries whose attention is computed side by side: each sum waits for the one before, so several keep a core busy."""
 
 
 def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> tuple[Any, Generate]:
@@ -79,17 +77,50 @@ def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: A
 
 
 @intrinsic
-def copy_apart(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
-    """out[out_at + LANES j] = x[x_at + j] for j < count."""
+def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + j] += x[x_at + j] for j < count."""
 
     def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-        nothing = ir.FunctionType(ir.VoidType(), [])
         with cgutils.for_range(b, count) as loop:
-            b.asm(nothing, "", "", [], side_effect=True)  # otherwise LLVM takes scatter instructions, which are slow
-            number = load(b, x, b.add(x_at, loop.index), 1)
-            store(b, number, out, b.add(out_at, b.mul(loop.index, count.type(LANES))))
+            at = b.add(out_at, loop.index)
+            store(b, b.fadd(load(b, out, at, 1), load(b, x, b.add(x_at, loop.index), 1)), out, at)
 
     return on_rows(generate, x, x_at, count, out, out_at)
+
+
+@intrinsic
+def to_lanes(typing_context: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> Any:
+    """out[out_at + LANES k + lane] = x[places[lane] + shift + k] for k < width and each lane."""
+
+    def generate(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
+        starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+        with vectors(b, width) as k:
+            columns = transposed(b, [load(b, x, b.add(start, k)) for start in starts])
+            for i, column in enumerate(columns):
+                number = b.add(k, width.type(i))
+                with b.if_then(b.icmp_signed("<", number, width)):
+                    store(b, column, out, b.add(out_at, b.mul(number, width.type(LANES))))
+
+    return on_rows(generate, x, places, shift, width, out, out_at)
+
+
+@intrinsic
+def from_lanes(typing_context: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> Any:
+    """out[places[lane] + shift + k] = x[x_at + LANES k + lane] for k < width and each lane.
+
+    x goes on up to a multiple of LANES numbers k.
+    """
+
+    def generate(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
+        starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+        with vectors(b, width) as k:
+            first = b.add(x_at, b.mul(k, width.type(LANES)))
+            columns = [load(b, x, b.add(first, width.type(LANES * i))) for i in range(LANES)]
+            for start, row in zip(starts, transposed(b, columns)):
+                at = b.add(start, k)
+                store(b, b.select(present(b, width, k), row, load(b, out, at)), out, at)
+
+    return on_rows(generate, x, x_at, width, out, places, shift)
 
 
 @intrinsic
@@ -133,76 +164,110 @@ def quick_gelu(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
     return on_rows(generate, x, x_at, count)
 
 
-@intrinsic
-def attend(
-    typing_context: Any, q: Any, keys: Any, values: Any, out: Any, places: Any, width: Any, apart: Any,
-    value_width: Any, count: Any, weights: Any,
-) -> Any:  # fmt: skip
-    """softmax(q . keys / sqrt(K)) values over `count` places, of QUERIES queries side by side.
+def attention(queries: int, places: int, numbers: int) -> Any:
+    """The intrinsic `attend` of some queries, with sums of some places, and then of some numbers, side by side."""
 
-    Args:
-        keys: [apart / LANES, K, LANES] for each query, LANES places after LANES places; values: [count, value_width];
-            both flat, with those of other queries.
-        places: [4, QUERIES], where each query's q, keys, values and out begin.
-        width: K.
-        weights: memory for [QUERIES, apart] numbers.
+    @intrinsic
+    def attend(
+        typing_context: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any,
+        out: Any,
+    ) -> Any:  # fmt: skip
+        return on_rows(_attention(queries, places, numbers), query, keys, values, at, width, count, weights, out)
+
+    return attend
+
+
+def _attention(queries: int, places: int, numbers: int) -> Generate:
+    def generate(
+        b: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any, out: Any
+    ) -> None:
+        def times(number: Any, factor: int) -> Any:
+            return b.mul(number, width.type(factor))
+
+        def padded(number: Any, multiple: int) -> Any:
+            return b.and_(b.add(number, width.type(multiple - 1)), width.type(-multiple))
+
+        none, place = width.type(0), times(width, LANES)
+        of_query = times(padded(width, LANES), LANES)
+        of_weights = times(b.add(padded(count, MOST_PLACES), width.type(LANES)), LANES)
+        query_at = [times(of_query, i) for i in range(queries)]
+        partial_at = [times(of_weights, i) for i in range(queries)]
+        weights_at = [b.add(start, width.type(LANES * LANES)) for start in partial_at]
+
+        def products(starts: list[Any], factors: Any, distance: Any, terms: Any) -> list[list[Any]]:
+            """Of each query, sums over k of its factor k and the numbers k `distance` behind these starts."""
+            sums = [[cgutils.alloca_once_value(b, zero()) for _ in starts] for _ in range(queries)]
+            with cgutils.for_range(b, terms) as loop:
+                first = b.mul(loop.index, distance)
+                others = [load(b, memory, b.add(start, first)) for memory, start in starts]
+                for of_this, (memory, start) in zip(sums, factors):
+                    factor = load(b, memory, b.add(start, times(loop.index, LANES)))
+                    for total, other in zip(of_this, others):
+                        b.store(fused(b, factor, other, b.load(total)), total)
+            return [[b.load(total) for total in of_this] for of_this in sums]
+
+        with cgutils.for_range_slice(b, none, count, width.type(places)) as (j, _):
+            starts = [(keys, b.add(at, b.mul(b.add(j, width.type(i)), place))) for i in range(places)]
+            scores = products(starts, [(query, start) for start in query_at], width.type(LANES), width)
+            for start, of_this in zip(weights_at, scores):
+                for i, score in enumerate(of_this):
+                    store(b, score, weights, b.add(start, times(b.add(j, width.type(i)), LANES)))
+        divisors = [
+            _softmax_numerators(b, weights, start, partial, count, width)
+            for start, partial in zip(weights_at, partial_at)
+        ]
+        with cgutils.for_range_slice(b, none, width, width.type(numbers)) as (k, _):
+            starts = [(values, b.add(at, times(b.add(k, width.type(i)), LANES))) for i in range(numbers)]
+            sums = products(starts, [(weights, start) for start in weights_at], place, count)
+            for start, divisor, of_this in zip(query_at, divisors, sums):
+                for i, total in enumerate(of_this):
+                    store(b, b.fdiv(total, divisor), out, b.add(start, times(b.add(k, width.type(i)), LANES)))
+
+    return generate
+
+
+WIDE = REGISTER == LANES
+MOST_PLACES, MOST_NUMBERS = 4, 8 if WIDE else 4
+attend = attention(1, MOST_PLACES, MOST_NUMBERS)
+"""out = softmax(query . keys / sqrt(K)) values over `count` places, of LANES lines side by side.
+
+query and out: [queries, K, LANES], K up to a multiple of LANES. keys and values: flat, with [count, K, LANES] from `at`
+on; behind keys, memory goes on for MOST_PLACES - 1 places, and behind values for MOST_NUMBERS - 1 times LANES numbers.
+width: K. weights: memory for [queries, LANES + count, LANES] numbers, the count up to a multiple of MOST_PLACES.
+
+Each step of a sum waits for the one before: several sums side by side keep a core busy.
+"""
+QUERIES = 4 if WIDE else 2
+attend_together = attention(QUERIES, 2, 2)
+"""`attend` of QUERIES queries, which read keys and values once."""
+
+
+def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, width: Any) -> Any:
+    """Replaces the `count` vectors x from `at` on by e^((x - largest) / sqrt(width)), and gives their sum.
+
+    Vector j is added to partial sum j mod LANES: these are LANES vectors, in memory from `partial_at` on.
     """
 
-    def generate(
-        b: Any, q: Any, keys: Any, values: Any, out: Any, places: Any, width: Any, apart: Any, value_width: Any,
-        count: Any, weights: Any,
-    ) -> None:  # fmt: skip
-        queries = range(QUERIES)
-        q_at, keys_at, values_at, out_at = (
-            [load(b, places, width.type(kind * QUERIES + query), 1) for query in queries] for kind in range(4)
-        )
-        weights_at = [b.mul(apart, width.type(query)) for query in queries]
-        with vectors(b, count) as j:
-            sums = [cgutils.alloca_once_value(b, zero()) for _ in queries]
-            with cgutils.for_range(b, width) as loop:
-                key_at = b.add(b.mul(j, width), b.mul(loop.index, width.type(LANES)))
-                for total, first, line in zip(sums, q_at, keys_at):
-                    number = splat(b, load(b, q, b.add(first, loop.index), 1), LANES)
-                    b.store(fused(b, number, load(b, keys, b.add(line, key_at)), b.load(total)), total)
-            for total, at in zip(sums, weights_at):
-                store(b, b.load(total), weights, b.add(at, j))
-        scale = splat(b, b.fdiv(NUMBER(1.0), root(b, b.sitofp(width, NUMBER))), LANES)
-        divisors = _softmax_numerators(b, weights, weights_at, count, scale)
-        with vectors(b, value_width) as k:
-            sums = [cgutils.alloca_once_value(b, zero()) for _ in queries]
-            with cgutils.for_range(b, count) as loop:
-                value_at = b.add(b.mul(loop.index, value_width), k)
-                for total, weight_at, line in zip(sums, weights_at, values_at):
-                    number = splat(b, load(b, weights, b.add(weight_at, loop.index), 1), LANES)
-                    b.store(fused(b, number, load(b, values, b.add(line, value_at)), b.load(total)), total)
-            for total, divisor, at in zip(sums, divisors, out_at):
-                place = b.add(at, k)
-                number = b.fdiv(b.load(total), splat(b, divisor, LANES))
-                # behind a head's K numbers are those of the next head, which may be there already
-                store(b, b.select(present(b, width, k), number, load(b, out, place)), out, place)
+    def vector(number: Any, first: Any = at) -> Any:
+        return b.add(first, b.mul(number, count.type(LANES)))
 
-    return on_rows(generate, q, keys, values, out, places, width, apart, value_width, count, weights)
-
-
-def _softmax_numerators(b: Any, x: Any, places: list[Any], count: Any, scale: Any) -> list[Any]:
-    """Replaces x[j] by e^(scale (x[j] - largest)) for j < count in the rows at some places, and gives their sums."""
-    lowest = constant(VECTOR, float("-inf"))
-
-    def masked(at: Any, j: Any) -> Any:
-        return b.select(present(b, count, j), load(b, x, b.add(at, j)), lowest)
-
-    most = [cgutils.alloca_once_value(b, lowest) for _ in places]
-    with vectors(b, count) as j:
-        for so_far, at in zip(most, places):
-            b.store(greater(b, masked(at, j), b.load(so_far)), so_far)
-    largest = [splat(b, combined(b, b.load(so_far), greater), LANES) for so_far in most]
-    totals = [cgutils.alloca_once_value(b, zero()) for _ in places]
-    with vectors(b, count) as j:
-        for total, top, at in zip(totals, largest, places):
-            power = exponential(b, b.fmul(b.fsub(masked(at, j), top), scale))
-            b.store(b.fadd(b.load(total), power), total)
-            store(b, power, x, b.add(at, j))
-    return [combined(b, b.load(total), added) for total in totals]
+    most = cgutils.alloca_once_value(b, constant(VECTOR, float("-inf")))
+    with cgutils.for_range(b, count) as loop:
+        b.store(greater(b, load(b, x, vector(loop.index)), b.load(most)), most)
+    top, scale = b.load(most), splat(b, b.fdiv(NUMBER(1.0), root(b, b.sitofp(width, NUMBER))), LANES)
+    partial_sums = [vector(count.type(i), partial_at) for i in range(LANES)]
+    for place in partial_sums:
+        store(b, zero(), x, place)
+    with cgutils.for_range(b, count) as loop:
+        power = exponential(b, b.fmul(b.fsub(load(b, x, vector(loop.index)), top), scale))
+        store(b, power, x, vector(loop.index))
+        place = vector(b.and_(loop.index, count.type(LANES - 1)), partial_at)
+        store(b, b.fadd(load(b, x, place), power), x, place)
+    sums = [load(b, x, place) for place in partial_sums]
+    while len(sums) > 1:
+        half = len(sums) // 2
+        sums = [b.fadd(*pair) for pair in zip(sums[:half], sums[half:])]
+    return sums[0]
 
 
 @intrinsic

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import exact, exact_part
 from axial_transformers.kernels.exact.coding import interval, read_value
-from axial_transformers.kernels.exact.definition import GROUP, NOT_FINITE, Array, Coding
+from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Coding
 from axial_transformers.kernels.exact.layers import (
+    BLOCK,
     Cache,
     Norms,
     PackedBlocks,
@@ -18,9 +19,10 @@ from axial_transformers.kernels.exact.layers import (
     linear,
     lstm_step,
     normalise_rows,
+    tiles_of,
     transform,
 )
-from axial_transformers.kernels.exact.row_functions import copy, fixed_points, not_inlined
+from axial_transformers.kernels.exact.row_functions import add, copy, fixed_points, not_inlined
 from axial_transformers.kernels.llvm import Integers
 
 
@@ -42,7 +44,7 @@ class PackedOutput(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory for a row of sites of GROUP examples."""
+    """Memory for a row of sites of some examples, GROUP at most where they are coded."""
 
     x: Array
     normed: Array
@@ -58,16 +60,18 @@ class Memory(NamedTuple):
 
 @exact
 def slab(
-    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, part: int, x: Array,
-    scratch: Scratch,
+    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, part: int, first_part: int,
+    last_part: int, x: Array, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Transformer blocks over slab i: u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
+    """Transformer blocks over slab i: parts of u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
     rows, dim = u.shape
-    for first in range(0, rows, part):
+    tiles = tiles_of(part * heads)
+    for number in range(first_part, last_part):
+        first = number * part
         count = min(part, rows - first)
         for row in range(count):
             copy(u, (first + row) * dim, dim, x, row * x.shape[1])
-        transform(x, count, blocks, heads, lines, i, cache, first, scratch)
+        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch)
         for row in range(count):
             copy(x, row * x.shape[1], dim, u, (first + row) * dim)
 
@@ -75,51 +79,64 @@ def slab(
 @exact
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
     """A linear layer: x and out have a multiple of ROWS rows."""
-    linear(x, rows, weights, np.int64(0), out, False)
+    for first in range(0, rows, BLOCK):
+        linear(x, first, min(BLOCK, rows - first), weights, np.int64(0), out, first, False)
 
 
 @exact
-def code_row(context: Array, inner: Inner, output: PackedOutput, coding: Coding, memory: Memory) -> None:
-    """Codes the values of a row of sites with context [B, L, D], GROUP examples after GROUP examples."""
-    batch, length, _ = context.shape
-    for first in range(0, batch, GROUP):
-        rows = min(GROUP, batch - first)
-        if not inner.heads:
-            for row in range(rows):
-                for j in range(memory.x.shape[1]):
-                    memory.cell[row, j] = 0
-                    memory.hidden[row, j] = 0
-        for i in range(length):
-            enter_site(context, first, rows, i, output.table, coding.values, memory.x)
-            if inner.heads:
-                transform(memory.x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, np.int64(0),
-                          memory.scratch)  # fmt: skip
-            else:
-                lstm_step(memory.x, rows, inner.lstm, memory.normed, memory.of_input, memory.of_hidden, memory.cell,
-                          memory.hidden)  # fmt: skip
-            code_site(first, rows, i, output, coding, memory)
+def code_row(
+    context: Array, inner: Inner, output: PackedOutput, coding: Coding, first: int, last: int, memory: Memory
+) -> None:
+    """Codes the values of a row of sites with context [B, L, D], of examples `first` to `last`: at most GROUP."""
+    rows = last - first
+    start_row(rows, inner, memory)
+    for i in range(context.shape[1]):
+        site_logits(context, first, rows, i, inner, output, coding.values, memory)
+        code_site(first, rows, i, len(output.table), coding, memory)
+
+
+@exact_part
+def start_row(rows: int, inner: Inner, memory: Memory) -> None:
+    """Forgets what an LSTM knows of the row before; caches are overwritten."""
+    if not inner.heads:
+        for row in range(rows):
+            for j in range(memory.x.shape[1]):
+                memory.cell[row, j] = 0
+                memory.hidden[row, j] = 0
+
+
+@exact_part
+def site_logits(
+    context: Array, first: int, rows: int, i: int, inner: Inner, output: PackedOutput, values: Integers, memory: Memory
+) -> None:
+    """The logits of site i, given the value of the site before it, into the first rows of memory.logits."""
+    x, normed, layer = memory.x, memory.normed, np.int64(0)
+    enter_site(context, first, rows, i, output.table, values, x)
+    if inner.heads:
+        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, layer, memory.scratch)
+    else:
+        lstm_step(x, rows, inner.lstm, normed, memory.of_input, memory.of_hidden, memory.cell, memory.hidden)
+    normalise_rows(x, 0, rows, output.norm, layer, output.table.shape[1], normed)
+    linear(normed, 0, rows, output.head, layer, memory.logits, 0, False)
 
 
 @exact_part
 def enter_site(context: Array, first: int, rows: int, i: int, table: Array, values: Integers, x: Array) -> None:
     """x = context of site i + the embedding of the value before it, if there is one."""
     not_inlined()
+    _, length, dim = context.shape
     for row in range(rows):
-        for j in range(context.shape[2]):
-            x[row, j] = context[first + row, i, j]
-            if i:
-                x[row, j] += table[values[first + row, i - 1], j]
+        copy(context, ((first + row) * length + i) * dim, dim, x, row * x.shape[1])
+        if i:
+            add(table, values[first + row, i - 1] * dim, dim, x, row * x.shape[1])
 
 
 @exact_part
-def code_site(first: int, rows: int, i: int, output: PackedOutput, coding: Coding, memory: Memory) -> None:
-    """Codes the values of site i, given the inner decoder's output x [rows, D]."""
+def code_site(first: int, rows: int, i: int, count: int, coding: Coding, memory: Memory) -> None:
+    """Codes the values of site i, of `count` values each, by memory.logits."""
     not_inlined()
-    layer, x, normed, logits, numbers = np.int64(0), memory.x, memory.normed, memory.logits, memory.numbers
+    logits, numbers = memory.logits, memory.numbers
     values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
-    count, dim = output.table.shape
-    normalise_rows(x, rows, output.norm, layer, dim, normed)
-    linear(normed, rows, output.head, layer, logits, False)
     for row in range(rows):
         b, at = first + row, row * logits.shape[1]
         if kept.size:

@@ -178,12 +178,12 @@ class Slabs:
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = blocks, heads, lines
 
-    def start(self, rows: int, length: int) -> list[list[tuple[Array, Array]]]:
-        """The caches before the first slab, which has `rows` rows: keys and values of each layer."""
+    def start(self, rows: int, length: int, sites: int) -> list[list[tuple[Array, Array]]]:
+        """The state before the first slab, which has `rows` rows, `sites` of an example: keys and values by layer."""
         return [[] for _ in self._blocks]
 
-    def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]], sites: int) -> Array:
-        """Slab i, u [rows, D] -> [rows, D]; adds to the caches. `sites` rows are an example."""
+    def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
+        """Slab i, u [rows, D] -> [rows, D]; adds to the caches."""
         for block, line, cache in zip(self._blocks, self._lines, caches):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
             if line == MASKED:
@@ -227,8 +227,8 @@ class Rows:
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
         if not isinstance(self._inner, Lstm):
             slabs = Slabs(self._inner, self._heads, [MASKED] * len(self._inner))
-            caches = slabs.start(rows, 0)
-            return lambda x, i: slabs.step(x, i, caches, 1)
+            caches = slabs.start(rows, 0, 1)
+            return lambda x, i: slabs.step(x, i, caches)
         lstm = self._inner
         hidden = cell = np.zeros((rows, len(lstm.norm.gain)), np.float32)
 
