@@ -27,8 +27,10 @@ def forward(
     Args:
         q, k, v, out: flat; element (o, i, head, place, j) lies at (o, i, head, place) . (its row of `strides`) + j.
         strides: int64 [4, 4], a row each for q, k, v, out.
-        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias. A piece is one (o, i, head),
-            the head counted fastest; with a bias, slowest, so that successive pieces have the same one in cache.
+        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias, heads to a group. A piece is
+            one (o, i, head), the head counted fastest; with a bias, slowest, so that successive pieces have the same
+            one in cache. The heads of a group have the same keys and values; `first` and `last` are whole groups, and
+            with a bias a group is one head.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
         bias: flat [heads, outer inner / lines to a bias, L, L], or of size 0.
         sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
@@ -41,17 +43,21 @@ def forward(
     values = np.zeros(padded * value_wide, np.float32)
     scores, attended = np.zeros(ROWS * padded, np.float32), np.zeros(ROWS * value_wide, np.float32)
     scale = np.float32(1 / np.sqrt(width))
+    group, of_groups = sizes[7], sizes.copy()
+    of_groups[2] //= group
     for p in range(first, last):
         m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
         line, bias_at = m // sizes[2], p // sizes[6] * length * length
         load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
-        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
-        transpose(keys, padded, wide, keys_transposed)
+        if m % group == 0:
+            at, to = start(m // group, strides[1], of_groups), start(m // group, strides[2], of_groups)
+            load_rows(k, at, strides[1, 3], length, width, ONE, keys, wide)
+            load_rows(v, to, strides[2, 3], length, value_width, ONE, values, value_wide)
+            transpose(keys, padded, wide, keys_transposed)
         if p + 1 < last:
             prefetch_rows(q, following, strides[0], sizes, width)
-            prefetch_rows(k, following, strides[1], sizes, width)
-            prefetch_rows(v, following, strides[2], sizes, value_width)
+            prefetch_rows(k, following // group, strides[1], of_groups, width)
+            prefetch_rows(v, following // group, strides[2], of_groups, value_width)
         out_start = start(m, strides[3], sizes)
         for r in range(0, length, ROWS):
             reach = min(length, r + ROWS) if causal else length
@@ -92,22 +98,26 @@ def backward(
     d_queries = np.zeros(ROWS * wide, np.float32)
     d_keys, d_values = np.empty(padded * wide, np.float32), np.empty(padded * value_wide, np.float32)
     scale = np.float32(1 / np.sqrt(width))
+    group, of_groups = sizes[7], sizes.copy()
+    of_groups[2] //= group
     for p in range(first, last):
         m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
         line, bias_at = m // sizes[2], p // sizes[6] * length * length
         load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
-        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
         load_rows(grad, start(m, strides[3], sizes), strides[3, 3], length, value_width, ONE, grads, value_wide)
-        transpose(keys, padded, wide, keys_transposed)
-        transpose(values, padded, value_wide, values_transposed)
+        if m % group == 0:
+            at, to = start(m // group, strides[1], of_groups), start(m // group, strides[2], of_groups)
+            load_rows(k, at, strides[1, 3], length, width, ONE, keys, wide)
+            load_rows(v, to, strides[2, 3], length, value_width, ONE, values, value_wide)
+            transpose(keys, padded, wide, keys_transposed)
+            transpose(values, padded, value_wide, values_transposed)
+            d_keys[:] = 0
+            d_values[:] = 0
         if p + 1 < last:
             prefetch_rows(q, following, strides[0], sizes, width)
-            prefetch_rows(k, following, strides[1], sizes, width)
-            prefetch_rows(v, following, strides[2], sizes, value_width)
+            prefetch_rows(k, following // group, strides[1], of_groups, width)
+            prefetch_rows(v, following // group, strides[2], of_groups, value_width)
             prefetch_rows(grad, following, strides[3], sizes, value_width)
-        d_keys[:] = 0
-        d_values[:] = 0
         dq_start = start(m, strides[4], sizes)
         for b in range(0, length, PANEL):
             rows = min(PANEL, length - b)
@@ -141,8 +151,10 @@ def backward(
                 multiply_add_wide(
                     weights, key, 1, padded, rows, grads, at, value_wide, d_values, to, value_wide, value_wide
                 )
-        store_rows(d_keys, wide, length, width, ONE, dk, start(m, strides[5], sizes), strides[5, 3])
-        store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
+        if (m + 1) % group == 0:
+            at, to = start(m // group, strides[5], of_groups), start(m // group, strides[6], of_groups)
+            store_rows(d_keys, wide, length, width, ONE, dk, at, strides[5, 3])
+            store_rows(d_values, value_wide, length, value_width, ONE, dv, to, strides[6, 3])
 
 
 @compiled

@@ -53,8 +53,9 @@ def axial_attention(  # noqa: PLR0913
     """
     axis = data_axis(q, axis)
     check_key_mask(key_mask, k)
-    k, v = _of_each_head(k, q), _of_each_head(v, q)
-    if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
+    sharing = _heads_to_one(k, q), _heads_to_one(v, q)
+    of_keys, of_values = ((*x.shape[:-2], x.shape[-2] * heads) for x, heads in zip((k, v), sharing))
+    if q.shape != (*of_keys, k.shape[-1]) or of_values != of_keys:
         raise ValueError(
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
             "the heads of k and v may be fewer, a divisor of those of q"
@@ -68,10 +69,12 @@ def axial_attention(  # noqa: PLR0913
     if dilation > 1 and not any_length:
         attend = partial(axial_attention, causal=causal, span=span, dropout=dropout)
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
-    if attn_bias is not None or span is not None or dropout or dilation > 1:
-        return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout, dilation)
-    if _is_compiled(q, axis):
+    optional = attn_bias is not None or span is not None or dropout or dilation > 1
+    if not optional and sharing[0] == sharing[1] and _is_compiled(q, axis):
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
+    k, v = (x.repeat_interleave(heads, dim=-2) if heads > 1 else x for x, heads in zip((k, v), sharing))
+    if optional:
+        return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout, dilation)
     if key_mask is None and all(_more_heads_are_a_view(x, axis) for x in (q, k, v)):
         out = torch_attention.attend(_as_more_heads(q, axis), _as_more_heads(k, axis), _as_more_heads(v, axis), causal)
         return out.transpose(1, 2).reshape(v.shape)
@@ -185,11 +188,10 @@ def _check_options(span: int | None, dilation: int, dropout: float) -> None:
         raise ValueError(f"dropout must be a probability below 1, not {dropout}")
 
 
-def _of_each_head(x: Float[Tensor, "b *a h k"], q: Float[Tensor, "b *a n k"]) -> Float[Tensor, "b *a n k"]:
-    """Keys or values of grouped queries, repeated for each head of their group; x itself if nothing fits."""
+def _heads_to_one(x: Float[Tensor, "b *a h k"], q: Float[Tensor, "b *a n k"]) -> int:
+    """Successive heads of q that share a head of keys or values x (grouped queries); 1 if they cannot."""
     heads, groups = q.shape[-2], x.shape[-2]
-    fits = 0 < groups < heads and heads % groups == 0
-    return x.repeat_interleave(heads // groups, dim=-2) if fits else x
+    return heads // groups if 0 < groups < heads and heads % groups == 0 else 1
 
 
 def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilation: int) -> Tensor:

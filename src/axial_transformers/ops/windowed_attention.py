@@ -65,7 +65,7 @@ def attend(
     return out.unflatten(0, (batch, blocks)).movedim(1, 3).flatten(3, 4)[..., :length, :]
 
 
-def gathered(
+def gathered(  # noqa: PLR0913
     q: Float[Tensor, "b m n l k"],
     k: Float[Tensor, "b m n l k"],
     v: Float[Tensor, "b m n l w"],
