@@ -83,7 +83,7 @@ def train_one(
 def main(
     train: Positional[Path],
     test: Positional[Path],
-    width: int = 8,
+    width: int = 16,
     heads: int = 1,
     epochs: int = 2,
     batch: int = 64,
