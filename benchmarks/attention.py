@@ -5,6 +5,7 @@
 
 All run interleaved in one process, in float32 and bfloat16, forward and forward + backward; peak memory is that of a
 fresh process each. "Maps" are the linear layers without the attention: a lower bound for any kernel.
+`--package-only` compares forward + backward with the package alone, at more sizes and with its own number of heads.
 `--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
 layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
 gathered tables. All have the same linear layers; ratios are to the plain layer.
@@ -13,6 +14,7 @@ The last line is JSON.
 
 import json
 import multiprocessing
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -31,6 +33,12 @@ from timing import interleaved, peak_memory
 SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
 HEADS = 4
 SPAN = 9
+BESIDE_PACKAGE = [
+    (1, 32, 32, 64), (4, 32, 32, 64), (4, 32, 32, 128), (2, 32, 32, 256),
+    (1, 64, 64, 64), (2, 64, 64, 128), (1, 64, 64, 256), (1, 8, 16, 16, 64), (4, 8, 16, 16, 128),
+]  # fmt: skip
+OF_PACKAGE = 8
+"""Heads that the package has unless told otherwise."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -45,14 +53,14 @@ class Maps(nn.Module):
         return sum(part.out(part.qkv(x)[..., -part.value_dim :]) for part in self.layer.layers.values())
 
 
-def axial(shape: tuple[int, ...]) -> AxialAttention:
-    return AxialAttention(shape[-1], HEADS, tuple(range(1, len(shape) - 1)), combine="sum")
+def axial(shape: tuple[int, ...], heads: int = HEADS) -> AxialAttention:
+    return AxialAttention(shape[-1], heads, tuple(range(1, len(shape) - 1)), combine="sum")
 
 
-def package(shape: tuple[int, ...]) -> nn.Module:
+def package(shape: tuple[int, ...], heads: int = HEADS) -> nn.Module:
     import axial_attention
 
-    return axial_attention.AxialAttention(shape[-1], num_dimensions=len(shape) - 2, heads=HEADS, dim_index=-1)
+    return axial_attention.AxialAttention(shape[-1], num_dimensions=len(shape) - 2, heads=heads, dim_index=-1)
 
 
 BUILD: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
@@ -152,11 +160,45 @@ def equation_4(rounds: int) -> None:
     print(json.dumps({"torch": torch.__version__, "rows": rows}))
 
 
+def beside_package(rounds: int) -> None:
+    """Prints how many times as long as ours the package takes: least times, of several threads by the wall clock."""
+    clock = None if torch.get_num_threads() == 1 else time.perf_counter
+    rows = []
+    for dtype_name, dtype in DTYPES.items():
+        for shape in BESIDE_PACKAGE:
+            x = torch.randn(shape, dtype=dtype, requires_grad=True)
+            layers = {"axial": axial(shape, OF_PACKAGE).to(dtype), "package": package(shape, OF_PACKAGE).to(dtype)}
+            runs = {name: partial(run, layer, x, backward=True) for name, layer in layers.items()}
+            seconds = interleaved(runs, rounds, summary=min, clock=clock)
+            row = {
+                "shape": shape,
+                "dtype": dtype_name,
+                "package over axial": round(seconds["package"] / seconds["axial"], 2),
+                "ms": round(seconds["axial"] * 1e3, 2),
+            }
+            print(json.dumps(row), flush=True)
+            rows.append(row)
+    summary = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
+    print(json.dumps(summary | _summary([row["package over axial"] for row in rows])))
+
+
+def _summary(ratios: list[float]) -> dict[str, Any]:
+    mean = round(exp(sum(map(log, ratios)) / len(ratios)), 2)
+    return {"times the package's speed": {"geometric mean": mean, "least": min(ratios)}}
+
+
 def main(
-    rounds: int = 15, threads: int = 1, full: bool = True, memory: bool = True, equation_4_only: bool = False
+    rounds: int = 15,
+    threads: int = 1,
+    full: bool = True,
+    memory: bool = True,
+    equation_4_only: bool = False,
+    package_only: bool = False,
 ) -> None:
     """Prints ratios to axial attention: above 1 is slower, or larger."""
     torch.set_num_threads(threads)
+    if package_only:
+        return beside_package(rounds)
     if equation_4_only:
         return equation_4(rounds)
     names = [
@@ -181,11 +223,7 @@ def main(
             rows.append(row)
     summary: dict[str, Any] = {"torch": torch.__version__, "threads": threads, "rows": rows}
     if "package" in names:
-        ratios = [row["forward + backward"]["package"] for row in rows]
-        summary["times the package's speed"] = {
-            "geometric mean": round(exp(sum(map(log, ratios)) / len(ratios)), 2),
-            "least": min(ratios),
-        }
+        summary |= _summary([row["forward + backward"]["package"] for row in rows])
     print(json.dumps(summary))
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -30,15 +31,17 @@ def interleaved(
     warm_up: int = 2,
     device: torch.device = CPU,
     summary: Callable[[list[float]], float] = median,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, float]:
-    """Seconds of `now` each: every round runs all of them, the `summary` over rounds counts."""
+    """Seconds of `clock` each, or of `now`: every round runs all of them, the `summary` over rounds counts."""
+    clock = clock or partial(now, device)
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(warm_up + rounds):
         for name, run in runs.items():
-            start = now(device)
+            start = clock()
             run()
             if i >= warm_up:
-                seconds[name].append(now(device) - start)
+                seconds[name].append(clock() - start)
     return {name: summary(times) for name, times in seconds.items()}
 
 

@@ -87,8 +87,11 @@ def test_every_option_equals_the_reference_forward_and_backward(
     slow = reference.axial_attention(q, k, v, on, causal, mask, whole, span=span, dilation=dilation)
     tensors, grad = [q, k, v] + [bias] * (kind is not None), torch.randn_like(slow)
     expected = torch.autograd.grad(slow, tensors, grad)
-    for piece in (2**20, 40):  # at once, and in pieces of groups and of lines
+    for piece, any_length in ((2**20, False), (40, False), (2**20, True)):  # at once; in pieces; as graphs have it
         monkeypatch.setitem(biased_attention.PIECE, "cpu", piece)
+        monkeypatch.setattr(
+            "axial_transformers.ops.axial_attention._is_of_any_length", lambda *_, here=any_length: here
+        )
         fast = axial.axial_attention(q, k, v, on, causal, mask, bias, span=span, dilation=dilation)
         torch.testing.assert_close(fast, slow, **EXACT)
         for a, b in zip(torch.autograd.grad(fast, tensors, grad), expected):

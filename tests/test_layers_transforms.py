@@ -18,13 +18,11 @@ LAYERS = {
     "AxialBlock": lambda: axial.AxialBlock(8, 2, causal=(1,), options=Options(**EVERY)),
     "relative": lambda: axial.LineAttention(8, 2, 1, options=Options(relative=2)),
     "windows": lambda: axial.LineAttention(8, 2, 2, options=Options(span=3, dilation=2, relative=1)),
+    "dilation": lambda: axial.LineAttention(8, 2, 1, True, options=Options(dilation=2, kv_heads=1)),
     "TiedAxialAttention": lambda: axial.TiedAxialAttention(8, 2),
     "TriangleAttention": lambda: axial.TriangleAttention(8, 2, "ending", head_dim=4),
     "ChannelsFirst": lambda: ChannelsFirst(axial.AxialAttention(8, 2)),
 }
-IN_ONNX = ["AxialAttention", "AxialBlock", "relative"]
-OF_ANY_SIZE = [*IN_ONNX, "TiedAxialAttention", "TriangleAttention"]
-"""Those that torch.export takes with a batch and sizes that are not known; others with those they are traced with."""
 FAST = ["relative"]
 """Those that are exported in every test run; an export takes a second or two."""
 of_each = pytest.mark.parametrize("name", LAYERS)
@@ -43,7 +41,8 @@ def layer_and_input(name, *sizes):
 
 def dynamic(name):
     batch, height, width = (torch.export.Dim(axis, max=256) for axis in "BHW")
-    return ({0: batch, 1: height, 2: height if name == "TriangleAttention" else width},)
+    first = 2 if name == "ChannelsFirst" else 1
+    return ({0: batch, first: height, first + 1: height if name == "TriangleAttention" else width},)
 
 
 @of_each
@@ -83,20 +82,18 @@ def test_examples_map_and_gradients_are_those_of_autograd(name):
 
 
 @of_some
-def test_exported_layers_are_the_layers(name):
+def test_exported_layers_are_the_layers_at_sizes_that_were_not_traced(name):
     layer, x = layer_and_input(name)
-    shapes = dynamic(name) if name in OF_ANY_SIZE else None
     defer = name == "TriangleAttention"  # guards on both axes of I x I pairs, which export cannot prove
     exported = torch.export.export(
-        layer, (x,), dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=defer
+        layer, (x,), dynamic_shapes=dynamic(name), prefer_deferred_runtime_asserts_over_guards=defer
     ).module()
-    sizes = [(1, 4, 33), (3, 9, 5)] if name in OF_ANY_SIZE else []
-    for other in (x, *(layer_and_input(name, *size)[1] for size in sizes)):
+    for other in (x, *(layer_and_input(name, *size)[1] for size in ((1, 4, 33), (3, 9, 5), (2, 20, 7)))):
         torch.testing.assert_close(exported(other), layer(other), rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", IN_ONNX)
+@of_each
 @pytest.mark.skipif(not find_spec("onnxruntime") or not find_spec("onnxscript"), reason="needs the extra onnx")
 def test_onnx_models_are_the_layers_at_sizes_that_were_not_traced(name, tmp_path):
     import onnxruntime

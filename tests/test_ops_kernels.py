@@ -53,6 +53,21 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 
 @needs_numba
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("axis", "groups", "causal"), [(1, 2, False), (2, 1, True)])
+def test_heads_that_share_keys_and_values_read_them_where_they_are(axis, groups, causal, dtype):
+    q, k, v = (torch.randn(2, 3, 5, heads, width) for heads, width in ((6, 4), (groups, 4), (groups, 20)))
+    mask, grad = torch.rand(2, 3, 5) > 0.3, torch.randn(2, 3, 5, 6, 20).to(dtype)
+    narrow = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+    wide = [x.detach().double().requires_grad_() for x in narrow]
+    expected, got = reference.axial_attention(*wide, axis, causal, mask), attend(*narrow, axis, causal, mask)
+    assert_near(got, expected, dtype)
+    gradients = torch.autograd.grad(got, narrow, grad), torch.autograd.grad(expected, wide, grad.double())
+    for a, b in zip(*gradients):
+        assert_near(a, b, dtype)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(("shape", "axis", "causal", "examples"), [((3, 7, 2), 2, False, 2), ((33, 2), 1, True, 1)])
 def test_a_bias_of_all_lines_equals_its_reference(shape, axis, causal, examples, dtype):
     length = shape[axis - 1]

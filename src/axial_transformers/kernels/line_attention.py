@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from axial_transformers.kernels.compilation import compiled
-from axial_transformers.kernels.llvm import Array, Integers
-from axial_transformers.kernels.register_tiles import PANEL, ROWS, multiply, multiply_add, round_up, transpose
+from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.register_tiles import PANEL, ROWS, multiply_add_wide, multiply_wide, round_up, transpose
 from axial_transformers.kernels.vectors import add, exponentials, narrow, prefetch, softmax_backward, widen
 
 ONE = np.float32(1)
@@ -27,36 +27,42 @@ def forward(
     Args:
         q, k, v, out: flat; element (o, i, head, place, j) lies at (o, i, head, place) . (its row of `strides`) + j.
         strides: int64 [4, 4], a row each for q, k, v, out.
-        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias. A piece is one (o, i, head),
-            the head counted fastest; with a bias, slowest, so that successive pieces have the same one in cache.
+        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias, heads to a group. A piece is
+            one (o, i, head), the head counted fastest; with a bias, slowest, so that successive pieces have the same
+            one in cache. The heads of a group have the same keys and values; `first` and `last` are whole groups, and
+            with a bias a group is one head.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
         bias: flat [heads, outer inner / lines to a bias, L, L], or of size 0.
         sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
             nothing), and the largest score, which is subtracted before the exponential.
     """
     length, width, value_width = sizes[3], sizes[4], sizes[5]
-    padded, wide, value_wide = round_up(length, PANEL), round_up(width, PANEL), round_up(value_width, PANEL)
+    padded, wide, value_wide = round_up(length, LANES), round_up(width, LANES), round_up(value_width, LANES)
     queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
     keys_transposed = np.zeros(wide * padded, np.float32)
     values = np.zeros(padded * value_wide, np.float32)
     scores, attended = np.zeros(ROWS * padded, np.float32), np.zeros(ROWS * value_wide, np.float32)
     scale = np.float32(1 / np.sqrt(width))
+    group, of_groups = sizes[7], sizes.copy()
+    of_groups[2] //= group
     for p in range(first, last):
         m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
         line, bias_at = m // sizes[2], p // sizes[6] * length * length
         load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
-        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
-        transpose(keys, padded, wide, keys_transposed)
+        if m % group == 0:
+            at, to = start(m // group, strides[1], of_groups), start(m // group, strides[2], of_groups)
+            load_rows(k, at, strides[1, 3], length, width, ONE, keys, wide)
+            load_rows(v, to, strides[2, 3], length, value_width, ONE, values, value_wide)
+            transpose(keys, padded, wide, keys_transposed)
         if p + 1 < last:
             prefetch_rows(q, following, strides[0], sizes, width)
-            prefetch_rows(k, following, strides[1], sizes, width)
-            prefetch_rows(v, following, strides[2], sizes, value_width)
+            prefetch_rows(k, following // group, strides[1], of_groups, width)
+            prefetch_rows(v, following // group, strides[2], of_groups, value_width)
         out_start = start(m, strides[3], sizes)
         for r in range(0, length, ROWS):
             reach = min(length, r + ROWS) if causal else length
-            for c in range(0, reach, PANEL):
-                multiply(queries, r * wide, wide, 1, width, keys_transposed, c, padded, scores, c, padded)
+            columns = round_up(reach, LANES)
+            multiply_wide(queries, r * wide, wide, 1, width, keys_transposed, 0, padded, scores, 0, padded, columns)
             rows = min(ROWS, length - r)
             for row in range(rows):
                 present = r + row + 1 if causal else length
@@ -64,9 +70,8 @@ def forward(
                     add(bias, bias_at + (r + row) * length, present, scores, row * padded)
                 if key_mask.size:
                     mask_scores(scores, row * padded, present, key_mask, line * length)
-                exponentials(scores, row * padded, round_up(reach, PANEL), present, sums, 2 * (m * length + r + row))
-            for c in range(0, value_wide, PANEL):
-                multiply(scores, 0, padded, 1, reach, values, c, value_wide, attended, c, value_wide)
+                exponentials(scores, row * padded, columns, present, sums, 2 * (m * length + r + row))
+            multiply_wide(scores, 0, padded, 1, reach, values, 0, value_wide, attended, 0, value_wide, value_wide)
             for row in range(rows):
                 inverse = invert_sum(sums, m * length + r + row)
                 narrow(attended, row * value_wide, value_width, inverse, out, out_start + (r + row) * strides[3, 3])
@@ -84,7 +89,7 @@ def backward(
     size 0, the pieces must have the same bias, and d_bias, flat [L, L], becomes the sum of dS over them and itself.
     """
     length, width, value_width = sizes[3], sizes[4], sizes[5]
-    padded, wide, value_wide = round_up(length, PANEL), round_up(width, PANEL), round_up(value_width, PANEL)
+    padded, wide, value_wide = round_up(length, LANES), round_up(width, LANES), round_up(value_width, LANES)
     queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
     values, grads = np.zeros(padded * value_wide, np.float32), np.zeros(padded * value_wide, np.float32)
     keys_transposed = np.zeros(wide * padded, np.float32)
@@ -93,32 +98,38 @@ def backward(
     d_queries = np.zeros(ROWS * wide, np.float32)
     d_keys, d_values = np.empty(padded * wide, np.float32), np.empty(padded * value_wide, np.float32)
     scale = np.float32(1 / np.sqrt(width))
+    group, of_groups = sizes[7], sizes.copy()
+    of_groups[2] //= group
     for p in range(first, last):
         m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
         line, bias_at = m // sizes[2], p // sizes[6] * length * length
         load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
-        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
         load_rows(grad, start(m, strides[3], sizes), strides[3, 3], length, value_width, ONE, grads, value_wide)
-        transpose(keys, padded, wide, keys_transposed)
-        transpose(values, padded, value_wide, values_transposed)
+        if m % group == 0:
+            at, to = start(m // group, strides[1], of_groups), start(m // group, strides[2], of_groups)
+            load_rows(k, at, strides[1, 3], length, width, ONE, keys, wide)
+            load_rows(v, to, strides[2, 3], length, value_width, ONE, values, value_wide)
+            transpose(keys, padded, wide, keys_transposed)
+            transpose(values, padded, value_wide, values_transposed)
+            d_keys[:] = 0
+            d_values[:] = 0
         if p + 1 < last:
             prefetch_rows(q, following, strides[0], sizes, width)
-            prefetch_rows(k, following, strides[1], sizes, width)
-            prefetch_rows(v, following, strides[2], sizes, value_width)
+            prefetch_rows(k, following // group, strides[1], of_groups, width)
+            prefetch_rows(v, following // group, strides[2], of_groups, value_width)
             prefetch_rows(grad, following, strides[3], sizes, value_width)
-        d_keys[:] = 0
-        d_values[:] = 0
         dq_start = start(m, strides[4], sizes)
         for b in range(0, length, PANEL):
             rows = min(PANEL, length - b)
             reach = b + rows if causal else length
+            columns = round_up(reach, LANES)
             for r in range(0, rows, ROWS):
-                for c in range(0, reach, PANEL):
-                    at, to = (b + r) * wide, r * padded + c
-                    multiply(queries, at, wide, 1, width, keys_transposed, c, padded, weights, to, padded)
-                    at = (b + r) * value_wide
-                    multiply(grads, at, value_wide, 1, value_width, values_transposed, c, padded, d_scores, to, padded)
+                at, to = (b + r) * wide, r * padded
+                multiply_wide(queries, at, wide, 1, width, keys_transposed, 0, padded, weights, to, padded, columns)
+                at = (b + r) * value_wide
+                multiply_wide(
+                    grads, at, value_wide, 1, value_width, values_transposed, 0, padded, d_scores, to, padded, columns
+                )
             for row in range(rows):
                 present = b + row + 1 if causal else length
                 if bias.size:
@@ -126,23 +137,24 @@ def backward(
                 if key_mask.size:
                     mask_scores(weights, row * padded, present, key_mask, line * length)
                 at, of_row = row * padded, m * length + b + row
-                softmax_backward(weights, at, round_up(reach, PANEL), present, sums, 2 * of_row, d_scores, at)
+                softmax_backward(weights, at, columns, present, sums, 2 * of_row, d_scores, at)
                 if d_bias.size:
                     add(d_scores, at, present, d_bias, (b + row) * length)
             for r in range(0, rows, ROWS):
-                for c in range(0, wide, PANEL):
-                    multiply(d_scores, r * padded, padded, 1, reach, keys, c, wide, d_queries, c, wide)
+                multiply_wide(d_scores, r * padded, padded, 1, reach, keys, 0, wide, d_queries, 0, wide, wide)
                 count, to = min(ROWS, rows - r), dq_start + (b + r) * strides[4, 3]
                 store_rows(d_queries, wide, count, width, scale, dq, to, strides[4, 3])
             for key in range(0, reach, ROWS):
-                for c in range(0, wide, PANEL):
-                    at, to = b * wide + c, key * wide + c
-                    multiply_add(d_scores, key, 1, padded, rows, queries, at, wide, d_keys, to, wide)
-                for c in range(0, value_wide, PANEL):
-                    at, to = b * value_wide + c, key * value_wide + c
-                    multiply_add(weights, key, 1, padded, rows, grads, at, value_wide, d_values, to, value_wide)
-        store_rows(d_keys, wide, length, width, ONE, dk, start(m, strides[5], sizes), strides[5, 3])
-        store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
+                at, to = b * wide, key * wide
+                multiply_add_wide(d_scores, key, 1, padded, rows, queries, at, wide, d_keys, to, wide, wide)
+                at, to = b * value_wide, key * value_wide
+                multiply_add_wide(
+                    weights, key, 1, padded, rows, grads, at, value_wide, d_values, to, value_wide, value_wide
+                )
+        if (m + 1) % group == 0:
+            at, to = start(m // group, strides[5], of_groups), start(m // group, strides[6], of_groups)
+            store_rows(d_keys, wide, length, width, ONE, dk, at, strides[5, 3])
+            store_rows(d_values, value_wide, length, value_width, ONE, dv, to, strides[6, 3])
 
 
 @compiled

@@ -62,6 +62,16 @@ def multiply_add_tall(
 
 
 @intrinsic
+def multiply_narrow(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """`multiply` of LANES columns."""
+    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
+    return kind, _product(ROWS, add=False, width=LANES)
+
+
+@intrinsic
 def multiply_add_narrow(
     typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
     out: Any, out_at: Any, out_row: Any,
@@ -69,6 +79,19 @@ def multiply_add_narrow(
     """`multiply_add` of LANES columns."""
     kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
     return kind, _product(ROWS, add=True, width=LANES)
+
+
+@compiled
+def multiply_wide(
+    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
+    out_row: int, columns: int,
+) -> None:  # fmt: skip
+    """`multiply` of any number of columns, a multiple of LANES."""
+    for c in range(0, columns - LANES, PANEL):
+        multiply(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+    if columns % PANEL:
+        c = columns - LANES
+        multiply_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
 
 
 @compiled

@@ -143,7 +143,7 @@ def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, ca
     """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
     dim = out.shape[1]
     width = dim // heads
-    sizes = np.array([outer, inner, heads, length, width, width, outer * inner])
+    sizes = np.array([outer, inner, heads, length, width, width, outer * inner, 1])
     strides = np.empty((4, 4), np.int64)
     strides[:3] = np.array([length * inner * 3 * dim, 3 * dim, width, inner * 3 * dim])
     strides[3] = np.array([length * inner * dim, dim, width, inner * dim])

@@ -244,12 +244,13 @@ def _bfloat16_bits(builder: Any, number: Any) -> Any:
 
 
 def _in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
-    """work(j, lanes) for whole vectors first, then for single numbers."""
-    whole = builder.and_(count, count.type(-LANES))
-    with cgutils.for_range_slice(builder, count.type(0), whole, count.type(LANES)) as (j, _):
-        work(j, LANES)
-    with cgutils.for_range_slice(builder, whole, count, count.type(1)) as (j, _):
-        work(j, 1)
+    """work(j, lanes) for whole vectors first, then for half of one, which narrow heads are, then for single numbers."""
+    done = count.type(0)
+    for lanes in (LANES, LANES // 2, 1):
+        end = builder.and_(count, count.type(-lanes))
+        with cgutils.for_range_slice(builder, done, end, count.type(lanes)) as (j, _):
+            work(j, lanes)
+        done = end
 
 
 def _score(builder: Any, x: Any, x_at: Any, j: Any, keys: Any) -> Any:

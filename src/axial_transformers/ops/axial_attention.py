@@ -53,24 +53,28 @@ def axial_attention(  # noqa: PLR0913
     """
     axis = data_axis(q, axis)
     check_key_mask(key_mask, k)
-    k, v = _of_each_head(k, q), _of_each_head(v, q)
-    if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
+    sharing = _heads_to_one(k, q), _heads_to_one(v, q)
+    of_keys, of_values = ((*x.shape[:-2], x.shape[-2] * heads) for x, heads in zip((k, v), sharing))
+    if q.shape != (*of_keys, k.shape[-1]) or of_values != of_keys:
         raise ValueError(
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
             "the heads of k and v may be fewer, a divisor of those of q"
         )
     _check_options(span, dilation, dropout)
-    if span is not None and attn_bias is None and span // 2 * dilation >= q.shape[axis] - 1:
+    any_length = _is_of_any_length(q, axis)
+    if span is not None and attn_bias is None and not any_length and span // 2 * dilation >= q.shape[axis] - 1:
         span = None  # the window is never shorter than the line
     if attn_bias is not None:
         attn_bias = _bias_of_lines(attn_bias, q, axis, span, dilation)
-    if dilation > 1:
+    if dilation > 1 and not any_length:
         attend = partial(axial_attention, causal=causal, span=span, dropout=dropout)
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
-    if attn_bias is not None or span is not None or dropout:
-        return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout)
-    if _is_compiled(q, axis):
+    optional = attn_bias is not None or span is not None or dropout or dilation > 1
+    if not optional and sharing[0] == sharing[1] and _is_compiled(q, axis):
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
+    k, v = (x.repeat_interleave(heads, dim=-2) if heads > 1 else x for x, heads in zip((k, v), sharing))
+    if optional:
+        return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout, dilation)
     if key_mask is None and all(_more_heads_are_a_view(x, axis) for x in (q, k, v)):
         out = torch_attention.attend(_as_more_heads(q, axis), _as_more_heads(k, axis), _as_more_heads(v, axis), causal)
         return out.transpose(1, 2).reshape(v.shape)
@@ -170,6 +174,11 @@ def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
     return counted
 
 
+def _is_of_any_length(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
+    """Whether a graph is exported whose lines have any length: nothing may depend on a comparison of it."""
+    return isinstance(q.shape[axis], torch.SymInt) and torch.compiler.is_exporting()
+
+
 def _check_options(span: int | None, dilation: int, dropout: float) -> None:
     if span is not None and (span < 1 or span % 2 == 0):
         raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
@@ -179,11 +188,10 @@ def _check_options(span: int | None, dilation: int, dropout: float) -> None:
         raise ValueError(f"dropout must be a probability below 1, not {dropout}")
 
 
-def _of_each_head(x: Float[Tensor, "b *a h k"], q: Float[Tensor, "b *a n k"]) -> Float[Tensor, "b *a n k"]:
-    """Keys or values of grouped queries, repeated for each head of their group; x itself if nothing fits."""
+def _heads_to_one(x: Float[Tensor, "b *a h k"], q: Float[Tensor, "b *a n k"]) -> int:
+    """Successive heads of q that share a head of keys or values x (grouped queries); 1 if they cannot."""
     heads, groups = q.shape[-2], x.shape[-2]
-    fits = 0 < groups < heads and heads % groups == 0
-    return x.repeat_interleave(heads // groups, dim=-2) if fits else x
+    return heads // groups if 0 < groups < heads and heads % groups == 0 else 1
 
 
 def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilation: int) -> Tensor:
@@ -240,6 +248,7 @@ def _with_options(
     bias: Tensor | None,
     span: int | None,
     dropout: float,
+    dilation: int,
 ) -> Tensor:
     """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
     if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis):
@@ -253,13 +262,19 @@ def _with_options(
         if not _shared(bias):
             bias = bias.expand(-1, *others, -1, -1, -1)
         bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
-    if span is not None:
+    if span is not None and _is_of_any_length(qkv[0], axis):
+        out = windowed_attention.gathered(q, k, v, span, causal, bias, present, dropout, dilation)
+    elif span is not None:
         out = windowed_attention.attend(q, k, v, span, causal, bias, present, dropout)
     else:
         allowed = None if present is None else present[:, :, None, None, :]
-        if causal:
-            past = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
-            allowed = past[None, None, None] if allowed is None else allowed & past
+        if causal or dilation > 1:
+            place = torch.arange(length, device=q.device)
+            offset = place - place[:, None]
+            inside = offset % dilation == 0
+            if causal:
+                inside = inside & (offset <= 0)
+            allowed = inside[None, None, None] if allowed is None else allowed & inside
         out = biased_attention.attend(q, k, v, bias, allowed, dropout)
     return from_lines(out.flatten(0, 1), qkv[2], axis)
 

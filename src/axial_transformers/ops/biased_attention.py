@@ -67,10 +67,11 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tenso
     only_composed = q.device.type == "cpu" and (dropout > 0 or (bias is not None and bias.requires_grad))
     if not only_composed and choose_kernel(q.device, q.dtype, k.shape[-2]) == "fused":
         return _fused(q, k, v, bias, allowed, dropout)
-    return _composed(q, k, v, bias, allowed, dropout)
+    return composed(q, k, v, bias, allowed, dropout)
 
 
-def _composed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
+def composed(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
+    """`attend` in one piece, of [.., length, width] with any dimensions before."""
     scores = scaled(q) @ k.mT
     if bias is not None:
         scores = scores + bias

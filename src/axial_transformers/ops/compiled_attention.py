@@ -21,8 +21,8 @@ NONE = np.zeros(0, np.float32)
 
 def attend(
     q: Float[Tensor, "b *a n k"],
-    k: Float[Tensor, "b *a n k"],
-    v: Float[Tensor, "b *a n w"],
+    k: Float[Tensor, "b *a h k"],
+    v: Float[Tensor, "b *a h w"],
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
@@ -30,7 +30,8 @@ def attend(
 ) -> Float[Tensor, "b *a n w"]:
     """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only.
 
-    All lines of an example share the bias.
+    All lines of an example share the bias. Without one, keys and values may have fewer heads than q, a divisor: they
+    are read where they are, once for all heads of a group.
     """
     arguments = axis, causal, key_mask, _by_head(bias, q.shape[-2], q.shape[axis])
     out: Tensor = _Attention.apply(None, *arguments, q, k, v)  # type: ignore[no-untyped-call]
@@ -79,7 +80,7 @@ class _Attention(torch.autograd.Function):
         *tensors: Tensor,
     ) -> Tensor:
         q, k, v = unpacked(tensors, packing)
-        out = v.new_empty(v.shape)
+        out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
         _forward([q, k, v], axis, causal, key_mask, bias, out, sums)
         ctx.save_for_backward(key_mask, bias, sums, *tensors)
@@ -111,13 +112,14 @@ def _forward(
     from axial_transformers.kernels import line_attention  # takes a second
 
     arrays, strides = flat_lines([*qkv, out], axis)
-    sizes = _with_lines_to_a_bias(sizes_of(qkv[0], qkv[2], axis), bias)
+    sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int) -> None:
-        line_attention.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), first, last)
+        pieces = first * sizes[7], last * sizes[7]
+        line_attention.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), *pieces)
 
-    parallel_ranges(work, len(sums) // qkv[0].shape[axis])
+    parallel_ranges(work, len(sums) // (sizes[3] * sizes[7]))
 
 
 @torch.library.custom_op("axial_transformers::attend_lines_backward", mutates_args=("grads",), device_types="cpu")
@@ -134,14 +136,15 @@ def _backward(
     from axial_transformers.kernels import line_attention
 
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
-    sizes = _with_lines_to_a_bias(sizes_of(qkv_grad[0], qkv_grad[2], axis), bias)
+    sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
-        line_attention.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), first, last)
+        pieces = first * sizes[7], last * sizes[7]
+        line_attention.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
-        parallel_ranges(work, len(sums) // sizes[3])
+        parallel_ranges(work, len(sums) // (sizes[3] * sizes[7]))
         return
     biases_of_lines, lines = grads[3].shape[:2].numel(), int(sizes[6])
     parts = min(lines, -(-PARTS // biases_of_lines))
@@ -180,8 +183,10 @@ def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:
     return [outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]]
 
 
-def _with_lines_to_a_bias(sizes: list[int], bias: Tensor | None) -> NDArray[np.int64]:
-    return np.array([*sizes, sizes[0] * sizes[1] // (1 if bias is None else bias.shape[1])])
+def _with_shares(sizes: list[int], qkv: Sequence[Tensor], bias: Tensor | None) -> NDArray[np.int64]:
+    """Sizes, the lines that share a bias, and the heads that share keys and values."""
+    lines = sizes[0] * sizes[1] // (1 if bias is None else bias.shape[1])
+    return np.array([*sizes, lines, qkv[0].shape[-2] // qkv[1].shape[-2]])
 
 
 def _flat_bias(bias: Tensor | None) -> NDArray[np.float32]:
