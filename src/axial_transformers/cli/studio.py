@@ -1,9 +1,12 @@
 """axial studio: a page in the browser on which a model is looked at."""
 
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
 from typing import cast
 
 from axial_transformers.cli import arguments
@@ -58,10 +61,13 @@ def main(argv: Sequence[str]) -> None:
     subject = _subject(opened, options)
     if options.host not in LOOPBACK:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")
-    from axial_transformers.studio.page import serve
+    from axial_transformers.studio.page import served
 
-    say("Ctrl-C ends Studio, at:")
-    serve(subject, options.host, options.port)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that uploaded files are removed
+    with suppress(KeyboardInterrupt), served(subject, options.host, options.port) as address:
+        say("Studio runs until Ctrl-C, at:")
+        print(address, flush=True)
+        Event().wait()
 
 
 def _subject(opened: TrainedModel, options: Studio) -> Subject:

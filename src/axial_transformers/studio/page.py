@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
@@ -14,12 +15,12 @@ from axial_transformers.studio import actions, views
 from axial_transformers.studio.jobs import Jobs, StoppedError
 from axial_transformers.studio.subject import MOST_MEGABYTES, Subject
 
-PORTS = range(7860, 7960)
 STALE = 3600
 """Seconds after which uploaded files are removed."""
 WAITING = 16
 """Pieces of work, of all open pages together, that may wait for their turn."""
-BRUSH = "#e5484d"
+BRUSH, BRUSH_SIZE, EDITOR_HEIGHT = "#e5484d", 40, 560
+"""Colour of the brush; its width and the height of the editor in pixels."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
 STYLE = """
@@ -38,18 +39,17 @@ table.ranking td, table.ranking th { padding: .25rem .6rem; text-align: left; fo
 View = Callable[..., Any]
 
 
-def serve(
-    subject: Subject, host: str = "127.0.0.1", port: int | None = None, wait: bool = True
-) -> tuple[gr.Blocks, str]:
-    """Serves the page until Ctrl-C, or in the background, and returns it and its address.
+@contextmanager
+def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
+    """Serves the page within this block, and yields its address.
 
     Nothing is asked of another host. Uploaded files lie in a temporary folder, which is removed at the end.
 
     Args:
-        port: None: the first free one of `PORTS`.
+        port: None: the first free one from 7860.
 
     Raises:
-        OSError: the port is taken, or the host is not this machine's.
+        OSError: the port is taken, or the host is not an address of this machine.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
@@ -63,17 +63,17 @@ def serve(
             quiet=True,
             prevent_thread_lock=True,
             max_file_size=MOST_MEGABYTES * 10**6,
-            theme=gr.themes.Default(font=FONTS, font_mono=MONOSPACE),
+            theme=gr.themes.Default(primary_hue="indigo", font=FONTS, font_mono=MONOSPACE),
             css=STYLE,
             footer_links=[],
             ssr_mode=False,
             mcp_server=False,
             enable_monitoring=False,
         )
-        print(address, flush=True)
-        if wait:
-            page.block_thread()
-    return page, address
+        try:
+            yield address
+        finally:
+            page.close(verbose=False)
 
 
 class Studio:
@@ -92,9 +92,9 @@ class Studio:
             with gr.Tab("Sample"):
                 self._sample_tab()
             with gr.Tab("Complete"):
-                self._complete_tab()
+                self._complete_tab(page)
             with gr.Tab("Bits"):
-                self._bits_tab()
+                self._bits_tab(page)
             with gr.Tab("Rank"):
                 self._rank_tab()
             page.unload(self._leave)
@@ -109,42 +109,43 @@ class Studio:
                 shown = gr.HTML(elem_id="samples")
         self._on(buttons, self._sample, fields, shown)
 
-    def _complete_tab(self) -> None:
+    def _complete_tab(self, page: Any) -> None:
         with gr.Row():
             with gr.Column(scale=1):
                 example = gr.State()
-                number, file, fit = self._picker()
+                picker = self._picker()
+                fields = self._wish_fields(count=4)
+            with gr.Column(scale=2):
                 editor = gr.ImageEditor(
-                    label="Paint over what is to be drawn anew",
+                    label="paint over what is to be drawn anew",
                     elem_id="editor",
+                    height=EDITOR_HEIGHT,
                     sources=(),
                     transforms=(),
                     layers=False,
                     image_mode="RGBA",
                     format="png",
-                    brush=gr.Brush(default_size=40, colors=[BRUSH], color_mode="fixed"),
+                    brush=gr.Brush(default_size=BRUSH_SIZE, colors=[BRUSH], color_mode="fixed"),
                     buttons=[],
                 )
                 axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._subject.model.config.shape)]
                 end = gr.Slider(0, self._subject.model.config.shape[0], 0, step=1, label=f"or erase the last {axis}")
-                fields = self._wish_fields(count=4)
                 buttons = self._buttons("Complete")
-            with gr.Column(scale=2):
                 shown = gr.HTML(elem_id="completions")
-        self._on_pick(number, file, fit, self._picked_to_paint, [example, editor])
+        self._on_pick(page, picker, self._picked_to_paint, [example, editor])
         self._on(buttons, self._complete, [example, editor, end, *fields], shown)
 
-    def _bits_tab(self) -> None:
+    def _bits_tab(self, page: Any) -> None:
         with gr.Row():
             with gr.Column(scale=1):
                 example = gr.State()
-                number, file, fit = self._picker()
+                picker = self._picker()
                 label = self._label_field()
                 opacity = gr.Slider(0, 1, 0.6, step=0.05, label="opacity")
                 buttons = self._buttons("Show bits")
             with gr.Column(scale=2):
                 shown = gr.HTML(elem_id="bits")
-        self._on_pick(number, file, fit, self._picked, [example])
+        self._on_pick(page, picker, self._picked, [example])
         self._on(buttons, self._bits, [example, label, opacity], shown)
 
     def _rank_tab(self) -> None:
@@ -181,22 +182,23 @@ class Studio:
         examples = self._subject.examples
         most = 0 if examples is None else len(examples) - 1
         number = gr.Slider(0, most, 0, step=1, label="example of the data", visible=examples is not None)
-        file = gr.File(label="or a file: its first example", file_count="single", height=100, elem_classes="file")
+        file = gr.File(label="or a file: its first example", file_count="single", height=140, elem_classes="file")
         return number, file, self._fit_field()
 
     def _buttons(self, name: str) -> tuple[Any, Any]:
         with gr.Row():
-            return gr.Button(name, variant="primary"), gr.Button("Stop", variant="stop")
+            return gr.Button(name, variant="primary"), gr.Button("Stop")
 
-    def _on_pick(self, number: Any, file: Any, fit: Any, work: View, outputs: list[Any]) -> None:
+    def _on_pick(self, page: Any, picker: tuple[Any, Any, Any], work: View, outputs: list[Any]) -> None:
         """Calls `work` when the page is opened, and when another example is picked."""
+        number, file, fit = picker
         events = [number.change, file.upload, file.clear, fit.change]
         if self._subject.examples is not None:
-            events.append(gr.context.Context.root_block.load)
+            events.append(page.load)
         for event in events:
             event(
-                self._guarded(work, len(outputs)),
-                [number, file, fit],
+                self._guarded(work, stoppable=False),
+                list(picker),
                 outputs,
                 show_progress="hidden",
                 api_visibility="private",
@@ -210,16 +212,18 @@ class Studio:
         )
         stop.click(self._stop, queue=False, api_visibility="private")
 
-    def _guarded(self, work: View, outputs: int = 1) -> View:
-        """`work` with progress, whose mistakes are one line on the page and whose outputs stay if it is stopped."""
+    def _guarded(self, work: View, stoppable: bool = True) -> View:
+        """`work` with progress, whose mistakes are one line on the page and whose output stays if it is stopped."""
 
         def handler(request: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
-            steps = self._jobs.begin(request.session_hash, lambda made, total: progress((made, total)))
+            steps: Progress = iter
+            if stoppable:
+                steps = self._jobs.begin(request.session_hash, lambda made, total: progress((made, total)))
             try:
                 return work(steps, *values)
             except StoppedError:
                 gr.Info("Stopped.")
-                return gr.skip() if outputs == 1 else [gr.skip()] * outputs
+                return gr.skip()
             except (ValueError, OSError, MemoryError) as error:
                 raise gr.Error(one_line(error), duration=None, print_exception=False) from None
 
