@@ -31,6 +31,8 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="needs chromium"),
 ]
 
+CANVAS = "#editor canvas"
+
 CONNECTED: list[object] = []
 """Addresses that this process connected to."""
 sys.addaudithook(lambda event, given: CONNECTED.append(given[1]) if event == "socket.connect" else None)
@@ -131,24 +133,27 @@ def test_samples_are_drawn_anew_with_every_seed(page):
 
 def test_what_is_painted_over_is_completed_and_marked(page):
     _tab(page, "Complete")
-    canvas = page.locator("#editor canvas").first
-    canvas.wait_for()
-    page.wait_for_timeout(3000)  # the picture appears on the canvas
-    box = canvas.bounding_box()
-    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(middle[0] - 60, middle[1])
+    page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
+    box = page.locator(CANVAS).bounding_box()
+    pixel = box["width"] / 4
+    page.mouse.move(box["x"] + 1.5 * pixel, box["y"] + 1.5 * pixel)
     page.mouse.down()
-    page.mouse.move(*middle, steps=5)
+    page.mouse.move(box["x"] + 2.5 * pixel, box["y"] + 1.5 * pixel, steps=3)
     page.mouse.up()
-    page.wait_for_timeout(1000)
+    colours = [
+        page.evaluate(f"[...document.querySelector('{CANVAS}').getContext('2d').getImageData({x}, 192, 1, 1).data]")
+        for x in range(64, 512, 128)
+    ]
+    assert [red - green > 60 for red, green, *_ in colours] == [False, True, True, False]
     _click(page, "Complete")
     page.wait_for_selector("#completions img")
-    assert "Approximate" in page.inner_text("#completions")
+    assert "Approximate: 2 of 2 erased sites" in page.inner_text("#completions")
     assert _is_whole(page, "#completions img")
 
 
 def test_the_end_is_completed_exactly(page):
     _tab(page, "Complete")
+    page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
     page.get_by_label("number input for or erase the last rows").fill("2")
     _click(page, "Complete")
     page.wait_for_selector("#completions img")
@@ -157,7 +162,7 @@ def test_the_end_is_completed_exactly(page):
 
 def test_nothing_erased_is_one_line(page):
     _tab(page, "Complete")
-    page.wait_for_timeout(3000)
+    page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
     _click(page, "Complete")
     assert "nothing is erased" in _error(page)
 

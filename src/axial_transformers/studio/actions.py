@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Integer, UInt8
-from PIL import Image
 
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -127,26 +126,17 @@ def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Boo
     return early
 
 
-def erased_sites(
-    painted: Bool[np.ndarray, "h w"], shown: tuple[int, int], shape: tuple[int, ...]
-) -> Bool[np.ndarray, "*a"]:
-    """The sites [*A] that paint on a picture covers, the inverse of `marks_for_display`.
+def erased_sites(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bool[np.ndarray, "*a"]:
+    """The sites [*A] of the pixels painted on a picture as of `for_display`, the inverse of `marks_for_display`.
 
-    A pixel is covered where half of it is painted, a position of a sequence where any of its pixels is.
-
-    Args:
-        painted: marks at the size of the enlarged picture.
-        shown: height and width of the picture as `for_display` makes it.
+    A position of a sequence is erased where any of its pixels is painted.
     """
-    height, width = shown
-    levels = Image.fromarray(np.where(painted, 255, 0).astype(np.uint8)).resize((width, height), Image.Resampling.BOX)
-    marks = np.asarray(levels) >= 128
     if len(shape) == 3:
-        return np.stack(np.split(marks, shape[0], axis=1))
+        return np.stack(np.split(painted, shape[0], axis=1))
     if len(shape) == 2:
-        return marks
-    erased = np.zeros(shape, bool)
-    erased[np.arange(width)[marks.any(axis=0)] * shape[0] // width] = True
+        return painted
+    erased, width = np.zeros(shape, bool), painted.shape[1]
+    erased[np.flatnonzero(painted.any(axis=0)) * shape[0] // width] = True
     return erased
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.progress import Progress
-from axial_transformers.studio import actions, views
+from axial_transformers.studio import actions, brush, views
 from axial_transformers.studio.jobs import Jobs, StoppedError
 from axial_transformers.studio.subject import MOST_MEGABYTES, Subject
 
@@ -19,8 +19,6 @@ STALE = 3600
 """Seconds after which uploaded files are removed."""
 WAITING = 16
 """Pieces of work, of all open pages together, that may wait for their turn."""
-BRUSH, BRUSH_SIZE, EDITOR_HEIGHT = "#e5484d", 40, 560
-"""Colour of the brush; its width and the height of the editor in pixels."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
 STYLE = """
@@ -116,17 +114,12 @@ class Studio:
                 picker = self._picker()
                 fields = self._wish_fields(count=4)
             with gr.Column(scale=2):
-                editor = gr.ImageEditor(
-                    label="paint over what is to be drawn anew",
+                editor = gr.HTML(
+                    {"picture": "", "erased": []},
+                    html_template=brush.TEMPLATE,
+                    css_template=brush.STYLE,
+                    js_on_load=brush.SCRIPT,
                     elem_id="editor",
-                    height=EDITOR_HEIGHT,
-                    sources=(),
-                    transforms=(),
-                    layers=False,
-                    image_mode="RGBA",
-                    format="png",
-                    brush=gr.Brush(default_size=BRUSH_SIZE, colors=[BRUSH], color_mode="fixed"),
-                    buttons=[],
                 )
                 axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._subject.model.config.shape)]
                 end = gr.Slider(0, self._subject.model.config.shape[0], 0, step=1, label=f"or erase the last {axis}")
@@ -245,18 +238,16 @@ class Studio:
 
     def _picked_to_paint(self, progress: Progress, *choice: Any) -> tuple[NDArray[np.uint8] | None, Any]:
         example = self._picked(progress, *choice)
-        return example, None if example is None else views.editable(self._subject, example)
+        return example, {"picture": "" if example is None else views.plain(self._subject, example), "erased": []}
 
     def _complete(
-        self, progress: Progress, example: NDArray[np.uint8] | None, editor: Any, end: float, *wish: Any
+        self, progress: Progress, example: NDArray[np.uint8] | None, editor: dict[str, Any], end: float, *wish: Any
     ) -> str:
         example = _given(example)
         shape = self._subject.model.config.shape
-        height, width = views.displayed(self._subject, example[None]).shape[1:3]
-        painted = [layer[..., 3] >= 128 for layer in (editor or {}).get("layers") or []]
-        erased = np.zeros(shape, bool)
-        for marks in painted:
-            erased |= actions.erased_sites(marks, (height, width), shape)
+        painted = np.zeros(views.displayed(self._subject, example[None]).shape[1:3], bool)
+        painted.flat[editor["erased"]] = True
+        erased = actions.erased_sites(painted, shape)
         erased[shape[0] - int(end) :] = True
         done = actions.draw_completions(self._subject, example, erased, _wish(*wish), progress)
         return views.completions(self._subject, example, done)

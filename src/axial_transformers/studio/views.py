@@ -45,11 +45,9 @@ def described(subject: Subject) -> str:
     )
 
 
-def editable(subject: Subject, example: NDArray[np.integer]) -> Image.Image:
-    """An example [*A, C] as the enlarged picture that is painted on."""
-    picture = displayed(subject, example[None])[0]
-    scale = enlargement(picture.shape[1], picture.shape[0])
-    return Image.fromarray(picture.repeat(scale, 0).repeat(scale, 1)).convert("RGB")
+def plain(subject: Subject, example: NDArray[np.integer]) -> str:
+    """The address of the picture of an example [*A, C], as `displayed`, not enlarged."""
+    return _address(html.image(Image.fromarray(displayed(subject, example[None])[0]), ""))
 
 
 def displayed(subject: Subject, values: NDArray[np.integer]) -> NDArray[np.uint8]:
@@ -174,8 +172,13 @@ def _small(picture: NDArray[np.uint8]) -> Image.Image:
 def _picture(picture: Image.Image, what: str, name: str) -> str:
     """A picture, with a link that saves it as a PNG file."""
     element = html.image(picture.convert("RGB"), what)
-    address = element.split('"')[1]
+    address = _address(element)
     return html.figure(element, f'{escape(what)} (<a href="{address}" download="{name}.png">save</a>)')
+
+
+def _address(element: str) -> str:
+    """The address of an <img src="..">."""
+    return element.split('"')[1]
 
 
 def _player(movie: Path, what: str) -> str:
