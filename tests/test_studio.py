@@ -186,7 +186,7 @@ def test_without_gradio_the_verb_says_how_to_install_it(axial: Axial, monkeypatc
 
 def test_the_models_own_data_is_read_where_it_is_at_hand(trained, tmp_path, capsys):
     options = verb.Studio(model=str(trained), limit=7)
-    subject = verb._subject(verb.open_model(options.model), options)
+    subject = verb.subject_of(verb.open_model(options.model), options)
     assert len(subject.examples) == 7
     Image.new("L", (20, 20)).save(tmp_path / "a.png")
     assert subject.read(str(tmp_path / "a.png"), "crop").values.shape == (1, 8, 8, 1)
@@ -194,5 +194,5 @@ def test_the_models_own_data_is_read_where_it_is_at_hand(trained, tmp_path, caps
         subject.read(str(tmp_path / "a.png"), "exact")
     subject.model.save_pretrained(tmp_path / "exported")
     options = replace(options, model=str(tmp_path / "exported"))
-    assert verb._subject(verb.open_model(options.model), options).examples is None
+    assert verb.subject_of(verb.open_model(options.model), options).examples is None
     assert "without data: this model does not know its data" in capsys.readouterr().err

@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> None:
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
     opened = open_model(options.model, options.weights, options.device, options.trust_source)
-    subject = _subject(opened, options)
+    subject = subject_of(opened, options)
     if options.host not in LOOPBACK:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")
     from axial_transformers.studio.page import served
@@ -70,7 +70,13 @@ def main(argv: Sequence[str]) -> None:
         Event().wait()
 
 
-def _subject(opened: TrainedModel, options: Studio) -> Subject:
+def subject_of(opened: TrainedModel, options: Studio) -> Subject:
+    """The model, its data and the way to read files, as the options say.
+
+    Raises:
+        ValueError, OSError: data that is named cannot be read, or the model cannot be shown.
+    """
+
     def read(path: str, fit: str) -> Examples:
         reading = options.data if fit == "exact" else replace(options.data, fit=cast(Fit, fit))
         return reading.of(opened).examples(path, "all")[0]
