@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -54,20 +55,24 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
         os.environ["GRADIO_TEMP_DIR"] = folder
         page = Studio(subject).page()
         page.queue(max_size=WAITING)
-        _, address, _ = page.launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            quiet=True,
-            prevent_thread_lock=True,
-            max_file_size=MOST_MEGABYTES * 10**6,
-            theme=gr.themes.Default(primary_hue="indigo", font=FONTS, font_mono=MONOSPACE),
-            css=STYLE,
-            footer_links=[],
-            ssr_mode=False,
-            mcp_server=False,
-            enable_monitoring=False,
-        )
+        try:
+            _, address, _ = page.launch(
+                server_name=host,
+                server_port=port,
+                share=False,
+                quiet=True,
+                prevent_thread_lock=True,
+                max_file_size=MOST_MEGABYTES * 10**6,
+                theme=gr.themes.Default(primary_hue="indigo", font=FONTS, font_mono=MONOSPACE),
+                css=STYLE,
+                footer_links=[],
+                ssr_mode=False,
+                mcp_server=False,
+                enable_monitoring=False,
+            )
+        except OSError as error:  # Gradio's message is about its own settings
+            where = f"port {port}" if port else "ports from 7860 on"
+            raise OSError(f"{host} cannot be served at, {where}: choose another host= or port=") from error
         try:
             yield address
         finally:
@@ -217,8 +222,10 @@ class Studio:
             except StoppedError:
                 gr.Info("Stopped.")
                 return gr.skip()
-            except (ValueError, OSError, MemoryError) as error:
-                raise gr.Error(one_line(error), duration=None, print_exception=False) from None
+            except (ValueError, OSError, MemoryError, RuntimeError) as error:
+                if (text := one_line(error)) is None:
+                    raise
+                raise gr.Error(escape(text, quote=False), duration=None, print_exception=False) from None
 
         return handler
 
@@ -263,12 +270,12 @@ class Studio:
         return views.ranking(self._subject, values, names, scores, self._typical, by)
 
 
-def one_line(error: Exception) -> str:
-    """The message of an error on one line."""
-    if isinstance(error, MemoryError):
-        return "not enough memory: ask for fewer at a time"
+def one_line(error: Exception) -> str | None:
+    """The message of an error on one line; None for a RuntimeError that is a mistake of the program itself."""
     text = " ".join(str(error).split())
-    return text or type(error).__name__
+    if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
+        return "not enough memory: ask for fewer at a time"
+    return None if isinstance(error, RuntimeError) else text or type(error).__name__
 
 
 def _given(example: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
