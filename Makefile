@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.ready
+STUDIO := .venv-studio
+STUDIO_READY := $(STUDIO)/.ready
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-gpu gpu-report docs docs-serve docs-check release-check clean
+.PHONY: demo test check test-slow test-gpu gpu-report docs docs-serve docs-check studio-test release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -53,6 +55,16 @@ docs-check: docs  ## every page of the site in a headless chromium
 	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[browser]'
 	$(DOCS)/bin/python docs/site/check.py
 
+studio-test: $(STUDIO_READY)  ## Studio in a headless chromium; what cannot be tried is skipped, with the reason
+	$(STUDIO)/bin/python -m pytest -m slow -rs tests/test_studio_in_browser.py
+
+# Gradio needs an older Pillow than all the rest is tested with
+$(STUDIO_READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(STUDIO)
+	grep -v '^pillow==' constraints.txt > $(STUDIO)/constraints.txt
+	$(STUDIO)/bin/python -m pip install --quiet --progress-bar off -c $(STUDIO)/constraints.txt -e '.[studio,browser]' pytest
+	touch $@
+
 $(DOCS_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[docs]'
@@ -65,4 +77,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DOCS) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf $(VENV) $(DOCS) $(STUDIO) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

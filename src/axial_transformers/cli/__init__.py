@@ -20,6 +20,7 @@ VERBS = {
         "bits/dim of each image, least likely first",
         "axial score runs/fashion_mnist photos/ --output scores.csv",
     ),
+    "studio": ("look at a model in the browser: samples, completions, bits", "axial studio runs/digits"),
     "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
     "decompress": ("restore the images of such a file", "axial decompress runs/photos photos.axl restored/"),
     "import-official": (
@@ -34,7 +35,7 @@ VERBS = {
 
 GROUPS = {
     "Train": ("demo", "train"),
-    "Look": ("evaluate", "score", "sample", "complete", "inspect"),
+    "Look": ("evaluate", "score", "sample", "complete", "studio", "inspect"),
     "Compress": ("compress", "decompress"),
     "Exchange": ("push", "import-official"),
     "Shell": ("completion",),
@@ -52,6 +53,7 @@ LESS_MEMORY = {
     "sample": "lower --count or --scale",
     "complete": "lower --examples, --count or --scale",
     "score": "lower --batch-size",
+    "studio": "lower --limit",
     "compress": "lower --chunk-images",
     "decompress": "lower --micro-batch",
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,33 +11,25 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.cli import arguments, outputs
-from axial_transformers.cli.captions import above, below, beside
-from axial_transformers.cli.colours import sheet, unseen
 from axial_transformers.cli.parsing import either, parse, require_within
 from axial_transformers.cli.reading import Reading, chosen, label_of
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.cli.wording import command
 from axial_transformers.data import (
     MOVIES,
-    Palette,
     Split,
-    for_display,
-    marks_for_display,
     picture_files,
     save_movie,
     window_of,
 )
-from axial_transformers.data.contact_sheet import WIDTH, Window, enlargement, gap_of
+from axial_transformers.data.captions import below
+from axial_transformers.data.completion_pages import completion_page, completion_tiles
 from axial_transformers.data.npy import read_array
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import written_whole
 
 APPROXIMATE = "approximate: values drawn before a known site do not depend on it"
-LONG = 6
-"""Width of tiles, divided by their height, above which there is one a row."""
-WIDEST_TITLE = 80
-"""Pixels of a column at least, for the titles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,57 +174,22 @@ def _save(
     if options.output.suffix in (".npz", ".mkv"):
         outputs.save(options.output, filled, trained, look)
         return
-    window = window_of(known, trained.model.config.num_values, trained.uint16)
+    values, uint16 = trained.model.config.num_values, trained.uint16
+    shown = partial(
+        completion_tiles,
+        num_values=values,
+        uint16=uint16,
+        palette=options.palette,
+        window=window_of(known, values, uint16),
+    )
+
+    def page(tiles: NDArray[np.uint8], strips: bool | None) -> Image.Image:
+        drawn = completion_page(tiles, options.count, options.scale, strips)
+        return below(drawn, APPROXIMATE) if options.approximate else drawn
+
     if options.output.suffix in MOVIES:
-        frames = (
-            _page(_tiles(known[:, t], mask[t], filled[:, t], trained, window, options.palette), options, strips=False)
-            for t in range(len(mask))
-        )
+        frames = (page(shown(known[:, t], mask[t], filled[:, t]), strips=False) for t in range(len(mask)))
         save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), options.fps)
     else:
-        tiles = _tiles(known, mask, filled, trained, window, options.palette)
         with written_whole(options.output) as aside:
-            strips = known.ndim == 5 or tiles.shape[2] > LONG * tiles.shape[1]
-            _page(tiles, options, strips).save(aside, format="PNG")
-
-
-def _page(tiles: NDArray[np.uint8], options: Complete, strips: bool) -> Image.Image:
-    """The tiles [N * (count + 2), H, W, 4] as one titled picture, an example or a strip a row."""
-    columns = 1 if strips else options.count + 2
-    height, width = tiles.shape[1:3]
-    least = max(WIDTH, WIDEST_TITLE * columns)
-    scale = options.scale or enlargement(columns * width, len(tiles) // columns * height, least)
-    grid = sheet(tiles, columns=columns, scale=scale, gap=gap_of(scale))
-    if strips:
-        titles = ["known", *["completion"] * options.count, "original"]
-        page = beside(grid, titles * (len(tiles) // len(titles)))
-    else:
-        page = above(grid, [("known", 0.5 / columns), ("completions", 0.5), ("original", 1 - 0.5 / columns)])
-    return below(page, APPROXIMATE) if options.approximate else page
-
-
-def _tiles(
-    known: NDArray[np.uint8],
-    mask: NDArray[np.bool_],
-    filled: NDArray[np.integer],
-    trained: TrainedModel,
-    window: Window,
-    palette: Palette,
-) -> NDArray[np.uint8]:
-    """Of each example the known part, its completions and the whole: [N * (count + 2), H, W, 4]."""
-    values = trained.model.config.num_values
-    whole, drawn = (_opaque(for_display(each, values, trained.uint16, palette, window)) for each in (known, filled))
-    given = whole
-    if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
-        given = _opaque(for_display(np.where(mask, known, 0).astype(np.uint8), values, trained.uint16, palette, window))
-    hidden = marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2])
-    drawn = drawn.reshape(len(whole), -1, *whole.shape[1:])
-    tiles = np.concatenate([unseen(given, hidden)[:, None], drawn, whole[:, None]], axis=1)
-    return tiles.reshape(-1, *whole.shape[1:])
-
-
-def _opaque(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Gray [N, H, W] or RGB [N, H, W, 3] pictures as RGBA [N, H, W, 4]."""
-    if pictures.ndim == 3:
-        pictures = np.repeat(pictures[..., None], 3, axis=-1)
-    return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
+            page(shown(known, mask, filled), strips=True if known.ndim == 5 else None).save(aside, format="PNG")

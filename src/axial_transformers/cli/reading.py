@@ -12,6 +12,8 @@ from axial_transformers.cli import did_you_mean
 from axial_transformers.cli.runs import TrainedModel
 from axial_transformers.data import Examples
 
+Fit = Literal["exact", "crop", "stretch", "tiles"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
@@ -19,7 +21,7 @@ class Reading:
 
     size: int | None = None
     """Side in pixels of the square images and frames that a folder is fitted to."""
-    fit: Literal["exact", "crop", "stretch", "tiles"] | None = None
+    fit: Fit | None = None
     """Fitting to the size: exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts
     without overlap."""
     frames: int | None = None

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from axial_transformers.cli import arguments
-from axial_transformers.cli.heat_maps import heat_map
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import TrainedModel, open_model
@@ -23,6 +22,7 @@ from axial_transformers.cli.sharing import one_voice, processes_on
 from axial_transformers.cli.streams import printable
 from axial_transformers.data import Examples, Split
 from axial_transformers.likelihood.evaluation import bits_of_each
+from axial_transformers.likelihood.heat_maps import heat_map
 from axial_transformers.likelihood.outliers import auroc, corrected
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole

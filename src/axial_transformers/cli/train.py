@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from axial_transformers.baselines.by_name import build
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
-from axial_transformers.cli.heat_maps import under_examples
 from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
@@ -22,6 +21,7 @@ from axial_transformers.cli.wording import command
 from axial_transformers.data import EmptySplitError, Examples, image_grid, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import Fill, evaluate
+from axial_transformers.likelihood.heat_maps import under_examples
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole

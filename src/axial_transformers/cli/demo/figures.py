@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from axial_transformers.cli.colours import DRAWN, HEAT, INK, Pixels, colour, sheet, unseen
 from axial_transformers.data import Examples
+from axial_transformers.data.colours import DRAWN, HEAT, INK, Pixels, colour, sheet, unseen
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer

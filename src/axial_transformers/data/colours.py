@@ -22,9 +22,9 @@ def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
     return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
-def unseen(pixels: Pixels, where: NDArray[np.bool_]) -> Pixels:
+def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pixels:
     """Pixels [..., H, W, 4] of which those where a mask [H, W] is true are covered."""
-    return np.where(where[..., None], np.array(_rgba(UNSEEN), np.uint8), pixels)
+    return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
 
 
 def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Image:

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.cli.captions import with_scale
-from axial_transformers.cli.colours import HEAT, Pixels, colour, sheet
+from axial_transformers.data.captions import with_scale
+from axial_transformers.data.colours import HEAT, Pixels, colour, sheet
 from axial_transformers.data.contact_sheet import as_row, enlargement, gap_of, image_grid
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer
@@ -23,9 +23,9 @@ def heat_map(model: AxialTransformer, example: NDArray[np.integer]) -> Image.Ima
     Raises:
         ValueError: an example of more than three axes.
     """
-    heat = _heat(model, torch.from_numpy(example[None]))
+    heat = heat_colours(model, torch.from_numpy(example[None]))
     picture = sheet(heat, columns=1, scale=enlargement(heat.shape[2], heat.shape[1]))
-    return with_scale(picture, HEAT, _hottest(model), "bits")
+    return with_scale(picture, HEAT, hottest(model), "bits")
 
 
 def under_examples(
@@ -36,7 +36,7 @@ def under_examples(
     Raises:
         ValueError: examples of more than three axes.
     """
-    heat = _heat(model, x, label)
+    heat = heat_colours(model, x, label)
     columns = len(x) if x.ndim == 4 else 1
     scale = enlargement(columns * heat.shape[2], heat.shape[1] * (len(x) // columns)) if x.ndim > 3 else None
     gap = gap_of(scale or 1)
@@ -52,15 +52,22 @@ def under_examples(
     for strip in strips:
         page.paste(strip, ((page.width - strip.width) // 2, top), strip if strip.mode == "RGBA" else None)
         top += strip.height
-    return with_scale(page, HEAT, _hottest(model), "bits")
+    return with_scale(page, HEAT, hottest(model), "bits")
 
 
-def _hottest(model: AxialTransformer) -> int:
+def hottest(model: AxialTransformer) -> int:
+    """The bits that the last of the colours stands for: those of a site whose values are all as likely, rounded up."""
     return math.ceil(math.log2(model.config.num_values))
 
 
-def _heat(model: AxialTransformer, x: torch.Tensor, label: torch.Tensor | None = None) -> Pixels:
-    """Colours [B, H, W, 4]."""
+def heat_colours(model: AxialTransformer, x: torch.Tensor, label: torch.Tensor | None = None) -> Pixels:
+    """The bits of each site of examples [B, *A, C], averaged over channels, as colours uint8 [B, H, W, 4].
+
+    Frames are side by side.
+
+    Raises:
+        ValueError: examples of more than three axes.
+    """
     axes = x.ndim - 2
     if not 1 <= axes <= 3:
         raise ValueError(f"heat maps are for sequences, images and clips, not for {axes} axes")
@@ -69,4 +76,4 @@ def _heat(model: AxialTransformer, x: torch.Tensor, label: torch.Tensor | None =
         bits = np.concatenate(list(bits.swapaxes(0, 1)), axis=2)
     if axes == 1:
         bits = np.stack([as_row(each) for each in bits])
-    return colour(bits / _hottest(model), HEAT)
+    return colour(bits / hottest(model), HEAT)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from axial_transformers.cli.colours import colour
+from axial_transformers.data.colours import colour
 
 LETTER = (7, 14)
 """Width and height of a letter, at most, in pixels."""

@@ -1,0 +1,62 @@
+"""The picture of docs/studio.md: Studio in a headless chromium, with a part of an example erased and completed.
+
+.venv-studio/bin/python docs/site/studio_picture.py pretrained/fashion_mnist fashion_mnist_test.npz
+"""
+
+import argparse
+import io
+import shutil
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from axial_transformers.cli import studio
+from axial_transformers.cli.runs import open_model
+from axial_transformers.studio.page import served
+
+PICTURE = Path(__file__).parents[1] / "images" / "studio.png"
+PATIENCE = 300_000
+"""Milliseconds that a step may take, on a busy machine."""
+COLOURS = 128
+
+
+def main() -> None:
+    """Writes the picture."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("source")
+    parser.add_argument("--example", default="3")
+    words = parser.parse_args()
+    options = studio.Studio(model=words.model, source=words.source)
+    subject = studio.subject_of(open_model(options.model), options)
+    with served(subject) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        page.get_by_role("tab", name="Complete").click()
+        page.wait_for_function("document.querySelector('#editor canvas')?.width > 500")
+        page.get_by_label("number input for example of the data").first.fill(words.example)
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(3000)  # the example appears
+        page.locator("#editor select").select_option("4")
+        box = page.locator("#editor canvas").bounding_box()
+        assert box is not None
+        for height in (0.5, 0.6, 0.7):
+            across = [(box["x"] + part * box["width"], box["y"] + height * box["height"]) for part in (0.25, 0.75)]
+            page.mouse.move(*across[0])
+            page.mouse.down()
+            page.mouse.move(*across[1], steps=20)
+            page.mouse.up()
+        page.get_by_role("button", name="Complete", exact=True).click()
+        page.wait_for_selector("#completions img")
+        page.wait_for_timeout(1000)
+        taken = Image.open(io.BytesIO(page.screenshot(full_page=True)))
+        browser.close()
+    taken.convert("RGB").quantize(COLOURS).save(PICTURE, optimize=True)
+    print(PICTURE, PICTURE.stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""axial studio: a page in the browser on which a model is looked at."""
+
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+from typing import cast
+
+from axial_transformers.cli import arguments
+from axial_transformers.cli.console import say
+from axial_transformers.cli.parsing import parse, require_within
+from axial_transformers.cli.reading import Fit, Reading, limited
+from axial_transformers.cli.runs import TrainedModel, open_model
+from axial_transformers.data import Examples
+from axial_transformers.studio.subject import Subject
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Studio:
+    """Look at a model in the browser: samples, completions of what is erased with a brush, bits, rankings.
+
+    For example:
+      axial studio runs/digits
+      axial studio runs/photos my_photos/ --limit 1000
+      axial studio runs/clips clips_test.npz --port 8080
+
+    It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. The page is served to this
+    machine only, and asks nothing of any other. Ctrl-C ends it.
+    """
+
+    model: arguments.Model
+    source: arguments.Source = None
+    data: Reading = field(default_factory=Reading)
+    limit: int = 256
+    """Read so many examples of the source at most, evenly spaced over it: those to choose from and to compare with."""
+    host: str = "127.0.0.1"
+    """Address that the page is served at. 0.0.0.0: all of this machine, so that others may use the page as well."""
+    port: int | None = None
+    """None: the first free one from 7860."""
+    palette: arguments.Palette = "auto"
+    fps: arguments.Fps = 8
+    trust_source: arguments.TrustSource = False
+    weights: arguments.Weights = "ema"
+    device: arguments.Device = "auto"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the verb."""
+    options = parse(Studio, argv, "studio")
+    require_within("limit", options.limit, 1)
+    require_within("port", options.port, 1, 65535)
+    require_within("fps", options.fps, 1, 100)
+    if find_spec("gradio") is None:
+        raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
+    opened = open_model(options.model, options.weights, options.device, options.trust_source)
+    subject = subject_of(opened, options)
+    if options.host not in LOOPBACK:
+        say(f"warning: whoever reaches {options.host} can use this page: it has no password")
+    from axial_transformers.studio.page import served
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that uploaded files are removed
+    with suppress(KeyboardInterrupt), served(subject, options.host, options.port) as address:
+        say("Studio runs until Ctrl-C, at:")
+        print(address, flush=True)
+        Event().wait()
+
+
+def subject_of(opened: TrainedModel, options: Studio) -> Subject:
+    """The model, its data and the way to read files, as the options say.
+
+    Raises:
+        ValueError, OSError: data that is named cannot be read, or the model cannot be shown.
+    """
+
+    def read(path: str, fit: str) -> Examples:
+        reading = options.data if fit == "exact" else replace(options.data, fit=cast(Fit, fit))
+        return reading.of(opened).examples(path, "all")[0]
+
+    return Subject(
+        model=opened.model,
+        name=Path(options.model).name or options.model,
+        read=read,
+        examples=_examples(options.data.of(opened), options),
+        uint16=opened.uint16,
+        class_names=opened.class_names,
+        palette=options.palette,
+        fps=options.fps,
+    )
+
+
+def _examples(trained: TrainedModel, options: Studio) -> Examples | None:
+    """Examples of the source; None where the run's own data is not at hand."""
+    try:
+        return limited(trained.examples(options.source, None)[0], options.limit)[:]
+    except (ValueError, OSError) as error:
+        if options.source is not None:
+            raise
+        say(f"warning: without data: {error}")
+        return None

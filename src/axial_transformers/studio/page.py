@@ -1,0 +1,292 @@
+"""The page in Gradio: fields, buttons, and which of `actions` and `views` they call."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+import gradio as gr
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.progress import Progress
+from axial_transformers.studio import actions, brush, views
+from axial_transformers.studio.jobs import Jobs, StoppedError
+from axial_transformers.studio.subject import MOST_MEGABYTES, Subject
+
+STALE = 3600
+"""Seconds after which uploaded files are removed."""
+WAITING = 16
+"""Pieces of work, of all open pages together, that may wait for their turn."""
+FONTS = ["system-ui", "sans-serif"]
+MONOSPACE = ["ui-monospace", "monospace"]
+STYLE = """
+figure { margin: 0; }
+figure img, table.ranking img { image-rendering: pixelated; max-width: 100%; }
+figure video { max-width: 100%; }
+figcaption { opacity: .7; font-size: .875rem; margin-top: .3rem; }
+table.ranking td, table.ranking th { padding: .25rem .6rem; text-align: left; font-variant-numeric: tabular-nums; }
+.scale { display: flex; align-items: center; gap: .6rem; margin-top: .8rem; }
+.scale i { flex: 0 0 10rem; height: .7rem; }
+.facts { display: flex; flex-wrap: wrap; gap: .2rem 1.5rem; margin: 0; }
+.facts dt { opacity: .7; }
+.facts dd { margin: 0 0 0 -1rem; overflow-wrap: anywhere; }
+"""
+
+View = Callable[..., Any]
+
+
+@contextmanager
+def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
+    """Serves the page within this block, and yields its address.
+
+    Nothing is asked of another host. Uploaded files lie in a temporary folder, which is removed at the end.
+
+    Args:
+        port: None: the first free one from 7860.
+
+    Raises:
+        OSError: the port is taken, or the host is not an address of this machine.
+    """
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder
+        page = Studio(subject).page()
+        page.queue(max_size=WAITING)
+        try:
+            _, address, _ = page.launch(
+                server_name=host,
+                server_port=port,
+                share=False,
+                quiet=True,
+                prevent_thread_lock=True,
+                max_file_size=MOST_MEGABYTES * 10**6,
+                theme=gr.themes.Default(primary_hue="indigo", font=FONTS, font_mono=MONOSPACE),
+                css=STYLE,
+                footer_links=[],
+                ssr_mode=False,
+                mcp_server=False,
+                enable_monitoring=False,
+            )
+        except OSError as error:  # Gradio's message is about its own settings
+            where = f"port {port}" if port else "ports from 7860 on"
+            raise OSError(f"{host} cannot be served at, {where}: choose another host= or port=") from error
+        try:
+            yield address
+        finally:
+            page.close(verbose=False)
+
+
+class Studio:
+    """The page of one model."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject, self._jobs = subject, Jobs()
+        self._typical: actions.Scores | None = None
+
+    def page(self) -> gr.Blocks:
+        """The page, not yet served."""
+        with gr.Blocks(
+            title=f"Studio: {self._subject.name}", analytics_enabled=False, delete_cache=(STALE, STALE)
+        ) as page:
+            gr.HTML(views.described(self._subject))
+            with gr.Tab("Sample"):
+                self._sample_tab()
+            with gr.Tab("Complete"):
+                self._complete_tab(page)
+            with gr.Tab("Bits"):
+                self._bits_tab(page)
+            with gr.Tab("Rank"):
+                self._rank_tab()
+            page.unload(self._leave)
+        return page
+
+    def _sample_tab(self) -> None:
+        with gr.Row():
+            with gr.Column(scale=1):
+                fields = self._wish_fields(count=16)
+                buttons = self._buttons("Draw samples")
+            with gr.Column(scale=2):
+                shown = gr.HTML(elem_id="samples")
+        self._on(buttons, self._sample, fields, shown)
+
+    def _complete_tab(self, page: Any) -> None:
+        with gr.Row():
+            with gr.Column(scale=1):
+                example = gr.State()
+                picker = self._picker()
+                fields = self._wish_fields(count=4)
+            with gr.Column(scale=2):
+                editor = gr.HTML(
+                    {"picture": "", "erased": []},
+                    html_template=brush.TEMPLATE,
+                    css_template=brush.STYLE,
+                    js_on_load=brush.SCRIPT,
+                    elem_id="editor",
+                )
+                axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._subject.model.config.shape)]
+                end = gr.Slider(0, self._subject.model.config.shape[0], 0, step=1, label=f"or erase the last {axis}")
+                buttons = self._buttons("Complete")
+                shown = gr.HTML(elem_id="completions")
+        self._on_pick(page, picker, self._picked_to_paint, [example, editor])
+        self._on(buttons, self._complete, [example, editor, end, *fields], shown)
+
+    def _bits_tab(self, page: Any) -> None:
+        with gr.Row():
+            with gr.Column(scale=1):
+                example = gr.State()
+                picker = self._picker()
+                label = self._label_field()
+                opacity = gr.Slider(0, 1, 0.6, step=0.05, label="opacity")
+                buttons = self._buttons("Show bits")
+            with gr.Column(scale=2):
+                shown = gr.HTML(elem_id="bits")
+        self._on_pick(page, picker, self._picked, [example])
+        self._on(buttons, self._bits, [example, label, opacity], shown)
+
+    def _rank_tab(self) -> None:
+        with gr.Row():
+            with gr.Column(scale=1):
+                files = gr.File(label="pictures, arrays or clips", file_count="multiple", elem_id="files")
+                fit = self._fit_field()
+                by = gr.Radio([("bits/dim", "bits"), ("bits/dim less PNG", "corrected")], value="bits", label="rank by")
+                buttons = self._buttons("Rank")
+            with gr.Column(scale=2):
+                shown = gr.HTML(elem_id="ranking")
+        self._on(buttons, self._rank, [files, fit, by], shown)
+
+    def _wish_fields(self, count: int) -> list[Any]:
+        return [
+            gr.Slider(1, actions.MOST_DRAWN, count, step=1, label="count"),
+            gr.Slider(0, 2, 1, step=0.05, label="temperature"),
+            gr.Slider(0.05, 1, 1, step=0.05, label="top-p"),
+            self._label_field(),
+            gr.Number(0, precision=0, label="seed"),
+        ]
+
+    def _label_field(self) -> Any:
+        classes = self._subject.classes
+        choices = [("none", -1), *((name, number) for number, name in enumerate(classes))]
+        return gr.Dropdown(choices, value=-1, label="class", visible=bool(classes))
+
+    def _fit_field(self) -> Any:
+        return gr.Dropdown(
+            ["exact", "crop", "stretch", "tiles"], value="exact", label="fit of pictures of another size"
+        )
+
+    def _picker(self) -> tuple[Any, Any, Any]:
+        examples = self._subject.examples
+        most = 0 if examples is None else len(examples) - 1
+        number = gr.Slider(0, most, 0, step=1, label="example of the data", visible=examples is not None)
+        file = gr.File(label="or a file: its first example", file_count="single", height=140, elem_classes="file")
+        return number, file, self._fit_field()
+
+    def _buttons(self, name: str) -> tuple[Any, Any]:
+        with gr.Row():
+            return gr.Button(name, variant="primary"), gr.Button("Stop")
+
+    def _on_pick(self, page: Any, picker: tuple[Any, Any, Any], work: View, outputs: list[Any]) -> None:
+        """Calls `work` when the page is opened, and when another example is picked."""
+        number, file, fit = picker
+        events = [number.change, file.upload, file.clear, fit.change]
+        if self._subject.examples is not None:
+            events.append(page.load)
+        for event in events:
+            event(
+                self._guarded(work, stoppable=False),
+                list(picker),
+                outputs,
+                show_progress="hidden",
+                api_visibility="private",
+            )
+
+    def _on(self, buttons: tuple[Any, Any], work: View, inputs: list[Any], shown: Any) -> None:
+        """Calls `work`, one piece at a time, when the first button is clicked, and stops it at the second."""
+        begin, stop = buttons
+        begin.click(
+            self._guarded(work), inputs, shown, concurrency_limit=1, concurrency_id="model", api_visibility="private"
+        )
+        stop.click(self._stop, queue=False, api_visibility="private")
+
+    def _guarded(self, work: View, stoppable: bool = True) -> View:
+        """`work` with progress, whose mistakes are one line on the page and whose output stays if it is stopped."""
+
+        def handler(request: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
+            steps: Progress = iter
+            if stoppable:
+                steps = self._jobs.begin(request.session_hash, lambda made, total: progress((made, total)))
+            try:
+                return work(steps, *values)
+            except StoppedError:
+                gr.Info("Stopped.")
+                return gr.skip()
+            except (ValueError, OSError, MemoryError, RuntimeError) as error:
+                if (text := one_line(error)) is None:
+                    raise
+                raise gr.Error(escape(text, quote=False), duration=None, print_exception=False) from None
+
+        return handler
+
+    def _stop(self, request: gr.Request) -> None:
+        self._jobs.stop(request.session_hash)
+
+    def _leave(self, request: gr.Request) -> None:
+        self._jobs.end(request.session_hash)
+
+    def _sample(self, progress: Progress, *wish: Any) -> str:
+        return views.samples(self._subject, actions.draw_samples(self._subject, _wish(*wish), progress))
+
+    def _picked(self, progress: Progress, number: float, file: str | None, fit: str) -> NDArray[np.uint8] | None:
+        if file is not None:
+            return self._subject.files([file], fit)[0][0]
+        return None if self._subject.examples is None else self._subject.examples.values[int(number)]
+
+    def _picked_to_paint(self, progress: Progress, *choice: Any) -> tuple[NDArray[np.uint8] | None, Any]:
+        example = self._picked(progress, *choice)
+        return example, {"picture": "" if example is None else views.plain(self._subject, example), "erased": []}
+
+    def _complete(
+        self, progress: Progress, example: NDArray[np.uint8] | None, editor: dict[str, Any], end: float, *wish: Any
+    ) -> str:
+        example = _given(example)
+        shape = self._subject.model.config.shape
+        painted = np.zeros(views.displayed(self._subject, example[None]).shape[1:3], bool)
+        painted.flat[editor["erased"]] = True
+        erased = actions.erased_sites(painted, shape)
+        erased[shape[0] - int(end) :] = True
+        done = actions.draw_completions(self._subject, example, erased, _wish(*wish), progress)
+        return views.completions(self._subject, example, done)
+
+    def _bits(self, progress: Progress, example: NDArray[np.uint8] | None, label: int, opacity: float) -> str:
+        return views.bits(self._subject, _given(example), None if label < 0 else label, opacity)
+
+    def _rank(self, progress: Progress, files: list[str] | None, fit: str, by: str) -> str:
+        values, names = self._subject.files(files or [], fit)
+        if self._typical is None and self._subject.examples is not None:
+            self._typical = actions.score(self._subject, self._subject.examples.values, progress)
+        scores = actions.score(self._subject, values, progress)
+        return views.ranking(self._subject, values, names, scores, self._typical, by)
+
+
+def one_line(error: Exception) -> str | None:
+    """The message of an error on one line; None for a RuntimeError that is a mistake of the program itself."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
+        return "not enough memory: ask for fewer at a time"
+    return None if isinstance(error, RuntimeError) else text or type(error).__name__
+
+
+def _given(example: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    if example is None:
+        raise ValueError("there is no picture: choose an example of the data, or a file")
+    return example
+
+
+def _wish(count: float, temperature: float, top_p: float, label: int, seed: float | None) -> actions.Wish:
+    if seed is None:
+        raise ValueError("seed must be a whole number")
+    return actions.Wish(
+        count=int(count), temperature=temperature, top_p=top_p, label=None if label < 0 else label, seed=int(seed)
+    )

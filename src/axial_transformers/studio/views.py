@@ -1,0 +1,187 @@
+"""From arrays to what the page shows: HTML that holds its pictures and clips."""
+
+import base64
+import tempfile
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.data import for_display, image_grid, save_clips, save_movie
+from axial_transformers.data.captions import above, with_scale
+from axial_transformers.data.colours import HEAT, sheet
+from axial_transformers.data.completion_pages import completion_page, completion_tiles, opaque
+from axial_transformers.data.contact_sheet import enlargement, gap_of
+from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.likelihood.heat_maps import heat_colours, hottest, under_examples
+from axial_transformers.pages import html
+from axial_transformers.studio.actions import Completed, Scores, share_below
+from axial_transformers.studio.subject import Subject
+
+MOST_ROWS = 200
+"""Rows of a ranking that are shown; the others are only counted."""
+THUMBNAIL = 64
+"""Width in pixels, at least, of the pictures of a ranking."""
+
+
+def described(subject: Subject) -> str:
+    """The model in a line."""
+    config = subject.model.config
+    sizes = " x ".join(map(str, config.shape))
+    parameters = sum(weight.numel() for weight in subject.model.parameters())
+    data = "no data" if subject.examples is None else f"{len(subject.examples):,} examples of data"
+    each = f"{sizes} sites of {config.channels} channel{'s'[: config.channels > 1]}, {config.num_values} values"
+    return html.facts(
+        {
+            "model": escape(subject.name),
+            "each": each,
+            "parameters": f"{parameters:,}",
+            "layout": config.layout,
+            "data": data,
+        }
+    )
+
+
+def plain(subject: Subject, example: NDArray[np.integer]) -> str:
+    """The address of the picture of an example [*A, C], as `displayed`, not enlarged."""
+    return _address(html.image(Image.fromarray(displayed(subject, example[None])[0]), ""))
+
+
+def displayed(subject: Subject, values: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """Examples [N, *A, C] as pictures [N, H, W] or [N, H, W, 3]."""
+    window = subject.window(values)
+    return for_display(values, subject.model.config.num_values, subject.uint16, subject.palette, window)
+
+
+def samples(subject: Subject, values: NDArray[np.integer]) -> str:
+    """Samples [N, *A, C] as a grid, clips as one that plays."""
+    what, num_values = f"{len(values)} samples", subject.model.config.num_values
+    if not subject.are_clips:
+        grid = image_grid(values, num_values=num_values, uint16=subject.uint16, palette=subject.palette)
+        return _picture(grid, what, "samples")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "samples.mp4"
+        columns = max(1, round(len(values) ** 0.5))
+        save_clips(path, values, columns, None, num_values, subject.uint16, subject.fps, subject.palette)
+        return _player(path, what)
+
+
+def completions(subject: Subject, example: NDArray[np.uint8], done: Completed) -> str:
+    """Completions of an example [*A, C] beside what was known of it and the whole; clips also playing."""
+    count, known, early = len(done.values), example[None], np.asarray(done.early.any(axis=-1))
+    missing = int((~done.known).any(axis=-1).sum())
+    text = "Exact draws: every known value comes before the erased ones in the model's order."
+    if early.any():
+        text = (
+            f"Approximate: {int(early.sum()):,} of {missing:,} erased sites, marked red, are drawn before a known one"
+            " and do not depend on it."
+        )
+    window, num_values = subject.window(known), subject.model.config.num_values
+
+    def page(chosen: slice | int, strips: bool | None) -> Image.Image:
+        tiles = completion_tiles(
+            known[:, chosen],
+            done.known[chosen],
+            done.values[:, chosen],
+            num_values,
+            subject.uint16,
+            subject.palette,
+            window,
+            early[chosen],
+        )
+        return completion_page(tiles, count, strips=strips)
+
+    every, clips = slice(None), subject.are_clips
+    parts = [f"<p><strong>{escape(text)}</strong></p>"]
+    if clips:
+        frames = [np.asarray(page(frame, False)) for frame in range(len(example))]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "completions.mp4"
+            save_movie(path, np.stack(frames), subject.fps)
+            parts.append(_player(path, f"{count} completions, playing"))
+    parts.append(
+        _picture(page(every, True if clips else None), f"{count} completions beside the original", "completions")
+    )
+    return "\n".join(parts)
+
+
+def bits(subject: Subject, example: NDArray[np.uint8], label: int | None = None, opacity: float = 0.6) -> str:
+    """The bits of each site of an example [*A, C], over its picture and beside it; of a sequence below it."""
+    model, x = subject.model, torch.from_numpy(example[None])
+    given = None if label is None else torch.tensor([label])
+    total = bits_per_dim(model, x, given).item()
+    if example.ndim == 2:
+        page = under_examples(model, x, given, subject.uint16)
+    else:
+        plain, heat = opaque(displayed(subject, example[None])), heat_colours(model, x, given)
+        over = np.rint(plain + opacity * (heat - plain.astype(float))).astype(np.uint8)
+        tiles = np.concatenate([plain, over, heat])
+        columns = 1 if subject.are_clips else 3
+        height, width = plain.shape[1:3]
+        scale = enlargement(columns * width, 3 // columns * height)
+        page = sheet(tiles, columns=columns, scale=scale, gap=gap_of(scale))
+        if columns == 3:
+            page = above(page, [("picture", 1 / 6), ("bits over it", 1 / 2), ("bits", 5 / 6)])
+        page = with_scale(page, HEAT, hottest(model), "bits")
+    text = f"<p><strong>{total:.4f} bits/dim</strong>, the mean over all sites; colours are means over channels.</p>"
+    return text + _picture(page, "bits of each site", "bits")
+
+
+def ranking(
+    subject: Subject, values: NDArray[np.uint8], names: list[str], scores: Scores, typical: Scores | None, by: str
+) -> str:
+    """A table of examples [N, *A, C], those of the highest score first, with pictures and heat maps.
+
+    Args:
+        typical: scores of the model's data, or None.
+        by: the score that ranks, `bits` or `corrected`.
+    """
+    score = getattr(scores, by)
+    order = np.argsort(-score, kind="stable")[:MOST_ROWS]
+    chosen = values[order]
+    pictures, heat = displayed(subject, chosen), heat_colours(subject.model, torch.from_numpy(chosen))
+    heads = ["", "picture", "bits of each site", "name", "bits/dim", "less PNG"]
+    heads += [] if typical is None else ["above"]
+    above_data = None if typical is None else share_below(getattr(typical, by), score)
+    rows = list[str]()
+    for rank, i in enumerate(order):
+        cells = [
+            str(rank + 1),
+            html.image(_small(pictures[rank]), names[i]),
+            html.image(_small(heat[rank]), f"bits of {names[i]}"),
+            escape(names[i]),
+            f"{scores.bits[i]:.4f}",
+            f"{scores.corrected[i]:+.4f}",
+        ]
+        cells += [] if above_data is None else [f"{above_data[i]:.1%} of the data"]
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    more = f"<p>{len(values) - len(order):,} more are not shown.</p>" * (len(values) > len(order))
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    colours = html.colour_scale(HEAT, "0 bits", f"{hottest(subject.model)} bits or more")
+    return f'<table class="ranking"><tr>{head}</tr>{"".join(rows)}</table>{more}{colours}'
+
+
+def _small(picture: NDArray[np.uint8]) -> Image.Image:
+    scale = enlargement(picture.shape[1], picture.shape[0], THUMBNAIL)
+    return Image.fromarray(picture.repeat(scale, 0).repeat(scale, 1))
+
+
+def _picture(picture: Image.Image, what: str, name: str) -> str:
+    """A picture, with a link that saves it as a PNG file."""
+    element = html.image(picture.convert("RGB"), what)
+    address = _address(element)
+    return html.figure(element, f'{escape(what)} (<a href="{address}" download="{name}.png">save</a>)')
+
+
+def _address(element: str) -> str:
+    """The address of an <img src="..">."""
+    return element.split('"')[1]
+
+
+def _player(movie: Path, what: str) -> str:
+    address = f"data:video/mp4;base64,{base64.b64encode(movie.read_bytes()).decode()}"
+    element = f'<video src="{address}" controls loop autoplay muted playsinline aria-label="{escape(what)}"></video>'
+    return html.figure(element, f'{escape(what)} (<a href="{address}" download="{movie.name}">save</a>)')
