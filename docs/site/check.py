@@ -9,6 +9,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +22,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LOOKS = ((390, "dark"), (1280, "light"))
 PATIENCE = 300_000
 """Milliseconds that a page may take to load, on a busy machine."""
+SETTLED = 5_000
+"""Milliseconds after which a page has the width of its window, or scrolls."""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -51,7 +54,7 @@ def main() -> int:
 
 
 def _looked_at(executable: str, home: str, pages: list[str], pictures: Path | None) -> Iterator[str]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import TimeoutError, sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
@@ -64,6 +67,8 @@ def _looked_at(executable: str, home: str, pages: list[str], pictures: Path | No
             for width, scheme in LOOKS:
                 page.set_viewport_size({"width": width, "height": 844})
                 page.emulate_media(color_scheme=scheme)
+                with suppress(TimeoutError):  # from one width to the other the page moves its parts
+                    page.wait_for_function(f"{OVERFLOW} <= 0", timeout=SETTLED)
                 if (over := page.evaluate(OVERFLOW)) > 0:
                     said.append(f"scrolls sideways by {over} pixels at {width} pixels")
                 if pictures is not None:
