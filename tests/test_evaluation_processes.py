@@ -59,7 +59,7 @@ def alone(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, 
     return printed.getvalue().replace(str(outputs), ""), files(outputs)
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 4))])
 def test_several_processes_evaluate_score_and_sample_as_one_does(alone, digits, tmp_path, processes):
     outputs, (expected, written) = tmp_path / "outputs", alone
     outputs.mkdir()
