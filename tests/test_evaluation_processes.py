@@ -25,6 +25,11 @@ from small_models import random_model, random_values, small_config, small_model
 LOST = "has lost another, which says why if it could"
 
 
+@pytest.fixture(autouse=True)
+def _no_line_of_progress_however_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("axial_transformers.progress.SECONDS_TO_FIRST_LINE", float("inf"))
+
+
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the digits with random weights of scale 1."""
