@@ -27,7 +27,8 @@ LOST = "has lost another, which says why if it could"
 
 @pytest.fixture(autouse=True)
 def _no_line_of_progress_however_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("axial_transformers.progress.SECONDS_TO_FIRST_LINE", float("inf"))
+    for name in ("SECONDS_TO_FIRST_LINE", "SECONDS_BETWEEN_LINES"):
+        monkeypatch.setattr(f"axial_transformers.progress.{name}", float("inf"))
 
 
 @pytest.fixture(scope="module")
