@@ -33,7 +33,7 @@ def fork(processes: int, call: Callable[[], int], logs: Path) -> list[tuple[int,
             os.environ.update(place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
             stdout, stderr = ((logs / f"{name}-{rank}").open("w", newline="") for name in ("out", "err"))
             with stdout as sys.stdout, stderr as sys.stderr:
-                signal.alarm(60)  # one that hangs ends
+                signal.alarm(300)  # one that hangs ends, however busy the machine is
                 status = 1
                 try:
                     status = call()

@@ -83,11 +83,10 @@ def three_chunks(gray) -> tuple[torch.Tensor, bytes]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("micro_batch", [7, 64])
-def test_every_kind_of_model_decodes_what_it_encoded(variant, micro_batch):
+def test_every_kind_of_model_decodes_what_it_encoded(variant):
     model = build(**VARIANTS[variant])
     images = draw(model, 9)
-    assert torch.equal(decompress(model, compress(model, images, verify=False), micro_batch=micro_batch), images)
+    assert torch.equal(decompress(model, compress(model, images, verify=False), micro_batch=7), images)
 
 
 def test_the_archive_is_about_as_long_as_the_model_says(gray):
@@ -283,6 +282,12 @@ def forged(archive: bytes, **changes) -> bytes:
     return replace(header, **fields, chunks=(entry,)).pack() + content
 
 
+@pytest.fixture(scope="module")
+def few_values() -> tuple[AxialTransformer, bytes]:
+    model = build(**VARIANTS["few values"])
+    return model, compress(model, draw(model, 4), verify=False)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -309,9 +314,8 @@ def forged(archive: bytes, **changes) -> bytes:
     ],
     ids=str,
 )
-def test_forged_fields_with_right_checksums_are_refused(changes):
-    model = build(**VARIANTS["few values"])
-    archive = compress(model, draw(model, 4), verify=False)
+def test_forged_fields_with_right_checksums_are_refused(few_values, changes):
+    model, archive = few_values
     assert forged(archive) == archive
     with pytest.raises(DamagedError):
         decompress(model, forged(archive, **changes))
@@ -328,14 +332,15 @@ def test_chunks_are_found_in_time_linear_in_their_number(gray):
     assert time.process_time() - begun < 5
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO])
-@pytest.mark.parametrize("as_given", [np.asarray, torch.Tensor.tolist, lambda x: x.numpy().astype(">u2")[::-1][::-1]])
-def test_arrays_and_lists_do_as_well_as_tensors(kind, as_given):
+def test_arrays_and_lists_do_as_well_as_tensors():
     model = build(**VARIANTS["gray"], num_classes=3)
     images, label = draw(model, 4), torch.arange(4) % 3
     archive = compress(model, images, label)
-    assert compress(model, as_given(images), as_given(label)) == archive
-    assert torch.equal(decompress(model, kind(archive), as_given(label)), images)
+    for as_given in (np.asarray, torch.Tensor.tolist, lambda x: x.numpy().astype(">u2")[::-1][::-1]):
+        assert compress(model, as_given(images), as_given(label), verify=False) == archive
+        assert torch.equal(decompress(model, archive, as_given(label)), images)
+    for kind in (bytearray, memoryview, io.BytesIO):
+        assert torch.equal(decompress(model, kind(archive), label), images)
 
 
 def test_what_is_no_array_or_no_archive_is_one_line(gray, tmp_path):

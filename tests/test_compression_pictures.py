@@ -321,11 +321,17 @@ def test_files_that_are_no_pictures_are_kept_whole_within_bounds(tmp_path, monke
     assert (len(written.images), written.examples, written.file_bytes) == (1, 1, sum(map(len, notes.values())))
     decompress_files(build(1), tmp_path / "a.axl", tmp_path / "back")
     assert {name: (tmp_path / "back" / name).read_bytes() for name in notes} == notes
-    with (source / "large.iso").open("wb") as file:
-        file.truncate((1 << 26) + 1)
-    with pytest.raises(ValueError, match=r"large\.iso is no picture that can be read, and is larger than 64 MiB"):
+    large = [source / name for name in ("large.iso", "larger.iso")]
+    for path in large:
+        with path.open("wb") as file:
+            file.truncate((1 << 26) + 1)
+    whole = (
+        r"large\.iso is no picture that can be read, and is larger than 64 MiB.*, as are 1: .*larger\.iso; leave them"
+    )
+    with pytest.raises(ValueError, match=whole):
         compress_files(build(1), source, tmp_path / "b.axl")
-    (source / "large.iso").unlink()
+    for path in large:
+        path.unlink()
     monkeypatch.setattr(source_folders, "_MOST_OTHERS", 30)
     with pytest.raises(ValueError, match="in all: leave some out"):
         compress_files(build(1), source, tmp_path / "b.axl")

@@ -201,8 +201,10 @@ def drawn(examples, config: TrainConfig, count: int, first: int = 0, steps: int 
     ]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("workers", "count"),
+    [(0, 1), (0, 4), (1, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, 4), (2, 1)])],
+)
 def test_the_sequence_is_the_same_for_any_processes_workers_and_resumes(shards, workers, count):
     """Asserted on values, labels, flips and slices, over a border of epochs, against examples in memory."""
     examples = data.load(shards, split="all")

@@ -35,8 +35,13 @@ def blank(model: AxialTransformer, x: Tensor) -> Tensor:
     return x.masked_fill(generated, 0)
 
 
-@every_variant
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float64, 1e-12)], ids=["32", "64"])
+@pytest.mark.parametrize(
+    ("config", "dtype", "bound"),
+    [
+        *(pytest.param(config, torch.float64, 1e-12, id=name) for name, config in VARIANTS.items()),
+        *(pytest.param(VARIANTS[name], torch.float32, 1e-5, id=f"{name} 32") for name in ("2d deep", "3d", "lstm")),
+    ],
+)
 def test_cached_logits_equal_forward_logits(config, dtype, bound):
     model = random_model(config, dtype)
     x, given = random_values(model, BATCH), random_given(model, BATCH)

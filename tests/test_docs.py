@@ -3,6 +3,7 @@
 import importlib
 import io
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
@@ -239,3 +240,14 @@ def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
     assert named - pages == {"commands/index.md"}
     assert {f"{page.rpartition('/')[0]}/*".lstrip("/") for page in pages} <= set(entries)
+
+
+def test_the_description_of_a_release_has_no_link_that_only_the_repository_resolves():
+    pytest.importorskip("setuptools")
+    describe, readme = runpy.run_path(str(ROOT / "setup.py"))["description"], (ROOT / "README.md").read_text()
+    for repository in ("alice/axial", None):
+        text = describe(readme, "1.2.3", repository)
+        assert not re.search(r"\]\((?!https?:|#)", text)
+        assert ("](https://github.com/alice/axial/blob/v1.2.3/docs/data.md)" in text) == bool(repository)
+        assert ("https://github.com/alice/axial/raw/v1.2.3/docs/images/" in text) == bool(repository)
+        assert "docs/data.md" in text

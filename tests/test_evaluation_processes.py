@@ -25,6 +25,12 @@ from small_models import random_model, random_values, small_config, small_model
 LOST = "has lost another, which says why if it could"
 
 
+@pytest.fixture(autouse=True)
+def _no_line_of_progress_however_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch):
+    for name in ("SECONDS_TO_FIRST_LINE", "SECONDS_BETWEEN_LINES"):
+        monkeypatch.setattr(f"axial_transformers.progress.{name}", float("inf"))
+
+
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the digits with random weights of scale 1."""
@@ -59,7 +65,7 @@ def alone(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, 
     return printed.getvalue().replace(str(outputs), ""), files(outputs)
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 4))])
 def test_several_processes_evaluate_score_and_sample_as_one_does(alone, digits, tmp_path, processes):
     outputs, (expected, written) = tmp_path / "outputs", alone
     outputs.mkdir()

@@ -188,3 +188,14 @@ def test_progress_keeps_steps_and_time_left_on_narrow_terminals(monkeypatch, cap
     assert "1:02:03 left" in shown
     assert "0/2" in shown
     assert "more figures  more figures" not in shown
+
+
+def test_a_part_without_examples_is_told_in_options_that_the_verb_has(axial: Axial):
+    random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
+    np.save("data.npy", np.zeros((9, 3, 4), np.uint8))
+    for verb in ("evaluate", "score"):
+        refused = axial(verb, "model", "data.npy", "--split", "test")
+        assert refused.status == 2
+        assert refused.err.endswith(
+            "data.npy has no test examples (it states train): take --split all, or other data\n"
+        )

@@ -113,11 +113,12 @@ def test_a_cards_table_tells_only_the_name_of_private_data(hub: Hub, axial: Axia
         (folder / file).write_bytes((RUN / file).read_bytes())
     record = json.loads((RUN / "train.json").read_text())
     for source in ("/home/alice/secret/x|y", "https://alice:secret@host/secret/x|y?secret=1", "C:\\secret\\x|y"):
-        record["about"]["source"] = source
+        record["about"] |= {"source": source, "command": ["train", source, f"--out={source}", "--training.steps", "5"]}
         (folder / "train.json").write_text(json.dumps(record))
         _, card, _ = axial("push", folder, "alice/small", "--dry-run")
         assert "secret" not in card
         assert "`x\\|y`" in card
+        assert "`axial train 'x\\|y' '--out=x\\|y' --training.steps 5`" in card
 
 
 def test_what_is_not_there_is_one_line(hub: Hub, axial: Axial):

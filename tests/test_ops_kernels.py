@@ -30,8 +30,17 @@ def assert_near(got, expected, dtype):
 @needs_numba
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
-@pytest.mark.parametrize(("heads", "width", "value_width"), [(2, 32, 32), (3, 5, 20), (1, 40, 7)])
-@pytest.mark.parametrize("shape", [(2, 7), (2, 3, 5, 2), (1, 1, 33), (1, 38, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "heads", "width", "value_width"),
+    [
+        *(((2, 7), *widths) for widths in [(2, 32, 32), (3, 5, 20), (1, 40, 7)]),
+        ((2, 3, 5, 2), 3, 5, 20),
+        ((1, 1, 33), 2, 32, 32),
+        ((1, 1, 33), 3, 5, 20),
+        ((1, 38, 1), 1, 40, 7),
+    ],
+    ids=str,
+)
 def test_compiled_attention_equals_its_reference(shape, heads, width, value_width, masked, causal):
     packing = (heads, heads * width, heads * width, heads * value_width)
     numbers = torch.randn(*shape, sum(packing[1:])).bfloat16()  # of both dtypes

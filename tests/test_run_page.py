@@ -1,6 +1,7 @@
 """The page of a run: what it shows, that it stays small and fetches nothing, and that it stops no run."""
 
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -13,6 +14,7 @@ from PIL import Image
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.pages.charts import Line, line_chart, span_of
+from axial_transformers.storage.locks import folder_held
 from axial_transformers.training import TrainConfig, read_run, run_page, train
 from axial_transformers.training.curves import MOST_POINTS, read_curves, thinned
 from axial_transformers.training.run_page import RunPage, write_page
@@ -111,6 +113,17 @@ def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
     (run / "metrics.jsonl").write_text('[]\n{"step": 1}\n{"bits_per_dim": 2}\n{"step": 3, "bits_per_dim": NaN}\nx')
     assert "None yet" in write_page(run).read_text()
     assert axial("inspect", run / "samples", "--page").status == 2
+
+
+def test_a_page_tells_whether_its_run_is_running(run):
+    holder = run / ".holder.json"
+    with folder_held(run):
+        assert f"training, by process {os.getpid()} on " in write_page(run).read_text()
+        left_behind = holder.read_text()
+    assert "not running, newest figures of step 4 of 4" in write_page(run).read_text()
+    holder.write_text(left_behind)  # as a killed process leaves it, whose number another one has now
+    assert "not running" in write_page(run).read_text()
+    assert "--page tells whether it runs" in write_page(run, "training", refresh=60).read_text()
 
 
 def test_text_of_a_run_is_text_on_its_page(run):

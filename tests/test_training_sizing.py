@@ -98,8 +98,7 @@ def test_live_bytes_come_and_go_with_tensors():
     assert (memory.live, memory.peak) == (0, 60)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(("dtype", "recompute"), [(torch.float32, False), (torch.bfloat16, True)])
 def test_activations_grow_evenly_with_the_batch(dtype, recompute):
     some, more, most = (activation_bytes(MODEL, batch, dtype, recompute) for batch in (16, 32, 80))
     assert most == pytest.approx(some + 4 * (more - some), rel=1e-3)

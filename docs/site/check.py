@@ -1,13 +1,15 @@
 """A look at every page of the built site in a headless browser, on a phone in the dark and on a desk.
 
 It fails where a page scrolls sideways, logs an error, misses a file, asks another host, or where the search finds
-nothing. Without chromium it says so and checks nothing. `--pictures FOLDER` keeps a picture of each page.
+nothing, from a server or from the disk. Without chromium it says so and checks nothing. `--pictures FOLDER` keeps a
+picture of each page.
 """
 
 import argparse
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +22,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LOOKS = ((390, "dark"), (1280, "light"))
 PATIENCE = 300_000
 """Milliseconds that a page may take to load, on a busy machine."""
+SETTLED = 5_000
+"""Milliseconds after which a page has the width of its window, or scrolls."""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -50,24 +54,28 @@ def main() -> int:
 
 
 def _looked_at(executable: str, home: str, pages: list[str], pictures: Path | None) -> Iterator[str]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import TimeoutError, sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        for width, scheme in LOOKS:
-            page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-            page.set_default_timeout(PATIENCE)
-            said = _complaints(page, home)
-            for name in pages:
-                said.clear()
-                page.goto(home + name, wait_until="load")
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        said = _complaints(page, home)
+        for name in pages:
+            said.clear()
+            page.goto(home + name, wait_until="load")
+            for width, scheme in LOOKS:
+                page.set_viewport_size({"width": width, "height": 844})
+                page.emulate_media(color_scheme=scheme)
+                with suppress(TimeoutError):  # from one width to the other the page moves its parts
+                    page.wait_for_function(f"{OVERFLOW} <= 0", timeout=SETTLED)
                 if (over := page.evaluate(OVERFLOW)) > 0:
-                    said.append(f"scrolls sideways by {over} pixels")
-                yield from (f"{name}, {width} pixels, {scheme}: {line}" for line in said)
+                    said.append(f"scrolls sideways by {over} pixels at {width} pixels")
                 if pictures is not None:
                     page.screenshot(path=pictures / f"{name.replace('/', '-')[:-5]}-{width}-{scheme}.png")
-            page.close()
-        yield from _searched(browser, home)
+            yield from (f"{name}: {line}" for line in said)
+        for opened in (home + "index.html", (SITE / "index.html").as_uri()):
+            yield from _searched(page, opened)
         browser.close()
 
 
@@ -86,16 +94,14 @@ def _is_here(address: str, home: str) -> bool:
     return parts.scheme in ("data", "blob") or parts.netloc == urlsplit(home).netloc
 
 
-def _searched(browser: Any, home: str) -> Iterator[str]:
-    page = browser.new_page(viewport={"width": LOOKS[-1][0], "height": 844})
-    page.set_default_timeout(PATIENCE)
-    page.goto(home)
+def _searched(page: Any, address: str) -> Iterator[str]:
+    page.goto(address)
     page.keyboard.press("/")
     page.keyboard.type("outlier")
     try:
         page.wait_for_selector(".md-search-result__item")
     except Exception as error:
-        yield f"the search finds nothing: {error}"
+        yield f"the search of {address} finds nothing: {error}"
 
 
 if __name__ == "__main__":

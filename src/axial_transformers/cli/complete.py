@@ -12,7 +12,7 @@ from PIL import Image
 
 from axial_transformers.cli import arguments, outputs
 from axial_transformers.cli.parsing import either, parse, require_within
-from axial_transformers.cli.reading import Reading, chosen, label_of
+from axial_transformers.cli.reading import Reading, chosen, label_of, limited
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.cli.wording import command
 from axial_transformers.data import (
@@ -62,7 +62,7 @@ class Complete:
     approximate: bool = False
     """Allow any mask: known sites keep their values, but values drawn before them do not depend on them."""
     examples: int = 8
-    """Complete the first so many examples of the source."""
+    """Complete so many examples of the source, evenly spaced over it: neighbours are often tiles of one picture."""
     only: tuple[str, ...] | None = None
     """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
     label: str | None = None
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
     label = label_of(trained, options.label)
     mask = _known_sites(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]
-    known = (examples[: options.examples] if options.only is None else chosen(examples, options.only)).values
+    known = (limited(examples, options.examples) if options.only is None else chosen(examples, options.only)).values
     outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1, inputs=len(known))
     filled = complete(
         trained.model,

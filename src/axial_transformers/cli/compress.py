@@ -14,7 +14,6 @@ from rich.table import Table
 from tyro.conf import FlagCreatePairsOff
 
 from axial_transformers.cli import arguments
-from axial_transformers.cli.console import enumeration, say
 from axial_transformers.cli.parsing import Positional, parse
 from axial_transformers.cli.runs import open_model
 from axial_transformers.compression import compress_files
@@ -84,7 +83,6 @@ def main(argv: Sequence[str]) -> None:
         version=options.format_version,
     )  # fmt: skip
     kind = _kind(options.source, model)
-    _say_how(written, kind)
     count, rates = len(written.images), _rates(model, written, options.compare)
     if options.json:
         figures = {"archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates}
@@ -104,20 +102,6 @@ def _kind(source: Path, model: AxialTransformer) -> Literal["pictures", "videos"
     if source.suffix.lower() in (".npz", ".npy") and not source.is_dir():
         return "examples"
     return "videos" if len(model.config.shape) == 3 else "pictures"
-
-
-def _say_how(written: Written, kind: str) -> None:
-    """Prints what comes back as other files, what the model does not code, and what is not in the archive."""
-    if kind == "videos":
-        say(f"videos, {written.examples:,}: they come back as lossless .mkv files of the same frames, without sound")
-    if written.left_out:
-        say(f"warning: not in the archive, {enumeration(written.left_out)}")
-    others = set(written.others)
-    pictures = [name for name in written.whole if name not in others]
-    if pictures:
-        say(f"stored as the files that they are, not by the model, {enumeration(pictures)}")
-    if others:
-        say(f"no {kind} that the model can read, stored as the files that they are, {enumeration(written.others)}")
 
 
 def _rates(model: AxialTransformer, written: Written, compare: bool) -> Rates:

@@ -1,7 +1,7 @@
 """Messages of the verbs while they work: on stderr, so that stdout holds results only."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -13,9 +13,6 @@ from axial_transformers.progress import rank
 
 ERRORS = Console(stderr=True)
 
-_NAMED = 20
-"""Number of names that a message lists."""
-
 
 def say(text: str, style: str | None = None) -> None:
     """Prints one line as it is: paths may hold brackets, which rich would take for markup, and control characters."""
@@ -25,11 +22,6 @@ def say(text: str, style: str | None = None) -> None:
 def working(text: str) -> Status:
     """Shows on a terminal, within a `with` block, what is being done."""
     return ERRORS.status(escape(printable(text)))
-
-
-def enumeration(names: Sequence[str]) -> str:
-    """The number of names, and the first of them: 12: a, b, ..."""
-    return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
 
 
 @contextmanager

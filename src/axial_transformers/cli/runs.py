@@ -1,5 +1,6 @@
 """A trained model, with the source of its data, for the verbs that use one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -42,16 +43,10 @@ class TrainedModel:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
         if source is None and self.source is not None and not self.is_own:
             raise untrusted(self.folder, self.source)
-        where, reading = source or self.source or "", bar("reading")
-        if split is None and source is None:
-            split = "test"
-            try:
-                examples = load(where, self.data, split, reading)
-            except EmptySplitError:
-                split = "validation"
-                examples = load(where, self.data, split, reading)
-        else:
-            examples = load(where, self._data_of(source), split or "all", reading)
+        where = source or self.source or ""
+        options = self.data if split is None and source is None else self._data_of(source)
+        wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
+        examples, split = _first_there(where, options, wanted)
         config = self.model.config
         if (*examples.shape, examples.channels) != (*config.shape, config.channels):
             raise ValueError(
@@ -59,13 +54,27 @@ class TrainedModel:
                 f"the model is of {[*config.shape, config.channels]}; pictures are fitted to it with fit=crop, "
                 "fit=stretch or fit=tiles"
             )
-        return examples, f"{where}, {split or 'all'}"
+        return examples, f"{where}, {split}"
 
     def _data_of(self, source: str | None) -> DataConfig:
         """Options of reading a source: gray pictures that are given to a model of RGB are read as RGB."""
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
         in_colour = self.model.config.channels == 3 and self.data.mode == "auto"
         return replace(self.data, mode="rgb") if pictures and in_colour else self.data
+
+
+def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
+    """The first of these splits of a source that has examples.
+
+    Raises:
+        ValueError: none has; the parts of a run's data were decided when it was begun.
+    """
+    for split in splits:
+        try:
+            return load(source, options, split, bar("reading")), split
+        except EmptySplitError as error:
+            fact = error.fact
+    raise ValueError(f"{fact}: take split=all, or other data")
 
 
 def untrusted(folder: str | Path, source: str) -> ValueError:

@@ -13,6 +13,7 @@ from axial_transformers.baselines.by_name import build
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
 from axial_transformers.cli.machine import fitted_to_this_machine
+from axial_transformers.cli.reading import limited
 from axial_transformers.cli.runs import untrusted
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.cli.sharing import one_voice
@@ -221,14 +222,14 @@ def _draw(
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]]:
     known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
     most = min(SHOWN if len(settings.model.shape) == 2 else SHOWN // 2, _part(settings))
-    shown = torch.from_numpy(validation.values[:most])
-    label = _labels(validation, settings)
+    spread = limited(validation, most)
+    shown, label = torch.from_numpy(spread.values), _labels(spread, settings)
 
     def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
         count = settings.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
         grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
-        bits = under_examples(model, shown, None if label is None else label[: len(shown)], uint16)
+        bits = under_examples(model, shown, label, uint16)
         for picture, name in ((grid, f"samples/step-{step:08d}.png"), (bits, BITS)):
             with written_whole(settings.out / name) as aside:
                 picture.save(aside, format="PNG")

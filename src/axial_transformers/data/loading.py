@@ -309,7 +309,7 @@ def _say_small(source: Path | str, examples: Examples, split: Split) -> None:
             return
     if rank() == 0:  # of the processes that torchrun started, one speaks
         count = f"{len(origins)} {'example' if len(origins) == len(examples) else 'file'}{'s'[: len(origins) != 1]}"
-        way_out = f"its bits/dim mean little; raise {split}_fraction, or add data"
+        way_out = f"its bits/dim mean little: train with a larger {split}_fraction, or with more data"
         warnings.warn(f"the {split} part of {source} has only {count}: {way_out}", stacklevel=3)
 
 
@@ -326,4 +326,4 @@ def _empty(source: Path | str, split: Split, parts: Parts) -> EmptySplitError:
         "validation": "raise validation_fraction, or change the seed",
         "test": "set test_fraction, or give the test part as a source of its own with split all",
     }
-    return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)}): {ways_out[split]}")
+    return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)})", ways_out[split])

@@ -11,7 +11,16 @@ Part = Literal["train", "validation", "test"]
 
 
 class EmptySplitError(ValueError):
-    """A source has no examples of a split: it states none, and none of its share fall into it."""
+    """A source has no examples of a split: it states none, and none of its share fall into it.
+
+    Args:
+        fact: the source and the split.
+        way_out: what to do in the words of `load`.
+    """
+
+    def __init__(self, fact: str, way_out: str) -> None:
+        super().__init__(f"{fact}: {way_out}")
+        self.fact = fact
 
 
 _PARTS: dict[str, Part] = {

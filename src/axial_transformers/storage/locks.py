@@ -84,6 +84,20 @@ def folder_held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def holder(folder: Path) -> Holder | None:
+    """The process that holds the folder now; None where there is none, whatever a killed one has left behind."""
+    said = _holder(folder)
+    if said is None or not said.alive:
+        return None
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return said
+    lock.release()  # the number of the killed process is another's now
+    return None
+
+
 def _holder(folder: Path) -> Holder | None:
     """The process that says to hold the folder, or held it when it was killed."""
     with suppress(OSError, ValueError):

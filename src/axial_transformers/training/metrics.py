@@ -194,10 +194,13 @@ class MetricsLog:
             self._board.close()
 
 
-def progress_figures(config: TrainConfig, counters: Counters, meter: Meter) -> str:
+def progress_figures(config: TrainConfig, counters: Counters, meter: Meter, uint16: bool = False) -> str:
     """Time left, bits/dim, rates and use of the machine, as one line; empty before the first step was measured.
 
     What matters most comes first, since narrow terminals show the start only.
+
+    Args:
+        uint16: the data is of 16-bit values, each of two dims: bits/value are shown too.
     """
     if meter.smooth_bits_per_dim is None or not meter.smooth_seconds_per_step:
         return ""
@@ -205,9 +208,10 @@ def progress_figures(config: TrainConfig, counters: Counters, meter: Meter) -> s
     if config.time_limit is not None:
         left = min(left, max(0.0, config.time_limit * 60 - counters.seconds))
     rate = 1 / meter.smooth_seconds_per_step
+    per_value = f"{2 * meter.smooth_bits_per_dim:.3f} bits/value  " if uint16 else ""
     return (
-        f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  {rate:.3g} steps/s  "
-        f"{rate * config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}".rstrip()
+        f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  {per_value}"
+        f"{rate:.3g} steps/s  {rate * config.batch_size:.0f} examples/s  {_machine(meter.newest_line)}".rstrip()
     )
 
 

@@ -1,6 +1,7 @@
 """Facts about a finished or stopped run, for those who get its model: the steps, the data, the validation."""
 
 import json
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,6 +38,8 @@ def facts(folder: Path) -> RunFacts | None:
         return None
     counters = _counters(folder)
     rows = {"trained": _training(record, counters), "training data": _data(record)}
+    if record.command is not None:
+        rows["command"] = f"`{shlex.join(map(_last_part, record.command))}`"
     result = None
     if counters is not None and counters.best_step is not None and counters.best_bits_per_dim is not None:
         name = "its data" if record.about is None else _name(record.about)
@@ -97,5 +100,11 @@ def _evaluation(folder: Path, step: int) -> dict[str, float]:
 
 def _name(about: Origin) -> str:
     """The last part of the source's path or address: the rest may tell what is nobody's business."""
-    source = urlsplit(about.source).path if "://" in about.source else about.source
-    return PurePath(source.replace("\\", "/")).name or "its data"
+    return _last_part(about.source) or "its data"
+
+
+def _last_part(word: str) -> str:
+    """Of a path, or of an address, also after `--option=`; other words as they are."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    path = urlsplit(value).path if "://" in value else value
+    return f"{option}{equals}{PurePath(path.replace(chr(92), '/')).name or path}"

@@ -99,6 +99,15 @@ class RunRecord:
             "model": {**self.model.identity, **name},
         }
 
+    @property
+    def command(self) -> tuple[str, ...] | None:
+        """The command that began the run, in words; None of one that was begun from Python, or before this was kept."""
+        if self.about is None or not self.about.command:
+            return None
+        processes = 1 if self.machine is None else self.machine.processes
+        several = f"torchrun --nproc-per-node {processes} -m axial_transformers.cli"
+        return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
+
     def write(self, folder: Path) -> None:
         """Writes train.json, signed, whole or not at all."""
         signature = None if self.about is None else sign(self.about.source)

@@ -21,6 +21,7 @@ from axial_transformers.data.picture_files import PictureError, opened, upright
 from axial_transformers.pages import html
 from axial_transformers.pages.charts import SMALL, Line, line_chart
 from axial_transformers.storage.files import require_inside, written_whole
+from axial_transformers.storage.locks import holder
 from axial_transformers.training.batches import TrainingExamples
 from axial_transformers.training.curves import Curve, read_curves, thinned
 from axial_transformers.training.metrics import VALIDATION
@@ -98,7 +99,8 @@ def write_page(folder: Path, standing: str | None = None, refresh: int | None = 
     """Writes the page of the run in a folder, and returns its path.
 
     Args:
-        standing: what the run does or why it ended, and its step; None tells it by the newest figures.
+        standing: what the run does or why it ended, and its step; None tells it by the lock of the folder and the
+            newest figures.
         refresh: seconds after which a browser loads it again.
 
     Raises:
@@ -130,7 +132,7 @@ def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | 
     name = folder.resolve().name
     parts = [
         f"<h1>{escape(name)}</h1>",
-        _standing(record, curves, standing),
+        _standing(folder, record, curves, standing, refresh),
         _curves(record, curves),
         _samples(folder),
         _bits(folder),
@@ -141,11 +143,19 @@ def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | 
     return html.document(name, [part for part in parts if part], refresh)
 
 
-def _standing(record: RunRecord, curves: Mapping[str, Curve], standing: str | None) -> str:
+def _standing(
+    folder: Path, record: RunRecord, curves: Mapping[str, Curve], standing: str | None, refresh: int | None
+) -> str:
     if standing is None:
         newest = max((points[-1][0] for points in curves.values()), default=0.0)
-        standing = f"stopped or training, newest figures of step {newest:,.0f} of {record.training.steps:,}"
-    facts = {"state": escape(standing), "written": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")}
+        trainer = holder(folder)
+        state = f"training, by process {trainer.pid} on {trainer.host}" if trainer else "not running"
+        standing = f"{state}, newest figures of step {newest:,.0f} of {record.training.steps:,}"
+    written = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"
+    if refresh:
+        anew = shlex.join(["axial", "inspect", str(folder), "--page"])
+        written += f"; long ago, if the run was killed: {anew} tells whether it runs"
+    facts = {"state": escape(standing), "written": escape(written)}
     if points := curves.get(f"{VALIDATION}bits_per_dim"):
         step, bits = min(points, key=lambda point: point[1])
         facts["best validation"] = f"<strong>{bits:.4f} bits/dim</strong> at step {step:,.0f}"
@@ -266,10 +276,8 @@ def _origin(folder: Path, record: RunRecord) -> str:
     machine, about = record.machine, record.about
     text, commands = "The run was begun from Python.", list[str]()
     if about is not None:
-        text = "The first of these commands began the run." if about.command else ""
-        several = f"torchrun --nproc-per-node {machine.processes} -m axial_transformers.cli" if machine else ""
-        run = several if machine and machine.processes > 1 else "axial"
-        commands = [f"{run} {shlex.join(about.command)}"] if about.command else []
+        text = "The first of these commands began the run." if record.command else ""
+        commands = [shlex.join(record.command)] if record.command else []
         commands += [shlex.join(["axial", verb, str(folder)]) for verb in ("train", "evaluate", "sample")]
     block = f"<pre><code>{escape(chr(10).join(commands))}</code></pre>" if commands else ""
     facts = {name.replace("_", " "): escape(str(value)) for name, value in asdict(machine).items()} if machine else {}

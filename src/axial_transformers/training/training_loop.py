@@ -82,15 +82,17 @@ def train(  # noqa: PLR0913
             check_tensorboard()
         with opened_run(Path(folder), resume) if processes.first else nullcontext():
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
-            progress = progress or Display()
+            progress, uint16 = progress or Display(), about is not None and about.uint16
             with run.meter.paused():
-                page = run.page.begin(run.standing("training"), examples, about is not None and about.uint16)
+                page = run.page.begin(run.standing("training"), examples, uint16)
             if page:
                 progress.say(f"curves and samples: {page}")
-            return _train(run, evaluate, sample, progress)
+            return _train(run, evaluate, sample, progress, uint16)
 
 
-def _train(run: Run, evaluate: Callback | Together | None, sample: Callback | None, progress: Display) -> TrainResult:
+def _train(
+    run: Run, evaluate: Callback | Together | None, sample: Callback | None, progress: Display, uint16: bool
+) -> TrainResult:
     config, counters = run.config, run.state.counters
     with deaths_of_workers(), run.interrupts, closing(run), run.log, run.page, progress:
         progress.start(config.steps, counters.step)
@@ -101,7 +103,7 @@ def _train(run: Run, evaluate: Callback | Together | None, sample: Callback | No
                 run.evaluate(evaluate)
                 continue
             run.update()
-            progress.update(counters.step, progress_figures(config, counters, run.meter))
+            progress.update(counters.step, progress_figures(config, counters, run.meter, uint16))
             if counters.step % config.log_every == 0:
                 run.log.write(counters.step, run.figures())
             if counters.step % config.save_every == 0:

@@ -1,5 +1,6 @@
 """Files to an archive and back."""
 
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from axial_transformers.compression.archive_writer import Packing, write_archive
 from axial_transformers.compression.errors import ArchiveError
 from axial_transformers.compression.files import array_files, descriptions, picture_folders, videos
 from axial_transformers.compression.files.contents import Contents, OtherSizes
-from axial_transformers.compression.files.source_folders import write_new
+from axial_transformers.compression.files.source_folders import enumeration, write_new
 from axial_transformers.data import picture_files, video
 from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -25,6 +26,8 @@ from axial_transformers.storage.files import folder_written_whole, written_whole
 
 _Images = Iterator[NDArray[np.uint8] | None]
 _Files = Iterator[bytes | None]
+
+log = logging.getLogger("axial_transformers")
 
 _SUFFIXES = (*picture_files.SUFFIXES, *video.SUFFIXES)
 
@@ -66,7 +69,7 @@ def compress_files(  # noqa: PLR0913
     Pixels, names and modes of pictures are kept; values, name, type and shape of an array; files of a folder that are
     no pictures, byte for byte. Models of clips take videos likewise, of which frames and frame rate are kept. The
     archive appears only when it is complete and, if `verify`, was decoded and compared. Pictures and arrays are read as
-    they are needed, some chunks at a time.
+    they are needed, some chunks at a time. Log records (INFO) tell at the beginning what is stored otherwise.
 
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
@@ -81,6 +84,7 @@ def compress_files(  # noqa: PLR0913
     source, target = Path(source), Path(target)
     _require_free(target, source, replace)
     contents = _read(source, model, other_sizes)
+    _tell(contents)
     metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
     packing = Packing(verify=verify, chunk_images=chunk_images, micro_batch=micro_batch, version=version)
     with written_whole(target) as aside:
@@ -94,6 +98,23 @@ def compress_files(  # noqa: PLR0913
         contents.images, size, contents.left_out, contents.whole, contents.others, contents.examples,
         sum(entry.size for entry in header.chunks if not entry.images),
     )  # fmt: skip
+
+
+def _tell(contents: Contents) -> None:
+    """Logs what comes back as other files, what the model does not code, and what is not in the archive."""
+    (kind, *_) = contents.description
+    others = set(contents.others)
+    if kind == "videos":
+        videos = f"videos, {contents.examples:,}"
+        log.info(f"{videos}: they come back as lossless .mkv files of the same frames, without sound")
+    if contents.left_out:
+        log.info(f"warning: not in the archive, {enumeration(contents.left_out)}")
+    if pictures := [name for name in contents.whole if name not in others]:
+        log.info(f"stored as the files that they are, not by the model, {enumeration(pictures)}")
+    if others:
+        log.info(
+            f"no {kind} that the model can read, stored as the files that they are, {enumeration(contents.others)}"
+        )
 
 
 def decompress_files(

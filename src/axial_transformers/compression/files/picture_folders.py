@@ -124,6 +124,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     """
     source, others = source_folders.source(path), OtherFiles()
     stored = [_stored(file, source.name(file), config, other_sizes, others) for file in source.files]
+    others.require_small()
     if len(others.names) == len(stored):
         if path.is_dir():
             raise ValueError(f"{path} holds no pictures")

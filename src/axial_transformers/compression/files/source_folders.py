@@ -1,7 +1,7 @@
 """Files of a folder, or one file, that go into an archive, and the files that are restored from it."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ WHOLE = "whole file (of a newer release)"  # release 0.1.0 shows this where it c
 
 _MOST_OTHER = 1 << 26
 _MOST_OTHERS = 1 << 30
+_NAMED = 20
+"""Number of names that a message lists."""
 
 
 class Source(NamedTuple):
@@ -53,28 +55,40 @@ def content(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def enumeration(names: Sequence[str]) -> str:
+    """The number of names, and the first of them: 12: a, b, ..."""
+    return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
+
+
 class OtherFiles:
     """Files that the model's data are not read from, such as notes.txt, which an archive holds within bounds."""
 
     def __init__(self) -> None:
         self.names = list[str]()
-        self._size = 0
+        self._size, self._too_large = 0, list[str]()
 
     def keep(self, path: Path, name: str, reason: str) -> None:
         """Counts one more of them.
 
         Raises:
-            ValueError: it is too large, or all of them together are.
+            ValueError: all of them together are too large.
         """
+        self.names.append(name)
         size = path.stat().st_size
         if size > _MOST_OTHER:
-            raise ValueError(f"{path} {reason}, and is larger than {_MOST_OTHER >> 20} MiB, too large to be kept whole:"
-                             " leave it out")  # fmt: skip
+            self._too_large.append(str(path) if self._too_large else f"{path} {reason}")
+            return
         self._size += size
         if self._size > _MOST_OTHERS:
             raise ValueError(f"{path} {reason}; such files, kept whole, are larger than {_MOST_OTHERS >> 20:,} MiB in"
                              " all: leave some out")  # fmt: skip
-        self.names.append(name)
+
+    def require_small(self) -> None:
+        """Raises ValueError, which names them, where some are too large."""
+        if self._too_large:
+            first, *more = self._too_large
+            rest = f", as are {enumeration(more)}; leave them out" if more else ": leave it out"
+            raise ValueError(f"{first}, and is larger than {_MOST_OTHER >> 20} MiB, too large to be kept whole{rest}")
 
 
 class Parts(NamedTuple):

@@ -95,6 +95,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         if room < 0:
             raise _too_large(file)
         clips.append(tiles.cut(video.frames.reshape(1, count, height, width, -1), config.shape))
+    others.require_small()
     if len(others.names) == len(entries):
         raise ValueError(
             f"{path} holds no videos ({', '.join(SUFFIXES)}) that come back in {config.channels} channels of 8 bits:"
