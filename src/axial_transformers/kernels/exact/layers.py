@@ -88,7 +88,7 @@ class Scratch(NamedTuple):
     result: Array
     weights: Array
     places: Integers
-    """Begins of the lines of a tile in qkv and, below, in attended."""
+    """Starts of the lines of a tile in qkv and, below, in attended."""
     outs: Integers
     line: Cache
     """Of a tile of lines within the rows."""
