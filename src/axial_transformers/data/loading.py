@@ -78,7 +78,7 @@ def load(
     if config.offsets == "random" and not isinstance(examples, WindowedExamples):
         raise ValueError(
             "offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures, which"
-            f" {source} is not"
+            f" {source} is not: use offsets=fixed"
         )
     if split in ("validation", "test"):
         _say_small(source, examples, split)

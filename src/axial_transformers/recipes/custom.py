@@ -82,11 +82,7 @@ def custom(examples: Examples) -> Recipe:
 
 
 def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:
-    """The prediction whose differences have the least entropy, channel by channel; none if it is not clearly less.
-
-    Photographs have 7.7 bits a value, 3.4 of differences; clothes of Fashion-MNIST 4.8 and 4.4, handwritten digits less
-    without.
-    """
+    """The prediction whose differences have the least entropy, channel by channel; none if it is not clearly less."""
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
