@@ -26,6 +26,8 @@ from axial_transformers.kernels.llvm import (
 
 ROWS, PANEL = 4, 2 * LANES
 """Rows and columns of a product: eight vectors of sums keep the arithmetic units of a core busy, in 16 registers."""
+HIGH = 2 * ROWS
+"""Rows of a product of LANES columns: eight vectors of sums, too."""
 TALL = 6
 """Rows of a product where there are many: twelve vectors of sums, and fewer loads for each."""
 
@@ -81,6 +83,16 @@ def multiply_add_narrow(
     return kind, _product(ROWS, add=True, width=LANES)
 
 
+@intrinsic
+def multiply_add_high(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """`multiply_add` of HIGH rows and LANES columns."""
+    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
+    return kind, _product(HIGH, add=True, width=LANES)
+
+
 @compiled
 def multiply_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
@@ -111,7 +123,7 @@ def multiply_add_wide(
 def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
     """The code of a product of `height` rows and `width` columns.
 
-    Of a narrow one, two steps have sums of their own: additions to one sum would wait for each other.
+    Where there are few sums, two steps have sums of their own: additions to one sum would wait for each other.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -135,7 +147,7 @@ def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
                 for total, weights in zip(sums[row * len(panel) :], panel):
                     builder.store(fused_multiply_add(builder, number, weights, builder.load(total)), total)
 
-        if width > LANES:
+        if len(sums) > ROWS:
             with cgutils.for_range(builder, count) as loop:
                 add_step(loop.index, sums)
         else:
@@ -179,55 +191,57 @@ def relative_scores(
 ) -> Any:  # fmt: skip
     """out[r, c] = sum over s of keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c].
 
-    ROWS successive places, LANES successive offsets and `count` steps: place r, with offset c, is beside key r + c.
+    HIGH successive places, LANES successive offsets and `count` steps: place r, with offset c, is beside key r + c.
     x[r, s] is x[x_at + r x_row + s]; keys[s, j] is keys[keys_at + s keys_row + j], and so are both tables.
     """
+    kind = types.void(
+        x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
+    )
+    return kind, _relative(two_tables=True)
+
+
+@intrinsic
+def relative_products(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
+    table: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """out[r, c] = sum over s of x[r, s] (keys[s, r + c] + table[s, c]); see `relative_scores`."""
+    kind = types.void(
+        x, x_at, x_row, count, keys, keys_at, keys_row, table, table_at, table_row, out, out_at, out_row
+    )
+    return kind, _relative(two_tables=False)
+
+
+def _relative(two_tables: bool) -> Callable[..., Any]:
+    """The code of `relative_scores` or of `relative_products`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (
-            x,
-            x_at,
-            x_row,
-            count,
-            keys,
-            keys_at,
-            keys_row,
-            of_queries,
-            of_keys,
-            table_at,
-            table_row,
-            out,
-            out_at,
-            out_row,
-        ) = unpacked(context, builder, signature, arguments)
+        x, x_at, x_row, count, keys, keys_at, keys_row, *tables, table_at, table_row, out, out_at, out_row = unpacked(
+            context, builder, signature, arguments
+        )
 
         def offset(start: Any, distance: Any, times: Any, more: int = 0) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
-        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(2 * ROWS)]
-        rows = [offset(x_at, x_row, count.type(row)) for row in range(ROWS)]
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(HIGH)]
+        rows = [offset(x_at, x_row, count.type(row)) for row in range(HIGH)]
         with cgutils.for_range(builder, count) as loop:
-            of_query, of_key = (
-                load(builder, table, offset(table_at, table_row, loop.index)) for table in (of_queries, of_keys)
-            )
-            for row, start in enumerate(rows):
+            encodings = [load(builder, table, offset(table_at, table_row, loop.index)) for table in tables]
+            for row, (start, total) in enumerate(zip(rows, sums)):
                 number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
                 key = load(builder, keys, offset(keys_at, keys_row, loop.index, row))
-                for total, a, b in (
-                    (sums[2 * row], key, builder.fadd(number, of_key)),
-                    (sums[2 * row + 1], number, of_query),
-                ):
+                if two_tables:
+                    factors = (number, encodings[0]), (key, builder.fadd(number, encodings[1]))
+                else:
+                    factors = ((number, builder.fadd(key, encodings[0])),)
+                for a, b in factors:
                     builder.store(fused_multiply_add(builder, a, b, builder.load(total)), total)
-        for row in range(ROWS):
-            total = builder.fadd(builder.load(sums[2 * row]), builder.load(sums[2 * row + 1]))
-            store(builder, total, out, offset(out_at, out_row, count.type(row)))
+        for row, total in enumerate(sums):
+            store(builder, builder.load(total), out, offset(out_at, out_row, count.type(row)))
         return context.get_dummy_value()
 
-    kind = types.void(
-        x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
-    )
-    return kind, generate
+    return generate
 
 
 @compiled

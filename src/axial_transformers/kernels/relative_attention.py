@@ -5,7 +5,7 @@ a key p. A global table is a wide band. In a band, keys and values of successive
 a product takes as the distance of its rows or steps; so all sums over the band, those of places as those of table rows,
 are one function of register tiles, `add_product`. A band is a few rows of numbers: no line's scores are held.
 
-As in `line_attention`, one head of one line is one piece of work, and is read where it lies. float32 throughout.
+As in `line_attention`, one head of one line is one piece of work. float32 throughout.
 """
 
 from typing import Any, NamedTuple
@@ -13,24 +13,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from axial_transformers.kernels.compilation import compiled
-from axial_transformers.kernels.line_attention import ONE, invert_sum, load_rows, prefetch_rows, start, store_rows
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
+    HIGH,
     PANEL,
     ROWS,
     multiply_add,
-    multiply_add_narrow,
-    multiply_add_wide,
+    multiply_add_high,
+    relative_products,
     relative_scores,
     round_up,
     transpose_tile,
 )
-from axial_transformers.kernels.vectors import clear, exponentials, narrow, softmax_backward
+from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
+from axial_transformers.kernels.vectors import clear, exponentials, softmax_backward
 
 BLOCK = 32
 """Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""
-ORIGIN = np.int64(0)
-"""Zero of a type that numba does not compile a function of its own for."""
+MARGIN = max(LANES, HIGH)
+"""Zeros before and behind the numbers of a query, and queries of zeros: tiles read them."""
+BEFORE = LANES + MARGIN
+"""Places before the first of transposed keys: tiles of scores read them."""
 
 
 class Tables(NamedTuple):
@@ -59,11 +62,11 @@ class Band(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The numbers x[i, s] of a band in sums over s, for the rows first <= i < last, ROWS at a time.
+    """The numbers x[i, s] of a band in sums over s, for the rows first <= i < last, some at a time.
 
     x[i, s] is number x_at + i x_row + s x_step. The steps of row i are the larger of `least` and
-    least_of_row + sign i, up to the smaller of `most` and most_of_row + sign i; the rows after it in a tile take the
-    same steps, and what they read is zero where there is no pair.
+    least_of_row + sign i, up to the smaller of `most` and most_of_row + sign i; all rows of a tile take the steps of
+    any of them, and what they read is zero where there is no pair.
     """
 
     x_at: int
@@ -87,43 +90,40 @@ def forward(
 
     Args:
         q, k, v, out, strides, sums, first, last: see `line_attention.forward`.
-        sizes: outer, inner, heads, length L, key width K, value width W, R < L, and tables: 1, or one a head.
+        sizes: outer, inner, heads, length L, key width K, value width W, R < L, tables (1, or one a head), and heads
+            that are loaded together, a divisor of all; `first` and `last` are multiples of it.
         scale: of queries; the table of keys is scaled already.
     """
-    length, width, value_width = sizes[3], sizes[4], sizes[5]
+    length, width, value_width, radius, together = sizes[3], sizes[4], sizes[5], sizes[6], sizes[8]
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
-    padded, row = round_up(length + ROWS, LANES), 3 * LANES + round_up(length + ROWS, LANES)
-    queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
-    values, keys_transposed = np.zeros(padded * value_wide, np.float32), np.zeros(wide * row, np.float32)
-    attended = np.empty((BLOCK + ROWS) * value_wide, np.float32)
-    distance = row_of_band(length, sizes[6])
-    weights = np.zeros((BLOCK + 2 * ROWS) * distance, np.float32)
+    padded = round_up(length + HIGH, LANES)
+    row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
+    queries, keys = zeros(together * padded * wide), zeros(together * padded * wide)
+    values, attended = zeros(together * padded * value_wide), zeros(together * padded * value_wide)
+    keys_transposed, weights = zeros(wide * row), zeros((BLOCK + 2 * MARGIN) * distance)
     for m in range(first, last):
-        load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
-        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
-        transpose_behind_zeros(keys, padded, wide, keys_transposed, row)
-        if m + 1 < last:
-            prefetch_rows(q, m + 1, strides[0], sizes, width)
-            prefetch_rows(k, m + 1, strides[1], sizes, width)
-            prefetch_rows(v, m + 1, strides[2], sizes, value_width)
+        head = m % together
+        if head == 0:
+            load_heads(q, m, strides[0], sizes, together, width, scale, queries, padded, wide)
+            load_heads(k, m, strides[1], sizes, together, width, ONE, keys, padded, wide)
+            load_heads(v, m, strides[2], sizes, together, value_width, ONE, values, padded, value_wide)
+            clear(attended, 0, together * padded * value_wide)
+        at, value_at = head * padded * wide, head * padded * value_wide
+        transpose_behind_zeros(keys, at, padded, wide, keys_transposed, row)
         table = m % sizes[2] % sizes[7]
-        value_table = (table * (2 * sizes[6] + 1) + sizes[6]) * value_wide
-        out_start = start(m, strides[3], sizes)
+        value_table = (table * (2 * radius + 1) + radius) * value_wide
         for b in range(0, length, BLOCK):
-            band = band_at(b, length, sizes[6], causal)
-            score_band(queries, wide, width, keys_transposed, row, tables, table, sizes[6], band, weights, distance)
+            band = band_at(b, length, radius, causal)
+            score_band(queries, at, wide, width, keys_transposed, row, tables, table, radius, band, weights, distance)
             for o in range(b, b + band.rows):
-                at, present = pairs_of(band, o, distance)
-                isolate(weights, at, present)
-                exponentials(weights, at, round_up(present, LANES), present, sums, 2 * (m * length + o))
-            clear(attended, 0, len(attended))
-            of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
-            add_product(weights, of_keys, values, ORIGIN, attended, ORIGIN, value_wide)
-            add_product(weights, of_offsets, tables.value, value_table, attended, ORIGIN, value_wide)
-            for o in range(b, b + band.rows):
-                inverse = invert_sum(sums, m * length + o)
-                narrow(attended, (o - b) * value_wide, value_width, inverse, out, out_start + o * strides[3, 3])
+                to, present = pairs_of(band, o, distance)
+                exponentials(weights, to, round_up(present, LANES), present, sums, 2 * (m * length + o))
+                isolate(weights, to, present)
+            of_keys, of_offsets, to = queries_by_keys(band, distance), queries_by_offsets(band, distance), b * value_wide
+            add_product(weights, of_keys, values, value_at, attended, value_at + to, value_wide)
+            add_product(weights, of_offsets, tables.value, value_table, attended, value_at + to, value_wide)
+        if head == together - 1:
+            store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, together, value_width, sums)
 
 
 @compiled
@@ -134,73 +134,70 @@ def backward(
     """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
 
     `strides` is [7, 4]: a row each for q, k, v, grad, dq, dk, dv. The gradients of the tables' rows, flat
-    [tables, 2R + 1 + ROWS, padded width], are added to d_query, d_key and d_value.
+    [tables, 2R + 1 + HIGH, padded width], are added to d_query, d_key and d_value.
     """
-    length, width, value_width, radius = sizes[3], sizes[4], sizes[5], sizes[6]
+    length, width, value_width, radius, together = sizes[3], sizes[4], sizes[5], sizes[6], sizes[8]
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
-    padded, row = round_up(length + ROWS, LANES), 3 * LANES + round_up(length + ROWS, LANES)
-    queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
-    values, grads = np.zeros(padded * value_wide, np.float32), np.zeros(padded * value_wide, np.float32)
-    keys_transposed, values_transposed = np.zeros(wide * row, np.float32), np.zeros(value_wide * row, np.float32)
-    distance = row_of_band(length, radius)
-    weights = np.zeros((BLOCK + 2 * ROWS) * distance, np.float32)
-    d_scores = np.zeros((BLOCK + 2 * ROWS) * distance, np.float32)
-    d_queries = np.empty((BLOCK + ROWS) * wide, np.float32)
-    d_keys, d_values = np.empty(padded * wide, np.float32), np.empty(padded * value_wide, np.float32)
+    padded = round_up(length + HIGH, LANES)
+    row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
+    size, value_size = together * padded * wide, together * padded * value_wide
+    queries, keys, values, grads = zeros(size), zeros(size), zeros(value_size), zeros(value_size)
+    d_queries, d_keys, d_values = zeros(size), zeros(size), zeros(value_size)
+    keys_transposed, values_transposed = zeros(wide * row), zeros(value_wide * row)
+    weights, d_scores = zeros((BLOCK + 2 * MARGIN) * distance), zeros((BLOCK + 2 * MARGIN) * distance)
     for m in range(first, last):
-        load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        load_rows(k, start(m, strides[1], sizes), strides[1, 3], length, width, ONE, keys, wide)
-        load_rows(v, start(m, strides[2], sizes), strides[2, 3], length, value_width, ONE, values, value_wide)
-        load_rows(grad, start(m, strides[3], sizes), strides[3, 3], length, value_width, ONE, grads, value_wide)
-        transpose_behind_zeros(keys, padded, wide, keys_transposed, row)
-        transpose_behind_zeros(values, padded, value_wide, values_transposed, row)
-        if m + 1 < last:
-            prefetch_rows(q, m + 1, strides[0], sizes, width)
-            prefetch_rows(k, m + 1, strides[1], sizes, width)
-            prefetch_rows(v, m + 1, strides[2], sizes, value_width)
-            prefetch_rows(grad, m + 1, strides[3], sizes, value_width)
+        head = m % together
+        if head == 0:
+            load_heads(q, m, strides[0], sizes, together, width, scale, queries, padded, wide)
+            load_heads(k, m, strides[1], sizes, together, width, ONE, keys, padded, wide)
+            load_heads(v, m, strides[2], sizes, together, value_width, ONE, values, padded, value_wide)
+            load_heads(grad, m, strides[3], sizes, together, value_width, ONE, grads, padded, value_wide)
+            clear(d_queries, 0, size)
+            clear(d_keys, 0, size)
+            clear(d_values, 0, value_size)
+        at, value_at = head * padded * wide, head * padded * value_wide
+        transpose_behind_zeros(keys, at, padded, wide, keys_transposed, row)
+        transpose_behind_zeros(values, value_at, padded, value_wide, values_transposed, row)
         table = m % sizes[2] % sizes[7]
-        centre, d_centre = table * (2 * radius + 1) + radius, table * (2 * radius + 1 + ROWS) + radius
-        clear(d_keys, 0, len(d_keys))
-        clear(d_values, 0, len(d_values))
-        dq_start = start(m, strides[4], sizes)
+        centre, d_centre = table * (2 * radius + 1) + radius, table * (2 * radius + 1 + HIGH) + radius
         for b in range(0, length, BLOCK):
             band = band_at(b, length, radius, causal)
-            score_band(queries, wide, width, keys_transposed, row, tables, table, radius, band, weights, distance)
+            score_band(queries, at, wide, width, keys_transposed, row, tables, table, radius, band, weights, distance)
             multiply_band(
-                grads, value_wide, value_width, values_transposed, row, tables, table, radius, band, d_scores, distance
-            )
+                grads, value_at, value_wide, value_width, values_transposed, row, tables, table, radius, band, d_scores,
+                distance,
+            )  # fmt: skip
             for o in range(b, b + band.rows):
-                at, present = pairs_of(band, o, distance)
-                isolate(weights, at, present)
-                isolate(d_scores, at, present)
+                to, present = pairs_of(band, o, distance)
                 count, of_row = round_up(present, LANES), 2 * (m * length + o)
-                softmax_backward(weights, at, count, present, sums, of_row, d_scores, at)
+                softmax_backward(weights, to, count, present, sums, of_row, d_scores, to)
+                isolate(weights, to, present)
+                isolate(d_scores, to, present)
             if band.rows < BLOCK:
-                rest = (ROWS + band.rows) * distance
-                clear(weights, rest, ROWS * distance)
-                clear(d_scores, rest, ROWS * distance)
-            clear(d_queries, 0, len(d_queries))
-            of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
-            add_product(d_scores, of_keys, keys, ORIGIN, d_queries, ORIGIN, wide)
-            add_product(d_scores, of_offsets, tables.query, centre * wide, d_queries, ORIGIN, wide)
-            store_rows(d_queries, wide, band.rows, width, scale, dq, dq_start + b * strides[4, 3], strides[4, 3])
+                rest = (MARGIN + band.rows) * distance
+                clear(weights, rest, MARGIN * distance)
+                clear(d_scores, rest, MARGIN * distance)
+            of_keys, of_offsets, to = queries_by_keys(band, distance), queries_by_offsets(band, distance), at + b * wide
+            add_product(d_scores, of_keys, keys, at, d_queries, to, wide)
+            add_product(d_scores, of_offsets, tables.query, centre * wide, d_queries, to, wide)
             of_queries = keys_by_queries(band, distance)
-            add_product(weights, of_queries, grads, ORIGIN, d_values, ORIGIN, value_wide)
-            add_product(d_scores, of_queries, queries, ORIGIN, d_keys, ORIGIN, wide)
+            add_product(weights, of_queries, grads, value_at, d_values, value_at, value_wide)
+            add_product(d_scores, of_queries, queries, at, d_keys, at, wide)
             of_queries = offsets_by_queries(band, distance)
-            add_product(weights, of_queries, grads, ORIGIN, d_value, d_centre * value_wide, value_wide)
-            add_product(d_scores, of_queries, queries, ORIGIN, d_query, d_centre * wide, wide)
-            add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, ORIGIN, wide)
-            add_product(d_scores, offsets_by_keys(band, distance), keys, ORIGIN, d_key, d_centre * wide, wide)
-        store_rows(d_keys, wide, length, width, ONE, dk, start(m, strides[5], sizes), strides[5, 3])
-        store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
+            add_product(weights, of_queries, grads, value_at, d_value, d_centre * value_wide, value_wide)
+            add_product(d_scores, of_queries, queries, at, d_query, d_centre * wide, wide)
+            add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, at, wide)
+            add_product(d_scores, offsets_by_keys(band, distance), keys, at, d_key, d_centre * wide, wide)
+        if head == together - 1:
+            store_heads(d_queries, padded, wide, dq, m - head, strides[4], sizes, together, width, scale)
+            store_heads(d_keys, padded, wide, dk, m - head, strides[5], sizes, together, width, ONE)
+            store_heads(d_values, padded, value_wide, dv, m - head, strides[6], sizes, together, value_width, ONE)
 
 
 @compiled
 def transposed_columns(radius: int) -> int:
-    """Columns of a transposed table of the offsets -R .. R: whole tiles are read from any of them on."""
-    return round_up(2 * radius + 1 + ROWS, LANES) + PANEL
+    """Columns of a transposed table of the offsets -R .. R: whole vectors are read from any of them on."""
+    return round_up(2 * radius + 1 + LANES, LANES)
 
 
 @compiled
@@ -212,63 +209,57 @@ def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
 
 @compiled
 def row_of_band(length: int, radius: int) -> int:
-    """Distance of the rows of a band: what tiles write behind the last offset, and zeros before the first, fit in."""
-    return 2 * LANES + round_up(min(2 * radius + 1, length + BLOCK) + ROWS, LANES)
-
-
-@compiled
-def offsets(band: Band, r: int) -> tuple[int, int]:
-    """Lowest and highest offset that leads ROWS queries from row r on to a key."""
-    o = band.first + r
-    return max(band.low, -(o + ROWS - 1)), min(band.high, band.length - 1 - o)
+    """Distance of the rows of a band: margins, and the whole vectors that the softmax writes from any offset on."""
+    return 2 * MARGIN + LANES + round_up(min(2 * radius + 1, length + BLOCK), LANES)
 
 
 @compiled
 def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
-    """The index of query o and offset d. ROWS rows before the first and behind the last stay zero."""
-    return (ROWS + o - band.first) * distance + LANES + d - band.low
+    """The index of query o and offset d. MARGIN rows before the first and behind the last stay zero."""
+    return (MARGIN + o - band.first) * distance + MARGIN + d - band.low
 
 
 @compiled
 def score_band(
-    queries: Array, wide: int, width: int, keys_transposed: Array, row: int, tables: Tables, table: int, radius: int,
-    band: Band, scores: Array, distance: int,
+    queries: Array, at: int, wide: int, width: int, keys_transposed: Array, row: int, tables: Tables, table: int,
+    radius: int, band: Band, scores: Array, distance: int,
 ) -> None:  # fmt: skip
-    """The three terms of the scores of a band, of any value where there is no key."""
+    """The three terms of the scores of a band, of any value where there is no key.
+
+    Offsets are the outer loop: what a tile reads of the tables stays in cache for all queries.
+    """
     columns = transposed_columns(radius)
-    for r in range(0, band.rows, ROWS):
-        o = band.first + r
-        low, high = offsets(band, r)
-        at, table_at = place_in_band(distance, band, o, low), table * wide * columns + radius + low
-        for c in range(0, high - low + 1, LANES):
-            relative_scores(
-                queries, o * wide, wide, width, keys_transposed, LANES + o + low + c, row,
-                tables.query_transposed, tables.key_transposed, table_at + c, columns, scores, at + c, distance,
-            )  # fmt: skip
+    for d in range(band.low, band.high + 1, LANES):
+        table_at = table * wide * columns + radius + d
+        for o in range(band.first, band.first + band.rows, HIGH):
+            if has_pairs(band, o, d):
+                relative_scores(
+                    queries, at + o * wide, wide, width, keys_transposed, BEFORE + o + d, row, tables.query_transposed,
+                    tables.key_transposed, table_at, columns, scores, place_in_band(distance, band, o, d), distance,
+                )  # fmt: skip
 
 
 @compiled
 def multiply_band(
-    grads: Array, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int, radius: int,
-    band: Band, out: Array, distance: int,
+    grads: Array, at: int, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int,
+    radius: int, band: Band, out: Array, distance: int,
 ) -> None:  # fmt: skip
-    """grad_o . (v_p + rv_{p-o}) in a band, of any value where there is no key."""
+    """grad_o . (v_p + rv_{p-o}) in a band, of any value where there is no key; see `score_band`."""
     columns = transposed_columns(radius)
-    for r in range(0, band.rows, ROWS):
-        o = band.first + r
-        low, high = offsets(band, r)
-        at, count = place_in_band(distance, band, o, low), round_up(high - low + 1, LANES)
-        for i in range(ROWS):
-            clear(out, at + i * distance, count)
-        table_at = table * wide * columns + radius + low
-        multiply_add_wide(
-            grads, o * wide, wide, 1, width, tables.value_transposed, table_at, columns, out, at, distance, count
-        )
-        p, last = max(0, o + low), min(band.length - 1, o + ROWS - 1 + high)
-        multiply_add_wide(
-            grads, o * wide, wide, 1, width, values_transposed, LANES + p, row, out, at + p - o - low, distance - 1,
-            round_up(last - p + 1, LANES),
-        )  # fmt: skip
+    for d in range(band.low, band.high + 1, LANES):
+        table_at = table * wide * columns + radius + d
+        for o in range(band.first, band.first + band.rows, HIGH):
+            if has_pairs(band, o, d):
+                relative_products(
+                    grads, at + o * wide, wide, width, values_transposed, BEFORE + o + d, row, tables.value_transposed,
+                    table_at, columns, out, place_in_band(distance, band, o, d), distance,
+                )  # fmt: skip
+
+
+@compiled
+def has_pairs(band: Band, o: int, d: int) -> bool:
+    """Whether one of LANES offsets from d on leads one of HIGH queries from o on to a key."""
+    return d + LANES > -(o + HIGH - 1) and d < band.length - o
 
 
 @compiled
@@ -280,57 +271,53 @@ def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
 
 @compiled
 def isolate(x: Array, at: int, present: int) -> None:
-    """Zeros before and behind the numbers of a query: tiles read them, and what is there need not be a number."""
-    clear(x, at - LANES, LANES)
-    clear(x, at + present, LANES)
+    """Zeros before and behind the whole vectors of a query: what is there need not be a number."""
+    clear(x, at - MARGIN, MARGIN)
+    clear(x, at + round_up(present, LANES), MARGIN)
 
 
 @compiled
 def queries_by_keys(band: Band, distance: int) -> Product:
     """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
-    first = band.first
-    at = place_in_band(distance, band, first, -first)
-    least, most = first + band.low, first + ROWS - 1 + band.high
-    return Product(at, distance - 1, 1, 0, band.rows, 0, least, band.length - 1, most, 1)
+    at, low, high = place_in_band(distance, band, band.first, -band.first), band.first + band.low, band.first + band.high
+    return Product(at, distance - 1, 1, 0, band.rows, 0, low, band.length - 1, high, 1)
 
 
 @compiled
 def queries_by_offsets(band: Band, distance: int) -> Product:
     """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
-    first = band.first
-    at = place_in_band(distance, band, first, ORIGIN)
-    least, most = -(first + ROWS - 1), band.length - 1 - first
-    return Product(at, distance, 1, 0, band.rows, band.low, least, band.high, most, -1)
+    at = place_in_band(distance, band, band.first, 0)
+    return Product(
+        at, distance, 1, 0, band.rows, band.low, -band.first, band.high, band.length - 1 - band.first, -1
+    )  # fmt: skip
 
 
 @compiled
 def keys_by_queries(band: Band, distance: int) -> Product:
     """out_p += sum_o x_{o,p-o} w_o."""
-    at, (first, last) = place_in_band(distance, band, ORIGIN, ORIGIN), keys_of(band)
-    least, most = -band.high, ROWS - 1 - band.low
-    return Product(at, 1, distance - 1, first, last, band.first, least, band.first + band.rows - 1, most, 1)
+    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
+    return Product(at, 1, distance - 1, first, last, band.first, -band.high, end, -band.low, 1)
 
 
 @compiled
 def keys_by_offsets(band: Band, distance: int) -> Product:
     """out_p += sum_d x_{p-d,d} w_d."""
-    at, (first, last) = place_in_band(distance, band, ORIGIN, ORIGIN), keys_of(band)
-    least, most = -(band.first + band.rows - 1), ROWS - 1 - band.first
-    return Product(at, distance, 1 - distance, first, last, band.low, least, band.high, most, 1)
+    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
+    return Product(at, distance, 1 - distance, first, last, band.low, -end, band.high, -band.first, 1)
 
 
 @compiled
 def offsets_by_queries(band: Band, distance: int) -> Product:
     """out_d += sum_o x_{o,d} w_o."""
-    at, last = place_in_band(distance, band, ORIGIN, ORIGIN), band.first + band.rows - 1
-    return Product(at, 1, distance, band.low, band.high + 1, band.first, -(ROWS - 1), last, band.length - 1, -1)
+    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    return Product(at, 1, distance, band.low, band.high + 1, band.first, 0, end, band.length - 1, -1)
 
 
 @compiled
 def offsets_by_keys(band: Band, distance: int) -> Product:
     """out_d += sum_p x_{p-d,d} w_p."""
-    at, most = place_in_band(distance, band, ORIGIN, ORIGIN), band.first + band.rows - 1 + ROWS - 1
-    return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, most, 1)
+    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, end, 1)
 
 
 @compiled
@@ -343,23 +330,22 @@ def keys_of(band: Band) -> tuple[int, int]:
 def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
     """out[i] += sum over s of x[i, s] w[s], each `wide` numbers: w[s] at w_at + s wide, out[i] at out_at + i wide."""
     for c in range(0, wide, PANEL):
-        for i in range(product.first, product.last, ROWS):
-            s = max(product.least, product.least_of_row + product.sign * i)
-            count = min(product.most, product.most_of_row + product.sign * i) - s + 1
-            at, from_w, to = (
-                product.x_at + i * product.x_row + s * product.x_step,
-                w_at + s * wide + c,
-                out_at + i * wide + c,
-            )
-            if count > 0 and c + PANEL <= wide:
-                multiply_add(x, at, product.x_row, product.x_step, count, w, from_w, wide, out, to, wide)
+        rows = ROWS if c + PANEL <= wide else HIGH
+        for i in range(product.first, product.last, rows):
+            end = i + rows - 1
+            low, high = (i, end) if product.sign > 0 else (-end, -i)
+            s = max(product.least, product.least_of_row + low)
+            count = min(product.most, product.most_of_row + high) - s + 1
+            at, from_w, to = product.x_at + i * product.x_row + s * product.x_step, w_at + s * wide, out_at + i * wide
+            if count > 0 and rows == ROWS:
+                multiply_add(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
             elif count > 0:
-                multiply_add_narrow(x, at, product.x_row, product.x_step, count, w, from_w, wide, out, to, wide)
+                multiply_add_high(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
 
 
 @compiled
-def transpose_behind_zeros(x: Array, rows: int, columns: int, out: Array, out_row: int) -> None:
-    """[rows, columns] -> [columns, LANES + rows ..], rows of `out_row` numbers; both sizes are multiples of LANES."""
+def transpose_behind_zeros(x: Array, at: int, rows: int, columns: int, out: Array, out_row: int) -> None:
+    """[rows, columns] -> [columns, BEFORE + rows ..], rows of `out_row` numbers; sizes are multiples of LANES."""
     for r in range(0, rows, LANES):
         for c in range(0, columns, LANES):
-            transpose_tile(x, r * columns + c, columns, out, c * out_row + LANES + r, out_row)
+            transpose_tile(x, at + r * columns + c, columns, out, c * out_row + BEFORE + r, out_row)

@@ -165,14 +165,21 @@ def exponentials(typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, 
         vector = ir.VectorType(ir.FloatType(), LANES)
         most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
         total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-            builder.store(_greater(builder, _score(builder, x, x_at, j, keys), builder.load(most)), most)
+
+        def compare(j: Any, present: Any) -> None:
+            score = _present(builder, x, x_at, j, present, float("-inf"))
+            builder.store(_greater(builder, score, builder.load(most)), most)
+
+        _over_keys(builder, count, keys, compare)
         largest = _reduced(builder, builder.load(most), partial(_greater, builder))
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-            difference = builder.fsub(_score(builder, x, x_at, j, keys), splat(builder, largest, LANES))
-            power = exponential(builder, difference)
+
+        def raise_to_power(j: Any, present: Any) -> None:
+            score = _present(builder, x, x_at, j, present, float("-inf"))
+            power = exponential(builder, builder.fsub(score, splat(builder, largest, LANES)))
             builder.store(builder.fadd(builder.load(total), power), total)
             store(builder, power, x, builder.add(x_at, j))
+
+        _over_keys(builder, count, keys, raise_to_power)
         store(builder, _reduced(builder, builder.load(total), builder.fadd), sums, sums_at)
         store(builder, largest, sums, builder.add(sums_at, sums_at.type(1)))
         return context.get_dummy_value()
@@ -195,17 +202,23 @@ def softmax_backward(
         scale = splat(builder, load(builder, sums, sums_at, 1), LANES)
         largest = splat(builder, load(builder, sums, builder.add(sums_at, sums_at.type(1)), 1), LANES)
         total = cgutils.alloca_once_value(builder, constant(ir.VectorType(ir.FloatType(), LANES), 0.0))
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-            difference = builder.fsub(_score(builder, x, x_at, j, keys), largest)
-            p = builder.fmul(exponential(builder, difference), scale)
+
+        def weigh(j: Any, present: Any) -> None:
+            score = _present(builder, x, x_at, j, present, float("-inf"))
+            p = builder.fmul(exponential(builder, builder.fsub(score, largest)), scale)
             store(builder, p, x, builder.add(x_at, j))
-            product = builder.fmul(p, load(builder, grad, builder.add(grad_at, j)))
+            product = builder.fmul(p, _present(builder, grad, grad_at, j, present, 0.0))
             builder.store(builder.fadd(builder.load(total), product), total)
+
+        _over_keys(builder, count, keys, weigh)
         mean = splat(builder, _reduced(builder, builder.load(total), builder.fadd), LANES)
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-            difference = builder.fsub(load(builder, grad, builder.add(grad_at, j)), mean)
+
+        def subtract_mean(j: Any, present: Any) -> None:
+            difference = builder.fsub(_present(builder, grad, grad_at, j, present, 0.0), mean)
             p = load(builder, x, builder.add(x_at, j))
             store(builder, builder.fmul(p, difference), grad, builder.add(grad_at, j))
+
+        _over_keys(builder, count, keys, subtract_mean)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, keys, sums, sums_at, grad, grad_at), generate
@@ -253,13 +266,21 @@ def _in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> N
         done = end
 
 
-def _score(builder: Any, x: Any, x_at: Any, j: Any, keys: Any) -> Any:
-    """Scores j, j + 1, ..; minus infinity from number `keys` on."""
-    word = ir.IntType(32)
-    left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
+def _over_keys(builder: Any, count: Any, keys: Any, work: Callable[[Any, Any], None]) -> None:
+    """work(j, None) for vectors of keys, then work(j, which of its lanes are keys) up to `count`."""
+    whole, word = builder.and_(keys, keys.type(-LANES)), ir.IntType(32)
     lane = ir.Constant(ir.VectorType(word, LANES), list(range(LANES)))
-    scores = load(builder, x, builder.add(x_at, j))
-    return builder.select(builder.icmp_signed("<", lane, left), scores, constant(scores.type, float("-inf")))
+    with cgutils.for_range_slice(builder, count.type(0), whole, count.type(LANES)) as (j, _):
+        work(j, None)
+    with cgutils.for_range_slice(builder, whole, count, count.type(LANES)) as (j, _):
+        left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
+        work(j, builder.icmp_signed("<", lane, left))
+
+
+def _present(builder: Any, x: Any, x_at: Any, j: Any, present: Any, otherwise: float) -> Any:
+    """Numbers j, j + 1, .. of x; `otherwise` where there is no key."""
+    numbers = load(builder, x, builder.add(x_at, j))
+    return numbers if present is None else builder.select(present, numbers, constant(numbers.type, otherwise))
 
 
 def _greater(builder: Any, a: Any, b: Any) -> Any:

@@ -16,6 +16,8 @@ Packing = tuple[int, int, int, int] | None
 """Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""
 PARTS = 32
 """Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
+TOGETHER = 2**17
+"""Numbers of heads that the kernels load together: what a core's own cache holds."""
 NONE = np.zeros(0, np.float32)
 
 
@@ -181,6 +183,13 @@ def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:
     """Outer, inner, heads, length, key width, value width."""
     outer, inner = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel()
     return [outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]]
+
+
+def heads_together(sizes: Sequence[int]) -> int:
+    """Heads of a line that a kernel loads together, a divisor of all: the more, the fewer visits to distant places."""
+    _, _, heads, length, width, value_width = sizes
+    of_head = length * (4 * width + 3 * value_width)
+    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * of_head <= TOGETHER))
 
 
 def _with_shares(sizes: list[int], qkv: Sequence[Tensor], bias: Tensor | None) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
-from axial_transformers.ops.compiled_attention import Packing, flat_lines, sizes_of, unpacked
+from axial_transformers.ops.compiled_attention import Packing, flat_lines, heads_together, sizes_of, unpacked
 
 PARTS = 16
 """Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
@@ -72,11 +72,12 @@ def _forward(
     encodings = _padded(tables, scale)
 
     def work(first: int, last: int) -> None:
+        pieces = first * sizes[8], last * sizes[8]
         relative_attention.forward(
-            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), first, last
+            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces
         )
 
-    parallel_ranges(work, len(sums) // qkv[0].shape[axis])
+    parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
 
 @torch.library.custom_op(
@@ -93,21 +94,21 @@ def _backward(
     d_tables: Sequence[Tensor],
 ) -> None:
     from axial_transformers.kernels import relative_attention
-    from axial_transformers.kernels.register_tiles import ROWS
+    from axial_transformers.kernels.register_tiles import HIGH
 
     arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
     sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
-    encodings, pieces = _padded(tables, scale), len(sums) // qkv_grad[0].shape[axis]
-    parts = min(PARTS, pieces)
+    encodings, groups = _padded(tables, scale), len(sums) // (sizes[3] * sizes[8])
+    parts = min(PARTS, groups)
     rows, heads, widths = len(tables[0]), tables[0].shape[1], [_whole(table.shape[-1]) for table in tables]
-    found = [torch.zeros(parts, heads, rows + ROWS, width) for width in widths]
+    found = [torch.zeros(parts, heads, rows + HIGH, width) for width in widths]
 
     def work(first: int, last: int) -> None:
         for part in range(first, last):
             relative_attention.backward(
                 *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(),
                 *(sums_of_part[part].view(-1).numpy() for sums_of_part in found),
-                pieces * part // parts, pieces * (part + 1) // parts,
+                groups * part // parts * sizes[8], groups * (part + 1) // parts * sizes[8],
             )  # fmt: skip
 
     parallel_ranges(work, parts)
@@ -117,8 +118,8 @@ def _backward(
 
 
 def _with_tables(sizes: Sequence[int], table: Tensor) -> NDArray[np.int64]:
-    """Sizes, R, and the number of tables."""
-    return np.append(sizes, [len(table) // 2, table.shape[1]])
+    """Sizes, R, the number of tables, and heads that are loaded together."""
+    return np.append(sizes, [len(table) // 2, table.shape[1], heads_together(sizes)])
 
 
 def _padded(tables: Sequence[Tensor], scale: float) -> Any:

@@ -1,0 +1,78 @@
+"""Some heads of a line in a core's cache: converted to float32 and padded with zeros to whole vectors.
+
+Successive places of a line may be far apart in memory, often by a power of two, so that they share a few sets of a
+cache and evict each other before the next head is read. So each place is read, and written, once for several heads,
+which lie beside each other.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.vectors import narrow, widen
+
+ONE = np.float32(1)
+
+
+@compiled
+def zeros(count: int) -> Array:
+    """Zeros from the start of a vector in memory on: vectors that cross a cache line take longer."""
+    x = np.zeros(count + LANES, np.float32)
+    return x[-(np.int64(x.ctypes.data) // 4) % LANES :]
+
+
+@compiled
+def start(m: int, strides: Integers, sizes: Integers) -> int:
+    """The offset of piece `m`: heads are counted fastest, then inner, then outer."""
+    heads, inner = sizes[2], sizes[1]
+    return m // heads // inner * strides[0] + m // heads % inner * strides[1] + m % heads * strides[2]
+
+
+@compiled
+def load_heads(
+    x: Any, m: int, strides: Integers, sizes: Integers, heads: int, width: int, scale: np.float32, out: Array,
+    padded: int, wide: int,
+) -> None:  # fmt: skip
+    """Pieces m, m + 1, .. of one line of x, times `scale`, to out [heads, padded, wide]."""
+    at = start(m, strides, sizes)
+    for row in range(sizes[3]):
+        for head in range(heads):
+            from_x = at + row * strides[3] + head * strides[2]
+            widen(x, from_x, width, scale, out, (head * padded + row) * wide)
+
+
+@compiled
+def store_heads(
+    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, heads: int, width: int,
+    scale: np.float32,
+) -> None:  # fmt: skip
+    """x [heads, padded, wide], times `scale`, to the pieces m, m + 1, .. of one line of out."""
+    at = start(m, strides, sizes)
+    for row in range(sizes[3]):
+        for head in range(heads):
+            to = at + row * strides[3] + head * strides[2]
+            narrow(x, (head * padded + row) * wide, width, scale, out, to)
+
+
+@compiled
+def store_normalised(
+    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, heads: int, width: int,
+    sums: Array,
+) -> None:  # fmt: skip
+    """`store_heads` of rows that are divided by their sums of [pieces times L, 2]; these become their reciprocals."""
+    at = start(m, strides, sizes)
+    for row in range(sizes[3]):
+        for head in range(heads):
+            to = at + row * strides[3] + head * strides[2]
+            inverse = invert_sum(sums, (m + head) * sizes[3] + row)
+            narrow(x, (head * padded + row) * wide, width, inverse, out, to)
+
+
+@compiled
+def invert_sum(sums: Array, row: int) -> np.float32:
+    """Replaces a row's sum by its reciprocal; zero stays zero."""
+    total = sums[row, 0]
+    sums[row, 0] = ONE / total if total > 0 else total
+    return sums[row, 0]
