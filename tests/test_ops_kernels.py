@@ -9,7 +9,7 @@ from axial_transformers.kernels.threads import parallel_map, parallel_ranges
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.triangle_attention import TriangleAttention
-from axial_transformers.ops import kernel_choice, linear, reference
+from axial_transformers.ops import compiled_attention, kernel_choice, linear, reference
 from axial_transformers.ops.compiled_attention import attend, attend_packed, unpacked
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -62,8 +62,10 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 
 @needs_numba
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("at_a_time", [6, 3], ids=["six heads", "three heads"])
 @pytest.mark.parametrize(("axis", "groups", "causal"), [(1, 2, False), (2, 1, True)])
-def test_heads_that_share_keys_and_values_read_them_where_they_are(axis, groups, causal, dtype):
+def test_heads_that_share_keys_and_values_read_them_where_they_are(axis, groups, causal, at_a_time, dtype, monkeypatch):
+    monkeypatch.setattr(compiled_attention, "TOGETHER", at_a_time * 5 * (4 * 4 + 3 * 20))
     q, k, v = (torch.randn(2, 3, 5, heads, width) for heads, width in ((6, 4), (groups, 4), (groups, 20)))
     mask, grad = torch.rand(2, 3, 5) > 0.3, torch.randn(2, 3, 5, 6, 20).to(dtype)
     narrow = [x.to(dtype).requires_grad_() for x in (q, k, v)]

@@ -7,7 +7,7 @@ import torch
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import compiled_relative_attention, kernel_choice, reference
+from axial_transformers.ops import compiled_attention, compiled_relative_attention, kernel_choice, reference
 from axial_transformers.ops import position_sensitive_attention as equation_4
 
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
@@ -82,6 +82,16 @@ def test_threads_do_not_change_a_bit_of_any_gradient():
         results.append((out, *torch.autograd.grad(out.square().sum(), tensors)))
     torch.set_num_threads(before)
     assert all(torch.equal(a, b) for result in results[1:] for a, b in zip(result, results[0]))
+
+
+@needs_numba
+def test_heads_that_are_loaded_one_by_one_give_the_same_bits(monkeypatch):
+    tensors, results = inputs((2, 5, 33), 2, 8, 8, 65, 1), []
+    for together in (compiled_attention.TOGETHER, 0):
+        monkeypatch.setattr(compiled_attention, "TOGETHER", together)
+        out = compiled(tensors, 2, False)
+        results.append((out, *torch.autograd.grad(out.square().sum(), tensors[:3])))
+    assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
 @needs_numba

@@ -3,6 +3,9 @@
 Queries, keys and values are read where a linear layer left them, along any axis. One head of one line is one piece of
 work: it is converted to float32, padded with zeros to whole tiles, and stays in a core's cache. Tensors are float32, or
 bfloat16 as int16 bits.
+
+Scores stand as columns, PANEL queries beside each other: a softmax is then made of operations on whole vectors, and
+heads that are narrower than a vector fill it, too.
 """
 
 from typing import Any
@@ -11,10 +14,21 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import compiled
 from axial_transformers.kernels.llvm import LANES, Array, Integers
-from axial_transformers.kernels.register_tiles import PANEL, ROWS, multiply_add_wide, multiply_wide, round_up, transpose
-from axial_transformers.kernels.vectors import add, exponentials, narrow, prefetch, softmax_backward, widen
+from axial_transformers.kernels.register_tiles import (
+    HIGH,
+    PANEL,
+    ROWS,
+    multiply_add_rows,
+    multiply_add_wide,
+    multiply_wide,
+    round_up,
+    transpose_part,
+)
+from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
+from axial_transformers.kernels.vectors import add, clear, column_exponentials, column_softmax_backward
 
-ONE = np.float32(1)
+STEPS = 256
+"""Keys of a product at a time: their weights stay in a core's first cache."""
 
 
 @compiled
@@ -27,54 +41,51 @@ def forward(
     Args:
         q, k, v, out: flat; element (o, i, head, place, j) lies at (o, i, head, place) . (its row of `strides`) + j.
         strides: int64 [4, 4], a row each for q, k, v, out.
-        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias, heads to a group. A piece is
-            one (o, i, head), the head counted fastest; with a bias, slowest, so that successive pieces have the same
-            one in cache. The heads of a group have the same keys and values; `first` and `last` are whole groups, and
-            with a bias a group is one head.
+        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias, heads to a group, heads that
+            are loaded together. A piece is one (o, i, head), the head counted fastest; with a bias, slowest, so that
+            successive pieces have the same one in cache. The heads of a group have the same keys and values; heads that
+            are loaded together are some groups of a line, with a bias one head. `first` and `last` are multiples of it.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
-        bias: flat [heads, outer inner / lines to a bias, L, L], or of size 0.
+        bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries, or of size 0.
         sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
             nothing), and the largest score, which is subtracted before the exponential.
     """
-    length, width, value_width = sizes[3], sizes[4], sizes[5]
-    padded, wide, value_wide = round_up(length, LANES), round_up(width, LANES), round_up(value_width, LANES)
-    queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
-    keys_transposed = np.zeros(wide * padded, np.float32)
-    values = np.zeros(padded * value_wide, np.float32)
-    scores, attended = np.zeros(ROWS * padded, np.float32), np.zeros(ROWS * value_wide, np.float32)
+    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
+    shared = together // group
+    queries, keys = zeros(together * padded * wide), zeros(shared * padded * wide)
+    values, attended = zeros(shared * padded * value_wide), zeros(together * padded * value_wide)
+    queries_transposed, scores = zeros(wide * PANEL), zeros((padded + HIGH) * PANEL)
+    attended_transposed, totals, largest = zeros(value_wide * PANEL), zeros(PANEL), zeros(PANEL)
     scale = np.float32(1 / np.sqrt(width))
-    group, of_groups = sizes[7], sizes.copy()
+    of_groups = sizes.copy()
     of_groups[2] //= group
+    of_groups[8] //= group
     for p in range(first, last):
-        m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
-        line, bias_at = m // sizes[2], p // sizes[6] * length * length
-        load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        if m % group == 0:
-            at, to = start(m // group, strides[1], of_groups), start(m // group, strides[2], of_groups)
-            load_rows(k, at, strides[1, 3], length, width, ONE, keys, wide)
-            load_rows(v, to, strides[2, 3], length, value_width, ONE, values, value_wide)
-            transpose(keys, padded, wide, keys_transposed)
-        if p + 1 < last:
-            prefetch_rows(q, following, strides[0], sizes, width)
-            prefetch_rows(k, following // group, strides[1], of_groups, width)
-            prefetch_rows(v, following // group, strides[2], of_groups, value_width)
-        out_start = start(m, strides[3], sizes)
-        for r in range(0, length, ROWS):
-            reach = min(length, r + ROWS) if causal else length
-            columns = round_up(reach, LANES)
-            multiply_wide(queries, r * wide, wide, 1, width, keys_transposed, 0, padded, scores, 0, padded, columns)
-            rows = min(ROWS, length - r)
-            for row in range(rows):
-                present = r + row + 1 if causal else length
-                if bias.size:
-                    add(bias, bias_at + (r + row) * length, present, scores, row * padded)
-                if key_mask.size:
-                    mask_scores(scores, row * padded, present, key_mask, line * length)
-                exponentials(scores, row * padded, columns, present, sums, 2 * (m * length + r + row))
-            multiply_wide(scores, 0, padded, 1, reach, values, 0, value_wide, attended, 0, value_wide, value_wide)
-            for row in range(rows):
-                inverse = invert_sum(sums, m * length + r + row)
-                narrow(attended, row * value_wide, value_width, inverse, out, out_start + (r + row) * strides[3, 3])
+        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
+        head, mask_at = m % together, m // sizes[2] * length
+        if head == 0:
+            load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
+            load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
+            load_heads(v, m // group, strides[2], of_groups, value_width, ONE, values, padded, value_wide)
+        at, value_at = head // group * padded * wide, head // group * padded * value_wide
+        for b in range(0, length, PANEL):
+            rows, columns = min(PANEL, length - b), min(PANEL, padded - b)
+            reach = b + rows if causal else length
+            transpose_part(queries, (head * padded + b) * wide, wide, columns, wide, queries_transposed, 0, PANEL)
+            score_columns(
+                keys, at, wide, width, queries_transposed, b, columns, reach, causal, key_mask, mask_at, bias, bias_at,
+                length, scores,
+            )  # fmt: skip
+            column_exponentials(scores, reach, columns, totals, largest)
+            for o in range(rows):
+                sums[m * length + b + o, 0] = totals[o]
+                sums[m * length + b + o, 1] = largest[o]
+            combine(values, value_at, value_wide, value_width, scores, reach, columns, attended_transposed)
+            to = (head * padded + b) * value_wide
+            transpose_part(attended_transposed, 0, PANEL, value_wide, columns, attended, to, value_wide)
+        if head == together - 1:
+            store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
 
 
 @compiled
@@ -88,110 +99,112 @@ def backward(
     dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K). Unless d_bias is of
     size 0, the pieces must have the same bias, and d_bias, flat [L, L], becomes the sum of dS over them and itself.
     """
-    length, width, value_width = sizes[3], sizes[4], sizes[5]
-    padded, wide, value_wide = round_up(length, LANES), round_up(width, LANES), round_up(value_width, LANES)
-    queries, keys = np.zeros(padded * wide, np.float32), np.zeros(padded * wide, np.float32)
-    values, grads = np.zeros(padded * value_wide, np.float32), np.zeros(padded * value_wide, np.float32)
-    keys_transposed = np.zeros(wide * padded, np.float32)
-    values_transposed = np.zeros(value_wide * padded, np.float32)
-    weights, d_scores = np.zeros(PANEL * padded, np.float32), np.zeros(PANEL * padded, np.float32)
-    d_queries = np.zeros(ROWS * wide, np.float32)
-    d_keys, d_values = np.empty(padded * wide, np.float32), np.empty(padded * value_wide, np.float32)
+    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
+    shared = together // group
+    size, value_size = shared * padded * wide, shared * padded * value_wide
+    queries, grads = zeros(together * padded * wide), zeros(together * padded * value_wide)
+    keys, values, d_keys, d_values = zeros(size), zeros(value_size), zeros(size), zeros(value_size)
+    d_queries, d_queries_transposed = zeros(together * padded * wide), zeros(wide * PANEL)
+    queries_transposed, grads_transposed = zeros(wide * PANEL), zeros(value_wide * PANEL)
+    weights, d_scores = zeros((padded + HIGH) * PANEL), zeros((padded + HIGH) * PANEL)
+    inverses, largest = zeros(PANEL), zeros(PANEL)
     scale = np.float32(1 / np.sqrt(width))
-    group, of_groups = sizes[7], sizes.copy()
+    of_groups = sizes.copy()
     of_groups[2] //= group
+    of_groups[8] //= group
     for p in range(first, last):
-        m, following = piece(p, sizes, bias), piece(p + 1, sizes, bias)
-        line, bias_at = m // sizes[2], p // sizes[6] * length * length
-        load_rows(q, start(m, strides[0], sizes), strides[0, 3], length, width, scale, queries, wide)
-        load_rows(grad, start(m, strides[3], sizes), strides[3, 3], length, value_width, ONE, grads, value_wide)
-        if m % group == 0:
-            at, to = start(m // group, strides[1], of_groups), start(m // group, strides[2], of_groups)
-            load_rows(k, at, strides[1, 3], length, width, ONE, keys, wide)
-            load_rows(v, to, strides[2, 3], length, value_width, ONE, values, value_wide)
-            transpose(keys, padded, wide, keys_transposed)
-            transpose(values, padded, value_wide, values_transposed)
-            d_keys[:] = 0
-            d_values[:] = 0
-        if p + 1 < last:
-            prefetch_rows(q, following, strides[0], sizes, width)
-            prefetch_rows(k, following // group, strides[1], of_groups, width)
-            prefetch_rows(v, following // group, strides[2], of_groups, value_width)
-            prefetch_rows(grad, following, strides[3], sizes, value_width)
-        dq_start = start(m, strides[4], sizes)
+        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
+        head, mask_at = m % together, m // sizes[2] * length
+        if head == 0:
+            load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
+            load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
+            load_heads(v, m // group, strides[2], of_groups, value_width, ONE, values, padded, value_wide)
+            load_heads(grad, m, strides[3], sizes, value_width, ONE, grads, padded, value_wide)
+            clear(d_keys, 0, size)
+            clear(d_values, 0, value_size)
+        at, value_at = head // group * padded * wide, head // group * padded * value_wide
         for b in range(0, length, PANEL):
-            rows = min(PANEL, length - b)
+            rows, columns = min(PANEL, length - b), min(PANEL, padded - b)
             reach = b + rows if causal else length
-            columns = round_up(reach, LANES)
-            for r in range(0, rows, ROWS):
-                at, to = (b + r) * wide, r * padded
-                multiply_wide(queries, at, wide, 1, width, keys_transposed, 0, padded, weights, to, padded, columns)
-                at = (b + r) * value_wide
-                multiply_wide(
-                    grads, at, value_wide, 1, value_width, values_transposed, 0, padded, d_scores, to, padded, columns
-                )
-            for row in range(rows):
-                present = b + row + 1 if causal else length
-                if bias.size:
-                    add(bias, bias_at + (b + row) * length, present, weights, row * padded)
-                if key_mask.size:
-                    mask_scores(weights, row * padded, present, key_mask, line * length)
-                at, of_row = row * padded, m * length + b + row
-                softmax_backward(weights, at, columns, present, sums, 2 * of_row, d_scores, at)
-                if d_bias.size:
-                    add(d_scores, at, present, d_bias, (b + row) * length)
-            for r in range(0, rows, ROWS):
-                multiply_wide(d_scores, r * padded, padded, 1, reach, keys, 0, wide, d_queries, 0, wide, wide)
-                count, to = min(ROWS, rows - r), dq_start + (b + r) * strides[4, 3]
-                store_rows(d_queries, wide, count, width, scale, dq, to, strides[4, 3])
+            from_queries, from_grads = (head * padded + b) * wide, (head * padded + b) * value_wide
+            transpose_part(queries, from_queries, wide, columns, wide, queries_transposed, 0, PANEL)
+            transpose_part(grads, from_grads, value_wide, columns, value_wide, grads_transposed, 0, PANEL)
+            score_columns(
+                keys, at, wide, width, queries_transposed, b, columns, reach, causal, key_mask, mask_at, bias, bias_at,
+                length, weights,
+            )  # fmt: skip
             for key in range(0, reach, ROWS):
-                at, to = b * wide, key * wide
-                multiply_add_wide(d_scores, key, 1, padded, rows, queries, at, wide, d_keys, to, wide, wide)
-                at, to = b * value_wide, key * value_wide
-                multiply_add_wide(
-                    weights, key, 1, padded, rows, grads, at, value_wide, d_values, to, value_wide, value_wide
-                )
-        if (m + 1) % group == 0:
-            at, to = start(m // group, strides[5], of_groups), start(m // group, strides[6], of_groups)
-            store_rows(d_keys, wide, length, width, ONE, dk, at, strides[5, 3])
-            store_rows(d_values, value_wide, length, value_width, ONE, dv, to, strides[6, 3])
+                from_values, to = value_at + key * value_wide, key * PANEL
+                multiply_wide(
+                    values, from_values, value_wide, 1, value_width, grads_transposed, 0, PANEL, d_scores, to, PANEL,
+                    columns,
+                )  # fmt: skip
+            clear(inverses, 0, PANEL)  # behind the last query
+            for o in range(rows):
+                inverses[o] = sums[m * length + b + o, 0]
+                largest[o] = sums[m * length + b + o, 1]
+            column_softmax_backward(weights, reach, columns, inverses, largest, d_scores)
+            clear(weights, reach * PANEL, HIGH * PANEL)  # tiles read some keys more
+            clear(d_scores, reach * PANEL, HIGH * PANEL)
+            if d_bias.size:
+                for key in range(reach):
+                    add(d_scores, key * PANEL, rows, d_bias, key * length + b)
+            combine(keys, at, wide, width, d_scores, reach, columns, d_queries_transposed)
+            transpose_part(d_queries_transposed, 0, PANEL, wide, columns, d_queries, from_queries, wide)
+            multiply_add_rows(d_scores, 0, PANEL, 1, rows, queries, from_queries, wide, d_keys, at, wide, reach, wide)
+            multiply_add_rows(
+                weights, 0, PANEL, 1, rows, grads, from_grads, value_wide, d_values, value_at, value_wide, reach,
+                value_wide,
+            )  # fmt: skip
+        if head == together - 1:
+            at = m - head
+            store_heads(d_queries, padded, wide, dq, at, strides[4], sizes, width, scale)
+            store_heads(d_keys, padded, wide, dk, at // group, strides[5], of_groups, width, ONE)
+            store_heads(d_values, padded, value_wide, dv, at // group, strides[6], of_groups, value_width, ONE)
 
 
 @compiled
-def start(m: int, strides: Integers, sizes: Integers) -> int:
-    """The offset of piece `m`: heads are counted fastest, then inner, then outer."""
-    heads, inner = sizes[2], sizes[1]
-    return m // heads // inner * strides[0] + m // heads % inner * strides[1] + m % heads * strides[2]
+def padded_length(length: int) -> int:
+    """Places of a line in whole vectors and whole tiles."""
+    return round_up(length, max(LANES, HIGH))
 
 
 @compiled
-def load_rows(x: Any, at: int, stride: int, rows: int, width: int, scale: np.float32, out: Array, wide: int) -> None:
-    """Rows of x, `stride` apart, times `scale`, into rows of out, `wide` apart."""
-    for row in range(rows):
-        widen(x, at + row * stride, width, scale, out, row * wide)
+def score_columns(
+    keys: Array, at: int, wide: int, width: int, queries_transposed: Array, b: int, columns: int,
+    reach: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
+) -> None:  # fmt: skip
+    """The scores of the queries from b on, [reach, PANEL]: minus infinity where a query does not attend to a key."""
+    for key in range(0, reach, ROWS):
+        multiply_wide(
+            keys, at + key * wide, wide, 1, width, queries_transposed, 0, PANEL, scores, key * PANEL, PANEL, columns
+        )
+    if bias.size:
+        for key in range(reach):
+            add(bias, bias_at + key * length + b, min(PANEL, length - b), scores, key * PANEL)
+    if causal:
+        for key in range(b + 1, reach):
+            for o in range(key - b):
+                scores[key * PANEL + o] = -np.float32(np.inf)
+    if key_mask.size:
+        for key in range(reach):
+            if not key_mask[mask_at + key]:
+                scores[key * PANEL : (key + 1) * PANEL] = -np.float32(np.inf)
 
 
 @compiled
-def store_rows(x: Array, wide: int, rows: int, width: int, scale: np.float32, out: Any, at: int, stride: int) -> None:
-    """Rows of x, `wide` apart, times `scale`, into rows of out, `stride` apart."""
-    for row in range(rows):
-        narrow(x, row * wide, width, scale, out, at + row * stride)
-
-
-@compiled
-def prefetch_rows(x: Any, m: int, strides: Integers, sizes: Integers, width: int) -> None:
-    """Prefetch of piece `m` of x."""
-    at = start(m, strides, sizes)
-    for row in range(sizes[3]):
-        prefetch(x, at + row * strides[3], width)
-
-
-@compiled
-def mask_scores(scores: Array, at: int, count: int, key_mask: Any, line: int) -> None:
-    """The scores of absent keys become minus infinity."""
-    for j in range(count):
-        if not key_mask[line + j]:
-            scores[at + j] = -np.float32(np.inf)
+def combine(
+    x: Array, at: int, wide: int, width: int, weights: Array, keys: int, columns: int, out: Array
+) -> None:  # fmt: skip
+    """out[j, o] = sum over keys of x[key, j] weights[key, o], for j < width and o < columns; rows of PANEL numbers."""
+    clear(out, 0, wide * PANEL)
+    for key in range(0, keys, STEPS):
+        for j in range(0, width, ROWS):
+            multiply_add_wide(
+                x, at + key * wide + j, 1, wide, min(STEPS, keys - key), weights, key * PANEL, PANEL, out, j * PANEL,
+                PANEL, columns,
+            )  # fmt: skip
 
 
 @compiled
@@ -199,11 +212,3 @@ def piece(p: int, sizes: Integers, bias: Array) -> int:
     """The number of the piece that comes at place `p`: with a bias, all lines of a head come before the next head."""
     lines = sizes[0] * sizes[1]
     return p % lines * sizes[2] + p // lines if bias.size else p
-
-
-@compiled
-def invert_sum(sums: Array, row: int) -> np.float32:
-    """Replaces a row's sum by its reciprocal; zero stays zero."""
-    total = sums[row, 0]
-    sums[row, 0] = ONE / total if total > 0 else total
-    return sums[row, 0]

@@ -120,6 +120,23 @@ def multiply_add_wide(
             multiply_add_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
 
 
+@compiled
+def multiply_add_rows(
+    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
+    out_row: int, rows: int, columns: int,
+) -> None:  # fmt: skip
+    """`multiply_add` of any number of rows and of columns, a multiple of LANES; up to HIGH - 1 rows more are read."""
+    for c in range(0, columns - LANES, PANEL):
+        for r in range(0, rows, ROWS):
+            at, to = x_at + r * x_row, out_at + r * out_row + c
+            multiply_add(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
+    if columns % PANEL:
+        c = columns - LANES
+        for r in range(0, rows, HIGH):
+            at, to = x_at + r * x_row, out_at + r * out_row + c
+            multiply_add_high(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
+
+
 def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
     """The code of a product of `height` rows and `width` columns.
 
@@ -206,9 +223,7 @@ def relative_products(
     table: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
     """out[r, c] = sum over s of x[r, s] (keys[s, r + c] + table[s, c]); see `relative_scores`."""
-    kind = types.void(
-        x, x_at, x_row, count, keys, keys_at, keys_row, table, table_at, table_row, out, out_at, out_row
-    )
+    kind = types.void(x, x_at, x_row, count, keys, keys_at, keys_row, table, table_at, table_row, out, out_at, out_row)
     return kind, _relative(two_tables=False)
 
 
@@ -245,11 +260,13 @@ def _relative(two_tables: bool) -> Callable[..., Any]:
 
 
 @compiled
-def transpose(x: Array, rows: int, columns: int, out: Array) -> None:
+def transpose_part(
+    x: Array, x_at: int, x_row: int, rows: int, columns: int, out: Array, out_at: int, out_row: int
+) -> None:  # fmt: skip
     """[rows, columns] -> [columns, rows], both multiples of LANES."""
     for r in range(0, rows, LANES):
         for c in range(0, columns, LANES):
-            transpose_tile(x, r * columns + c, columns, out, c * rows + r, rows)
+            transpose_tile(x, x_at + r * x_row + c, x_row, out, out_at + c * out_row + r, out_row)
 
 
 @compiled

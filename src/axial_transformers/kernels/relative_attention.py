@@ -23,7 +23,7 @@ from axial_transformers.kernels.register_tiles import (
     relative_products,
     relative_scores,
     round_up,
-    transpose_tile,
+    transpose_part,
 )
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import clear, exponentials, softmax_backward
@@ -104,12 +104,12 @@ def forward(
     for m in range(first, last):
         head = m % together
         if head == 0:
-            load_heads(q, m, strides[0], sizes, together, width, scale, queries, padded, wide)
-            load_heads(k, m, strides[1], sizes, together, width, ONE, keys, padded, wide)
-            load_heads(v, m, strides[2], sizes, together, value_width, ONE, values, padded, value_wide)
+            load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
+            load_heads(k, m, strides[1], sizes, width, ONE, keys, padded, wide)
+            load_heads(v, m, strides[2], sizes, value_width, ONE, values, padded, value_wide)
             clear(attended, 0, together * padded * value_wide)
         at, value_at = head * padded * wide, head * padded * value_wide
-        transpose_behind_zeros(keys, at, padded, wide, keys_transposed, row)
+        transpose_part(keys, at, wide, padded, wide, keys_transposed, BEFORE, row)
         table = m % sizes[2] % sizes[7]
         value_table = (table * (2 * radius + 1) + radius) * value_wide
         for b in range(0, length, BLOCK):
@@ -119,11 +119,12 @@ def forward(
                 to, present = pairs_of(band, o, distance)
                 exponentials(weights, to, round_up(present, LANES), present, sums, 2 * (m * length + o))
                 isolate(weights, to, present)
-            of_keys, of_offsets, to = queries_by_keys(band, distance), queries_by_offsets(band, distance), b * value_wide
-            add_product(weights, of_keys, values, value_at, attended, value_at + to, value_wide)
-            add_product(weights, of_offsets, tables.value, value_table, attended, value_at + to, value_wide)
+            of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
+            to = value_at + b * value_wide
+            add_product(weights, of_keys, values, value_at, attended, to, value_wide)
+            add_product(weights, of_offsets, tables.value, value_table, attended, to, value_wide)
         if head == together - 1:
-            store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, together, value_width, sums)
+            store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
 
 
 @compiled
@@ -148,16 +149,16 @@ def backward(
     for m in range(first, last):
         head = m % together
         if head == 0:
-            load_heads(q, m, strides[0], sizes, together, width, scale, queries, padded, wide)
-            load_heads(k, m, strides[1], sizes, together, width, ONE, keys, padded, wide)
-            load_heads(v, m, strides[2], sizes, together, value_width, ONE, values, padded, value_wide)
-            load_heads(grad, m, strides[3], sizes, together, value_width, ONE, grads, padded, value_wide)
+            load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
+            load_heads(k, m, strides[1], sizes, width, ONE, keys, padded, wide)
+            load_heads(v, m, strides[2], sizes, value_width, ONE, values, padded, value_wide)
+            load_heads(grad, m, strides[3], sizes, value_width, ONE, grads, padded, value_wide)
             clear(d_queries, 0, size)
             clear(d_keys, 0, size)
             clear(d_values, 0, value_size)
         at, value_at = head * padded * wide, head * padded * value_wide
-        transpose_behind_zeros(keys, at, padded, wide, keys_transposed, row)
-        transpose_behind_zeros(values, value_at, padded, value_wide, values_transposed, row)
+        transpose_part(keys, at, wide, padded, wide, keys_transposed, BEFORE, row)
+        transpose_part(values, value_at, value_wide, padded, value_wide, values_transposed, BEFORE, row)
         table = m % sizes[2] % sizes[7]
         centre, d_centre = table * (2 * radius + 1) + radius, table * (2 * radius + 1 + HIGH) + radius
         for b in range(0, length, BLOCK):
@@ -189,9 +190,9 @@ def backward(
             add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, at, wide)
             add_product(d_scores, offsets_by_keys(band, distance), keys, at, d_key, d_centre * wide, wide)
         if head == together - 1:
-            store_heads(d_queries, padded, wide, dq, m - head, strides[4], sizes, together, width, scale)
-            store_heads(d_keys, padded, wide, dk, m - head, strides[5], sizes, together, width, ONE)
-            store_heads(d_values, padded, value_wide, dv, m - head, strides[6], sizes, together, value_width, ONE)
+            store_heads(d_queries, padded, wide, dq, m - head, strides[4], sizes, width, scale)
+            store_heads(d_keys, padded, wide, dk, m - head, strides[5], sizes, width, ONE)
+            store_heads(d_values, padded, value_wide, dv, m - head, strides[6], sizes, value_width, ONE)
 
 
 @compiled
@@ -226,16 +227,18 @@ def score_band(
 ) -> None:  # fmt: skip
     """The three terms of the scores of a band, of any value where there is no key.
 
-    Offsets are the outer loop: what a tile reads of the tables stays in cache for all queries.
+    Offsets are the outer loop: what tiles read of the tables stays in cache for all queries.
     """
     columns = transposed_columns(radius)
-    for d in range(band.low, band.high + 1, LANES):
-        table_at = table * wide * columns + radius + d
+    for c in range(0, band.high - band.low + 1, LANES):
         for o in range(band.first, band.first + band.rows, HIGH):
-            if has_pairs(band, o, d):
+            low, high = offsets(band, o)
+            d = low + c
+            if d <= high:
                 relative_scores(
                     queries, at + o * wide, wide, width, keys_transposed, BEFORE + o + d, row, tables.query_transposed,
-                    tables.key_transposed, table_at, columns, scores, place_in_band(distance, band, o, d), distance,
+                    tables.key_transposed, table * wide * columns + radius + d, columns, scores,
+                    place_in_band(distance, band, o, d), distance,
                 )  # fmt: skip
 
 
@@ -246,20 +249,21 @@ def multiply_band(
 ) -> None:  # fmt: skip
     """grad_o . (v_p + rv_{p-o}) in a band, of any value where there is no key; see `score_band`."""
     columns = transposed_columns(radius)
-    for d in range(band.low, band.high + 1, LANES):
-        table_at = table * wide * columns + radius + d
+    for c in range(0, band.high - band.low + 1, LANES):
         for o in range(band.first, band.first + band.rows, HIGH):
-            if has_pairs(band, o, d):
+            low, high = offsets(band, o)
+            d = low + c
+            if d <= high:
                 relative_products(
                     grads, at + o * wide, wide, width, values_transposed, BEFORE + o + d, row, tables.value_transposed,
-                    table_at, columns, out, place_in_band(distance, band, o, d), distance,
+                    table * wide * columns + radius + d, columns, out, place_in_band(distance, band, o, d), distance,
                 )  # fmt: skip
 
 
 @compiled
-def has_pairs(band: Band, o: int, d: int) -> bool:
-    """Whether one of LANES offsets from d on leads one of HIGH queries from o on to a key."""
-    return d + LANES > -(o + HIGH - 1) and d < band.length - o
+def offsets(band: Band, o: int) -> tuple[int, int]:
+    """Lowest and highest offset that leads HIGH queries from o on to a key."""
+    return max(band.low, -(o + HIGH - 1)), min(band.high, band.length - 1 - o)
 
 
 @compiled
@@ -279,8 +283,8 @@ def isolate(x: Array, at: int, present: int) -> None:
 @compiled
 def queries_by_keys(band: Band, distance: int) -> Product:
     """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
-    at, low, high = place_in_band(distance, band, band.first, -band.first), band.first + band.low, band.first + band.high
-    return Product(at, distance - 1, 1, 0, band.rows, 0, low, band.length - 1, high, 1)
+    at, first = place_in_band(distance, band, band.first, -band.first), band.first
+    return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
 
 
 @compiled
@@ -341,11 +345,3 @@ def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out
                 multiply_add(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
             elif count > 0:
                 multiply_add_high(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
-
-
-@compiled
-def transpose_behind_zeros(x: Array, at: int, rows: int, columns: int, out: Array, out_row: int) -> None:
-    """[rows, columns] -> [columns, BEFORE + rows ..], rows of `out_row` numbers; sizes are multiples of LANES."""
-    for r in range(0, rows, LANES):
-        for c in range(0, columns, LANES):
-            transpose_tile(x, at + r * columns + c, columns, out, c * out_row + BEFORE + r, out_row)

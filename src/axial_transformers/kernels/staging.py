@@ -32,39 +32,45 @@ def start(m: int, strides: Integers, sizes: Integers) -> int:
 
 @compiled
 def load_heads(
-    x: Any, m: int, strides: Integers, sizes: Integers, heads: int, width: int, scale: np.float32, out: Array,
-    padded: int, wide: int,
-) -> None:  # fmt: skip
-    """Pieces m, m + 1, .. of one line of x, times `scale`, to out [heads, padded, wide]."""
+    x: Any,
+    m: int,
+    strides: Integers,
+    sizes: Integers,
+    width: int,
+    scale: np.float32,
+    out: Array,
+    padded: int,
+    wide: int,
+) -> None:
+    """Pieces m, m + 1, .. of x, the heads that are loaded together, times `scale`, to out [.., padded, wide]."""
     at = start(m, strides, sizes)
     for row in range(sizes[3]):
-        for head in range(heads):
+        for head in range(sizes[8]):
             from_x = at + row * strides[3] + head * strides[2]
             widen(x, from_x, width, scale, out, (head * padded + row) * wide)
 
 
 @compiled
 def store_heads(
-    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, heads: int, width: int,
+    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, width: int,
     scale: np.float32,
 ) -> None:  # fmt: skip
-    """x [heads, padded, wide], times `scale`, to the pieces m, m + 1, .. of one line of out."""
+    """x [.., padded, wide], times `scale`, to pieces m, m + 1, .. of out, the heads that are loaded together."""
     at = start(m, strides, sizes)
     for row in range(sizes[3]):
-        for head in range(heads):
+        for head in range(sizes[8]):
             to = at + row * strides[3] + head * strides[2]
             narrow(x, (head * padded + row) * wide, width, scale, out, to)
 
 
 @compiled
 def store_normalised(
-    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, heads: int, width: int,
-    sums: Array,
+    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, width: int, sums: Array
 ) -> None:  # fmt: skip
     """`store_heads` of rows that are divided by their sums of [pieces times L, 2]; these become their reciprocals."""
     at = start(m, strides, sizes)
     for row in range(sizes[3]):
-        for head in range(heads):
+        for head in range(sizes[8]):
             to = at + row * strides[3] + head * strides[2]
             inverse = invert_sum(sums, (m + head) * sizes[3] + row)
             narrow(x, (head * padded + row) * wide, width, inverse, out, to)

@@ -1,5 +1,5 @@
-"""Rows of numbers, LANES at a time: conversions of dtype, prefetch, the exponential, quick GELU, softmax and
-its derivative."""
+"""Rows of numbers, LANES at a time: conversions of dtype, the exponential, quick GELU, softmax and its
+derivative."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,8 +23,6 @@ from axial_transformers.kernels.llvm import (
     unpacked,
 )
 
-CACHE_LINE = 64
-"""Bytes that come from memory at a time."""
 LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""
 STEEPNESS = 1.702
@@ -104,25 +102,6 @@ def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: An
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, out, out_at), generate
-
-
-@intrinsic
-def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
-    """Starts loading x[x_at + j], j < count, into the cache, a cache line at a time."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count = unpacked(context, builder, signature, arguments)
-        flag, address = ir.IntType(32), ir.IntType(8).as_pointer()
-        fetch = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), [address, flag, flag, flag]), "llvm.prefetch.p0i8"
-        )
-        step = CACHE_LINE // (signature.args[0].dtype.bitwidth // 8)
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(step)) as (j, _):
-            place = builder.bitcast(builder.gep(x, [builder.add(x_at, j)]), address)
-            builder.call(fetch, [place, flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count), generate
 
 
 @intrinsic
@@ -224,6 +203,70 @@ def softmax_backward(
     return types.void(x, x_at, count, keys, sums, sums_at, grad, grad_at), generate
 
 
+@intrinsic
+def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, totals: Any, largest: Any) -> Any:
+    """x[r, c] = exp(x[r, c] - the largest of its column), [rows, columns] with rows of 2 LANES numbers.
+
+    `columns` is a multiple of LANES. totals[c] is set to the sum of the column, largest[c] to its largest number.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, rows, columns, totals, largest = unpacked(context, builder, signature, arguments)
+        vector = ir.VectorType(ir.FloatType(), LANES)
+        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+            most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
+            total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
+            builder.store(constant(vector, -1e30), most)
+            builder.store(constant(vector, 0.0), total)
+            with cgutils.for_range(builder, rows) as loop:
+                score = load(builder, x, _in_column(builder, loop.index, c))
+                builder.store(_greater(builder, score, builder.load(most)), most)
+            greatest = builder.load(most)
+            with cgutils.for_range(builder, rows) as loop:
+                at = _in_column(builder, loop.index, c)
+                power = exponential(builder, builder.fsub(load(builder, x, at), greatest))
+                builder.store(builder.fadd(builder.load(total), power), total)
+                store(builder, power, x, at)
+            store(builder, builder.load(total), totals, c)
+            store(builder, greatest, largest, c)
+        return context.get_dummy_value()
+
+    return types.void(x, rows, columns, totals, largest), generate
+
+
+@intrinsic
+def column_softmax_backward(
+    typing_context: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any, grad: Any
+) -> Any:
+    """Replaces columns of scores x by their softmax p, and its gradient by theirs, p (grad - sum of p grad).
+
+    x, rows, columns and grad are as for `column_exponentials`; inverses[c] is the reciprocal of the total that it
+    found.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, rows, columns, inverses, largest, grad = unpacked(context, builder, signature, arguments)
+        vector = ir.VectorType(ir.FloatType(), LANES)
+        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+            total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
+            builder.store(constant(vector, 0.0), total)
+            scale, greatest = load(builder, inverses, c), load(builder, largest, c)
+            with cgutils.for_range(builder, rows) as loop:
+                at = _in_column(builder, loop.index, c)
+                p = builder.fmul(exponential(builder, builder.fsub(load(builder, x, at), greatest)), scale)
+                store(builder, p, x, at)
+                product = builder.fmul(p, load(builder, grad, at))
+                builder.store(builder.fadd(builder.load(total), product), total)
+            mean = builder.load(total)
+            with cgutils.for_range(builder, rows) as loop:
+                at = _in_column(builder, loop.index, c)
+                difference = builder.fsub(load(builder, grad, at), mean)
+                store(builder, builder.fmul(load(builder, x, at), difference), grad, at)
+        return context.get_dummy_value()
+
+    return types.void(x, rows, columns, inverses, largest, grad), generate
+
+
 def exponential(builder: Any, x: Any) -> Any:
     """e^x of one float32 or of LANES, to about a millionth of it: 2^n e^r with n whole and |r| <= log(2) / 2.
 
@@ -281,6 +324,11 @@ def _present(builder: Any, x: Any, x_at: Any, j: Any, present: Any, otherwise: f
     """Numbers j, j + 1, .. of x; `otherwise` where there is no key."""
     numbers = load(builder, x, builder.add(x_at, j))
     return numbers if present is None else builder.select(present, numbers, constant(numbers.type, otherwise))
+
+
+def _in_column(builder: Any, row: Any, column: Any) -> Any:
+    """The index of a row's vector in rows of 2 LANES numbers."""
+    return builder.add(builder.mul(row, row.type(2 * LANES)), column)
 
 
 def _greater(builder: Any, a: Any, b: Any) -> Any:

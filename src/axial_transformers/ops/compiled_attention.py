@@ -56,8 +56,8 @@ def attend_packed(
 
 
 def _by_head(bias: Tensor | None, heads: int, length: int) -> Float[Tensor, " n #b l l"] | None:
-    """The bias in float32, heads before examples, with all sizes but that of examples whole."""
-    return None if bias is None else bias.float().expand(-1, heads, length, length).transpose(0, 1).contiguous()
+    """The bias in float32, heads before examples, keys before queries, with all sizes but that of examples whole."""
+    return None if bias is None else bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous()
 
 
 def unpacked(tensors: tuple[Tensor, ...], packing: Packing) -> tuple[Tensor, ...]:
@@ -118,10 +118,10 @@ def _forward(
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int) -> None:
-        pieces = first * sizes[7], last * sizes[7]
+        pieces = first * sizes[8], last * sizes[8]
         line_attention.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), *pieces)
 
-    parallel_ranges(work, len(sums) // (sizes[3] * sizes[7]))
+    parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
 
 @torch.library.custom_op("axial_transformers::attend_lines_backward", mutates_args=("grads",), device_types="cpu")
@@ -142,11 +142,11 @@ def _backward(
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
-        pieces = first * sizes[7], last * sizes[7]
+        pieces = first * sizes[8], last * sizes[8]
         line_attention.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
-        parallel_ranges(work, len(sums) // (sizes[3] * sizes[7]))
+        parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
         return
     biases_of_lines, lines = grads[3].shape[:2].numel(), int(sizes[6])
     parts = min(lines, -(-PARTS // biases_of_lines))
@@ -185,17 +185,17 @@ def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:
     return [outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]]
 
 
-def heads_together(sizes: Sequence[int]) -> int:
-    """Heads of a line that a kernel loads together, a divisor of all: the more, the fewer visits to distant places."""
+def heads_together(sizes: Sequence[int], group: int = 1) -> int:
+    """Heads of a line that a kernel loads together, some whole groups: the more, the fewer visits to distant places."""
     _, _, heads, length, width, value_width = sizes
     of_head = length * (4 * width + 3 * value_width)
-    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * of_head <= TOGETHER))
+    return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= TOGETHER))
 
 
 def _with_shares(sizes: list[int], qkv: Sequence[Tensor], bias: Tensor | None) -> NDArray[np.int64]:
-    """Sizes, the lines that share a bias, and the heads that share keys and values."""
-    lines = sizes[0] * sizes[1] // (1 if bias is None else bias.shape[1])
-    return np.array([*sizes, lines, qkv[0].shape[-2] // qkv[1].shape[-2]])
+    """Sizes, the lines that share a bias, the heads that share keys and values, and those that are loaded together."""
+    lines, group = sizes[0] * sizes[1] // (1 if bias is None else bias.shape[1]), qkv[0].shape[-2] // qkv[1].shape[-2]
+    return np.array([*sizes, lines, group, heads_together(sizes, group) if bias is None else 1])
 
 
 def _flat_bias(bias: Tensor | None) -> NDArray[np.float32]:

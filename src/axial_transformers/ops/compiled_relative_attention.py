@@ -73,9 +73,7 @@ def _forward(
 
     def work(first: int, last: int) -> None:
         pieces = first * sizes[8], last * sizes[8]
-        relative_attention.forward(
-            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces
-        )
+        relative_attention.forward(*arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces)
 
     parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
