@@ -201,7 +201,7 @@ def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inpu
     tensors = [torch.randn(*sites, inputs), torch.randn(outputs, inputs), torch.randn(outputs)][: 3 if biased else 2]
     tensors = [tensor.requires_grad_() for tensor in tensors]
     wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
-    assert linear._onednn_pays(*tensors[:2])
+    assert linear._onednn_pays(*tensors[:2], biased)
     got, expected = linear.linear(*tensors), F.linear(*wide)
     assert_near(got, expected, torch.float32)
     grad = torch.randn_like(got)
@@ -213,6 +213,26 @@ def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inpu
     wide_seconds = torch.autograd.grad(sum(first.square().sum() for first in wide_firsts), wide[:2])
     for a, b in zip(seconds, wide_seconds):
         assert_near(a, b, torch.float32)
+
+
+@needs_onednn
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_layers_with_a_bias_are_the_same_by_onednn(dtype, monkeypatch):
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has no bfloat16 on this processor")
+    monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    monkeypatch.setattr(linear, "onednn_is_faster", lambda: False)
+    monkeypatch.setattr(linear, "onednn_adds_biases", lambda dtype: True)
+    tensors = [torch.randn(*shape).to(dtype).requires_grad_() for shape in ((3, 7, 40), (24, 40), (24,))]
+    wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    got, expected = linear.linear(*tensors), F.linear(*wide)
+    assert type(got.grad_fn).__name__ == "_LinearBackward", "the bias is left to torch"
+    assert_near(got, expected, dtype)
+    grad = torch.randn_like(got)
+    gradients = torch.autograd.grad(got, tensors, grad), torch.autograd.grad(expected, wide, grad.double())
+    for a, b in zip(*gradients):
+        assert_near(a, b, dtype)
+    assert not linear._onednn_pays(*tensors[:2]), "without a bias"
 
 
 @needs_onednn

@@ -16,7 +16,7 @@ from axial_transformers.kernels.processor import (
     torch_capabilities,
 )
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
-from axial_transformers.ops.linear import onednn_is_faster
+from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
 """Those that matter here, as torch calls them."""
@@ -44,6 +44,7 @@ def facts() -> dict[str, Any]:
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
             "linear": "oneDNN" if onednn_is_faster() else "torch",
+            "linear with a bias": "oneDNN" if onednn_is_faster() or onednn_adds_biases(torch.float32) else "torch",
             "attention": "compiled" if HAS_NUMBA else "torch",
             "compiler": cpp_compiler(),
         },
@@ -83,7 +84,7 @@ def rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
         "chosen by it": {
             **{f"precision auto, {device}": name for device, name in chosen["precision"].items()},
             "bfloat16 on the CPU": f"{gain:.2g} times as fast as float32",
-            "linear layers, float32": chosen["linear"],
+            "linear layers, float32": f"{chosen['linear']}; with a bias {chosen['linear with a bias']}",
             "kernels of attention, decoding": compiled.format(**kernels) if kernels else "torch's: numba is missing",
             "compiled blocks": f"by {chosen['compiler']}" if chosen["compiler"] else "none: there is no C++ compiler",
         },

@@ -45,6 +45,11 @@ class ProductRates:
         return self.onednn >= CLEARLY * self.float32
 
     @property
+    def onednn_keeps_up(self) -> bool:
+        """Whether oneDNN is not clearly slower in float32."""
+        return self.onednn * CLEARLY >= self.float32
+
+    @property
     def gain_of_bfloat16(self) -> float:
         """Rate in bfloat16 divided by the rate in float32, of the faster library where that is taken."""
         return self.bfloat16 / (self.onednn if self.onednn_is_faster else self.float32)

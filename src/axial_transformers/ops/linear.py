@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from axial_transformers.kernels.processor import HAS_ONEDNN, product_rates
+from axial_transformers.kernels.processor import HAS_ONEDNN, multiplies_bfloat16, product_rates
 from axial_transformers.ops.kernel_choice import is_transformed
 
 PAYS_FROM = 2**24
@@ -19,27 +19,28 @@ NARROWEST = 16
 def linear(
     x: Float[Tensor, "*s i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None = None
 ) -> Float[Tensor, "*s o"]:
-    """x W^T + b: in float32 by oneDNN on a processor where that is clearly faster, elsewhere as torch computes it.
+    """x W^T + b: by oneDNN on a processor where that is faster, elsewhere as torch computes it.
 
-    On AMD's processors with AVX-512 torch takes MKL, which uses half of a vector register: benchmarks/linear.py. Both
-    can be differentiated any number of times.
+    On AMD's processors with AVX-512 torch takes MKL, which uses half of a vector register: benchmarks/linear.py. On all
+    of them torch copies b into every row of the output before it multiplies, which oneDNN does not. Both can be
+    differentiated any number of times.
     """
-    if _onednn_pays(x, weight):
+    if _onednn_pays(x, weight, biased=bias is not None):
         out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
     return F.linear(x, weight, bias)
 
 
-def _onednn_pays(x: Tensor, weight: Tensor) -> bool:
+def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
     return (
         not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
         and not is_transformed()
         and x.device.type == weight.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
+        and x.dtype == weight.dtype
         and x.numel() * len(weight) >= PAYS_FROM
         and min(x.shape[:-1].numel(), *weight.shape) >= NARROWEST
         and not torch.is_autocast_enabled("cpu")
-        and onednn_is_faster()
+        and (x.dtype == torch.float32 and onednn_is_faster() or biased and onednn_adds_biases(x.dtype))
     )
 
 
@@ -47,6 +48,17 @@ def _onednn_pays(x: Tensor, weight: Tensor) -> bool:
 def onednn_is_faster() -> bool:
     """Whether this processor multiplies in float32 clearly faster by oneDNN than by the library that torch takes."""
     return HAS_ONEDNN and product_rates().onednn_is_faster
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def onednn_adds_biases(dtype: torch.dtype) -> bool:
+    """Whether a layer with a bias is faster by oneDNN: in float32 unless its products are clearly slower.
+
+    In bfloat16 the products are oneDNN's in any case, where the processor has the instructions.
+    """
+    if dtype == torch.bfloat16:
+        return HAS_ONEDNN and multiplies_bfloat16(torch.device("cpu"))
+    return dtype == torch.float32 and HAS_ONEDNN and product_rates().onednn_keeps_up
 
 
 class _Linear(torch.autograd.Function):
