@@ -77,7 +77,12 @@ class _Linear(torch.autograd.Function):
             wider = len(weight) > weight.shape[1]
             d_weight = linear(rows.mT, grads.mT).mT if wider else linear(grads.mT, rows.mT)
         d_x = linear(grads, weight.mT).view(x.shape) if needs_x else None
-        return d_x, d_weight, grads.sum(dim=0) if needs_bias else None
+        return d_x, d_weight, _column_sums(grads) if needs_bias else None
+
+
+def _column_sums(x: Tensor) -> Tensor:
+    """Sums of columns: of bfloat16 by a product, in half of the time that torch's sum takes."""
+    return (x.mT @ x.new_ones(len(x), 1)).squeeze(1) if x.dtype == torch.bfloat16 else x.sum(dim=0)
 
 
 @torch.library.custom_op("axial_transformers::linear", mutates_args=(), device_types="cpu")
