@@ -247,9 +247,9 @@ def _relative(two_tables: bool) -> Callable[..., Any]:
                 number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
                 key = load(builder, keys, offset(keys_at, keys_row, loop.index, row))
                 if two_tables:
-                    factors = (number, encodings[0]), (key, builder.fadd(number, encodings[1]))
+                    factors = [(number, encodings[0]), (key, builder.fadd(number, encodings[1]))]
                 else:
-                    factors = ((number, builder.fadd(key, encodings[0])),)
+                    factors = [(number, builder.fadd(key, encodings[0]))]
                 for a, b in factors:
                     builder.store(fused_multiply_add(builder, a, b, builder.load(total)), total)
         for row, total in enumerate(sums):

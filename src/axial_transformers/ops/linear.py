@@ -40,7 +40,7 @@ def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
         and x.numel() * len(weight) >= PAYS_FROM
         and min(x.shape[:-1].numel(), *weight.shape) >= NARROWEST
         and not torch.is_autocast_enabled("cpu")
-        and (x.dtype == torch.float32 and onednn_is_faster() or biased and onednn_adds_biases(x.dtype))
+        and ((x.dtype == torch.float32 and onednn_is_faster()) or (biased and onednn_adds_biases(x.dtype)))
     )
 
 
