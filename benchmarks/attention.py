@@ -143,7 +143,7 @@ def _peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     return peak_memory(partial(run, layer, x, backward=True))
 
 
-def equation_4(rounds: int) -> None:
+def equation_4(rounds: int, memory: bool) -> None:
     """Prints ratios to the plain layer in float32: least times of all rounds, since other jobs only add to them."""
     rows = []
     for shape in (shape for shape in SHAPES if len(shape) == 4):
@@ -152,7 +152,7 @@ def equation_4(rounds: int) -> None:
             row[key] = {name: round(seconds[name] / seconds["plain"], 2) for name in OF_EQUATION_4}
             row[key]["published over equation 4"] = round(seconds["published"] / seconds["equation 4"], 2)
             row[key]["ms of plain"] = round(seconds["plain"] * 1e3, 1)
-        if shape == (1, 128, 128, 128):
+        if memory and shape == (1, 128, 128, 128):
             peaks = {name: peak(name, shape, torch.float32) for name in OF_EQUATION_4}
             row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
         print(json.dumps(row), flush=True)
@@ -200,7 +200,7 @@ def main(
     if package_only:
         return beside_package(rounds)
     if equation_4_only:
-        return equation_4(rounds)
+        return equation_4(rounds, memory)
     names = [
         name
         for name in BUILD
