@@ -32,7 +32,7 @@ class Symmetry(NamedTuple):
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
         """The image of an example."""
-        image = np.flip(example, [axis for axis, mirrored in enumerate(self.mirrored) if mirrored])
+        image = np.flip(example, tuple(axis for axis, mirrored in enumerate(self.mirrored) if mirrored))
         image = image.swapaxes(-3, -2) if self.exchanged else image
         return np.roll(image, self.rolled, range(len(self.rolled)))
 
