@@ -1,8 +1,8 @@
 """Distribution augmentation (Jun et al. 2020): examples under symmetries of the grid, which the model is told of.
 
-A model of few examples learns from their mirrored, exchanged and rolled images too, as of other distributions: a fixed
-random vector for each operation is added where conditioning goes. That of the data as they are is zero, so that the
-trained model is an ordinary one, of the data only.
+A model of few examples learns from their mirrored and transposed images too, as of other distributions: a fixed random
+vector for each operation is added where conditioning goes. That of the data as they are is zero, so that the trained
+model is an ordinary one, of the data only.
 """
 
 from collections.abc import Sequence
@@ -21,33 +21,30 @@ SEED = 1
 
 
 class Symmetry(NamedTuple):
-    """An operation on the axes of an example: mirrors first, then the exchange, then the rolls."""
+    """Operations on the axes of an example: the mirrors first, then the transposition."""
 
     mirrored: tuple[bool, ...]
     """For each axis."""
-    exchanged: bool
-    """The last two axes, which are of one size."""
-    rolled: tuple[int, ...]
-    """Places, -1, 0 or 1, by which each axis is moved; what leaves it at one end enters at the other."""
+    transposed: bool
+    """Whether the last two axes, of one size, are exchanged."""
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
         """The image of an example."""
         image = np.flip(example, tuple(axis for axis, mirrored in enumerate(self.mirrored) if mirrored))
-        image = image.swapaxes(-3, -2) if self.exchanged else image
-        return np.roll(image, self.rolled, range(len(self.rolled)))
+        return image.swapaxes(-3, -2) if self.transposed else image
 
     @property
     def operations(self) -> list[bool]:
-        """The elementary operations that it consists of: mirrors, the exchange, rolls by 1 and by -1."""
-        return [*self.mirrored, self.exchanged, *(r == 1 for r in self.rolled), *(r == -1 for r in self.rolled)]
+        """The mirror of each axis, and the transposition: true if it is part."""
+        return [*self.mirrored, self.transposed]
 
 
 def symmetries(shape: Sequence[int]) -> list[Symmetry]:
-    """All symmetries of a grid of this shape, the identity first: 72 of a square, 36 of another image."""
+    """All symmetries of a grid of this shape, the identity first: 8 of a square, 4 of another image."""
     axes = len(shape)
     square = axes > 1 and shape[-1] == shape[-2]
-    mirrors, rolls = product((False, True), repeat=axes), product((0, 1, -1), repeat=axes)
-    return [Symmetry(*each) for each in product(mirrors, (False, True) if square else (False,), rolls)]
+    mirrors = list(product((False, True), repeat=axes))
+    return [Symmetry(each, transposed) for transposed in ((False, True) if square else (False,)) for each in mirrors]
 
 
 def augmented(

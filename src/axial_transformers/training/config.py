@@ -78,8 +78,8 @@ class TrainConfig:
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
     distribution_augmentation: float = 0.0
-    """Share of the examples that are mirrored, rolled by one place and have two equal axes exchanged, at random, which
-    the model is told (Jun et al. 2020): against overfitting to few. The trained model is of the data as they are."""
+    """Share of the examples that are mirrored along each axis and transposed at random, which the model is told (Jun et
+    al. 2020): against overfitting to few. The trained model is of the data as they are."""
     label_dropout: float = 0.0
     """Probability of hiding an example's label, so that a class-conditional model also learns unlabelled examples."""
     seed: int = 0
