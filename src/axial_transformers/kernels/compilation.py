@@ -46,7 +46,7 @@ def exact_part(function: Callable[..., Any]) -> Any:
 
 def _jitted(function: Callable[..., Any], fastmath: Any, no_cpython_wrapper: bool = False) -> Any:
     """By numba, without the forms for C, nor for Python if it is not called from there: they take half of the time."""
-    options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": no_cpython_wrapper}
+    options: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": no_cpython_wrapper}
     return njit(nogil=True, error_model="numpy", fastmath=fastmath, **options)(function)
 
 
