@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
     HIGH,
@@ -164,13 +164,13 @@ def backward(
             store_heads(d_values, padded, value_wide, dv, at // group, strides[6], of_groups, value_width, ONE)
 
 
-@compiled
+@part
 def padded_length(length: int) -> int:
     """Places of a line in whole vectors and whole tiles."""
     return round_up(length, max(LANES, HIGH))
 
 
-@compiled
+@part
 def score_columns(
     keys: Array, at: int, wide: int, width: int, queries_transposed: Array, b: int, columns: int,
     reach: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
@@ -193,7 +193,7 @@ def score_columns(
                 scores[key * PANEL : (key + 1) * PANEL] = -np.float32(np.inf)
 
 
-@compiled
+@part
 def combine(
     x: Array, at: int, wide: int, width: int, weights: Array, keys: int, columns: int, out: Array
 ) -> None:  # fmt: skip
@@ -207,7 +207,7 @@ def combine(
             )  # fmt: skip
 
 
-@compiled
+@part
 def piece(p: int, sizes: Integers, bias: Array) -> int:
     """The number of the piece that comes at place `p`: with a bias, all lines of a head come before the next head."""
     lines = sizes[0] * sizes[1]

@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import part
 from axial_transformers.kernels.llvm import (
     LANES,
     Array,
@@ -93,7 +93,7 @@ def multiply_add_high(
     return kind, _product(HIGH, add=True, width=LANES)
 
 
-@compiled
+@part
 def multiply_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
@@ -106,7 +106,7 @@ def multiply_wide(
         multiply_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
 
 
-@compiled
+@part
 def multiply_add_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
@@ -120,7 +120,7 @@ def multiply_add_wide(
             multiply_add_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
 
 
-@compiled
+@part
 def multiply_add_rows(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, rows: int, columns: int,
@@ -259,7 +259,7 @@ def _relative(two_tables: bool) -> Callable[..., Any]:
     return generate
 
 
-@compiled
+@part
 def transpose_part(
     x: Array, x_at: int, x_row: int, rows: int, columns: int, out: Array, out_at: int, out_row: int
 ) -> None:  # fmt: skip
@@ -269,7 +269,7 @@ def transpose_part(
             transpose_tile(x, x_at + r * x_row + c, x_row, out, out_at + c * out_row + r, out_row)
 
 
-@compiled
+@part
 def round_up(size: int, multiple: int) -> int:
     """The least multiple that is not below `size`."""
     return (size + multiple - 1) // multiple * multiple

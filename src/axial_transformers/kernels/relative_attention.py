@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
     HIGH,
@@ -201,26 +201,26 @@ def transposed_columns(radius: int) -> int:
     return round_up(2 * radius + 1 + LANES, LANES)
 
 
-@compiled
+@part
 def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
     """The band of the block of queries from `first` on; its lowest offset is that of a whole block."""
     high = min(0 if causal else radius, length - 1 - first)
     return Band(first, min(BLOCK, length - first), max(-radius, -(first + BLOCK - 1)), high, length)
 
 
-@compiled
+@part
 def row_of_band(length: int, radius: int) -> int:
     """Distance of the rows of a band: margins, and the whole vectors that the softmax writes from any offset on."""
     return 2 * MARGIN + LANES + round_up(min(2 * radius + 1, length + BLOCK), LANES)
 
 
-@compiled
+@part
 def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
     """The index of query o and offset d. MARGIN rows before the first and behind the last stay zero."""
     return (MARGIN + o - band.first) * distance + MARGIN + d - band.low
 
 
-@compiled
+@part
 def score_band(
     queries: Array, at: int, wide: int, width: int, keys_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, scores: Array, distance: int,
@@ -242,7 +242,7 @@ def score_band(
                 )  # fmt: skip
 
 
-@compiled
+@part
 def multiply_band(
     grads: Array, at: int, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, out: Array, distance: int,
@@ -260,34 +260,34 @@ def multiply_band(
                 )  # fmt: skip
 
 
-@compiled
+@part
 def offsets(band: Band, o: int) -> tuple[int, int]:
     """Lowest and highest offset that leads HIGH queries from o on to a key."""
     return max(band.low, -(o + HIGH - 1)), min(band.high, band.length - 1 - o)
 
 
-@compiled
+@part
 def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
     """The place of query o and its first key, and its number of keys."""
     low = max(band.low, -o)
     return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
 
 
-@compiled
+@part
 def isolate(x: Array, at: int, present: int) -> None:
     """Zeros before and behind the whole vectors of a query: what is there need not be a number."""
     clear(x, at - MARGIN, MARGIN)
     clear(x, at + round_up(present, LANES), MARGIN)
 
 
-@compiled
+@part
 def queries_by_keys(band: Band, distance: int) -> Product:
     """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
     at, first = place_in_band(distance, band, band.first, -band.first), band.first
     return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
 
 
-@compiled
+@part
 def queries_by_offsets(band: Band, distance: int) -> Product:
     """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
     at = place_in_band(distance, band, band.first, 0)
@@ -296,41 +296,41 @@ def queries_by_offsets(band: Band, distance: int) -> Product:
     )  # fmt: skip
 
 
-@compiled
+@part
 def keys_by_queries(band: Band, distance: int) -> Product:
     """out_p += sum_o x_{o,p-o} w_o."""
     at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
     return Product(at, 1, distance - 1, first, last, band.first, -band.high, end, -band.low, 1)
 
 
-@compiled
+@part
 def keys_by_offsets(band: Band, distance: int) -> Product:
     """out_p += sum_d x_{p-d,d} w_d."""
     at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
     return Product(at, distance, 1 - distance, first, last, band.low, -end, band.high, -band.first, 1)
 
 
-@compiled
+@part
 def offsets_by_queries(band: Band, distance: int) -> Product:
     """out_d += sum_o x_{o,d} w_o."""
     at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
     return Product(at, 1, distance, band.low, band.high + 1, band.first, 0, end, band.length - 1, -1)
 
 
-@compiled
+@part
 def offsets_by_keys(band: Band, distance: int) -> Product:
     """out_d += sum_p x_{p-d,d} w_p."""
     at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
     return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, end, 1)
 
 
-@compiled
+@part
 def keys_of(band: Band) -> tuple[int, int]:
     """The first key that a query of the band may attend to, and the one behind the last."""
     return max(0, band.first + band.low), min(band.length, band.first + band.rows + band.high)
 
 
-@compiled
+@part
 def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
     """out[i] += sum over s of x[i, s] w[s], each `wide` numbers: w[s] at w_at + s wide, out[i] at out_at + i wide."""
     for c in range(0, wide, PANEL):

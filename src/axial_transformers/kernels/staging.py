@@ -9,28 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import part
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.vectors import narrow, widen
 
 ONE = np.float32(1)
 
 
-@compiled
+@part
 def zeros(count: int) -> Array:
     """Zeros from the start of a vector in memory on: vectors that cross a cache line take longer."""
     x = np.zeros(count + LANES, np.float32)
     return x[-(np.int64(x.ctypes.data) // 4) % LANES :]
 
 
-@compiled
+@part
 def start(m: int, strides: Integers, sizes: Integers) -> int:
     """The offset of piece `m`: heads are counted fastest, then inner, then outer."""
     heads, inner = sizes[2], sizes[1]
     return m // heads // inner * strides[0] + m // heads % inner * strides[1] + m % heads * strides[2]
 
 
-@compiled
+@part
 def load_heads(
     x: Any,
     m: int,
@@ -50,7 +50,7 @@ def load_heads(
             widen(x, from_x, width, scale, out, (head * padded + row) * wide)
 
 
-@compiled
+@part
 def store_heads(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, width: int,
     scale: np.float32,
@@ -63,7 +63,7 @@ def store_heads(
             narrow(x, (head * padded + row) * wide, width, scale, out, to)
 
 
-@compiled
+@part
 def store_normalised(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, width: int, sums: Array
 ) -> None:  # fmt: skip
@@ -76,7 +76,7 @@ def store_normalised(
             narrow(x, (head * padded + row) * wide, width, inverse, out, to)
 
 
-@compiled
+@part
 def invert_sum(sums: Array, row: int) -> np.float32:
     """Replaces a row's sum by its reciprocal; zero stays zero."""
     total = sums[row, 0]

@@ -23,6 +23,8 @@ from axial_transformers.kernels.exact.row_functions import (
 )
 from axial_transformers.kernels.llvm import Integers
 
+ORIGIN = np.int64(0)
+"""Zero as a variable: for each constant, a function would be compiled again."""
 BLOCK = 48
 """Rows that a panel of weights is multiplied with while it is in a core's first cache."""
 assert BLOCK % ROWS == 0
@@ -113,13 +115,13 @@ def transform(
         first: the tile of the cache that begins with row 0.
     """
     not_inlined()
-    masked, dim, normed, hidden = np.int64(0), blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
+    masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
     for layer in range(len(lines)):
         length, stride = lines[layer]
         for start in range(0, rows, BLOCK):
             count = min(BLOCK, rows - start)
             normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
-            linear(normed, 0, count, blocks.qkv, layer, scratch.qkv, start, False)
+            linear(normed, ORIGIN, count, blocks.qkv, layer, scratch.qkv, start, False)
         if length == 0:
             attend_step(rows, heads, i, cache, masked, first, scratch)
             masked += 1
@@ -129,10 +131,10 @@ def transform(
             count = min(BLOCK, rows - start)
             linear(scratch.attended, start, count, blocks.out, layer, x, start, True)
             normalise_rows(x, start, count, blocks.feedforward_norm, layer, dim, normed)
-            linear(normed, 0, count, blocks.expand, layer, hidden, 0, False)
+            linear(normed, ORIGIN, count, blocks.expand, layer, hidden, ORIGIN, False)
             for row in range(count):
                 quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
-            linear(hidden, 0, count, blocks.contract, layer, x, start, True)
+            linear(hidden, ORIGIN, count, blocks.contract, layer, x, start, True)
 
 
 @exact_part
@@ -229,10 +231,9 @@ def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Ar
     """x += the hidden state [rows, D] after one step, which replaces the one before, like that of the cells."""
     not_inlined()
     dim = lstm.of_input.panels.shape[2]
-    layer = np.int64(0)
-    normalise_rows(x, 0, rows, lstm.norm, layer, dim, normed)
-    linear(normed, 0, rows, lstm.of_input, layer, of_input, 0, False)
-    linear(hidden, 0, rows, lstm.of_hidden, layer, of_hidden, 0, False)
+    normalise_rows(x, ORIGIN, rows, lstm.norm, ORIGIN, dim, normed)
+    linear(normed, ORIGIN, rows, lstm.of_input, ORIGIN, of_input, ORIGIN, False)
+    linear(hidden, ORIGIN, rows, lstm.of_hidden, ORIGIN, of_hidden, ORIGIN, False)
     for row in range(rows):
         at = row * x.shape[1]
         lstm_cell(of_input, of_hidden, row * of_input.shape[1], dim, cell, hidden, x, at)

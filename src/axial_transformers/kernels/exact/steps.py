@@ -10,6 +10,7 @@ from axial_transformers.kernels.exact.coding import interval, read_value
 from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Coding
 from axial_transformers.kernels.exact.layers import (
     BLOCK,
+    ORIGIN,
     Cache,
     Norms,
     PackedBlocks,
@@ -80,7 +81,7 @@ def slab(
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
     """A linear layer: x and out have a multiple of ROWS rows."""
     for first in range(0, rows, BLOCK):
-        linear(x, first, min(BLOCK, rows - first), weights, np.int64(0), out, first, False)
+        linear(x, first, min(BLOCK, rows - first), weights, ORIGIN, out, first, False)
 
 
 @exact
@@ -89,20 +90,20 @@ def code_row(
 ) -> None:
     """Codes the values of a row of sites with context [B, L, D], of examples `first` to `last`: at most GROUP."""
     rows = last - first
-    start_row(rows, inner, memory)
+    start_row(rows, inner.heads, memory.cell, memory.hidden)
     for i in range(context.shape[1]):
         site_logits(context, first, rows, i, inner, output, coding.values, memory)
-        code_site(first, rows, i, len(output.table), coding, memory)
+        code_site(first, rows, i, len(output.table), coding, memory.logits, memory.numbers)
 
 
 @exact_part
-def start_row(rows: int, inner: Inner, memory: Memory) -> None:
-    """Forgets what an LSTM knows of the row before; caches are overwritten."""
-    if not inner.heads:
+def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
+    """Forgets what an LSTM, with zero heads, knows of the row before; caches are overwritten."""
+    if not heads:
         for row in range(rows):
-            for j in range(memory.x.shape[1]):
-                memory.cell[row, j] = 0
-                memory.hidden[row, j] = 0
+            for j in range(cell.shape[1]):
+                cell[row, j] = 0
+                hidden[row, j] = 0
 
 
 @exact_part
@@ -110,14 +111,14 @@ def site_logits(
     context: Array, first: int, rows: int, i: int, inner: Inner, output: PackedOutput, values: Integers, memory: Memory
 ) -> None:
     """The logits of site i, given the value of the site before it, into the first rows of memory.logits."""
-    x, normed, layer = memory.x, memory.normed, np.int64(0)
+    x, normed = memory.x, memory.normed
     enter_site(context, first, rows, i, output.table, values, x)
     if inner.heads:
-        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, layer, memory.scratch)
+        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, ORIGIN, memory.scratch)
     else:
         lstm_step(x, rows, inner.lstm, normed, memory.of_input, memory.of_hidden, memory.cell, memory.hidden)
-    normalise_rows(x, 0, rows, output.norm, layer, output.table.shape[1], normed)
-    linear(normed, 0, rows, output.head, layer, memory.logits, 0, False)
+    normalise_rows(x, ORIGIN, rows, output.norm, ORIGIN, output.table.shape[1], normed)
+    linear(normed, ORIGIN, rows, output.head, ORIGIN, memory.logits, ORIGIN, False)
 
 
 @exact_part
@@ -132,10 +133,11 @@ def enter_site(context: Array, first: int, rows: int, i: int, table: Array, valu
 
 
 @exact_part
-def code_site(first: int, rows: int, i: int, count: int, coding: Coding, memory: Memory) -> None:
-    """Codes the values of site i, of `count` values each, by memory.logits."""
+def code_site(
+    first: int, rows: int, i: int, count: int, coding: Coding, logits: Array, numbers: NDArray[np.int32]
+) -> None:  # fmt: skip
+    """Codes the values of site i, of `count` values each, by their logits; `numbers` is memory."""
     not_inlined()
-    logits, numbers = memory.logits, memory.numbers
     values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
     for row in range(rows):
         b, at = first + row, row * logits.shape[1]
