@@ -9,7 +9,6 @@ import numpy as np
 
 from axial_transformers.kernels import line_attention
 from axial_transformers.kernels.compilation import compiled, part
-from axial_transformers.kernels.line_attention import ONE, load_rows, store_rows
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
     PANEL,
@@ -20,6 +19,7 @@ from axial_transformers.kernels.register_tiles import (
     multiply_add_tall,
     round_up,
 )
+from axial_transformers.kernels.staging import ONE, load_rows, store_rows
 from axial_transformers.kernels.vectors import TOGETHER, exponentials_together, quick_gelu
 
 EPSILON = np.float32(1e-5)
@@ -149,7 +149,7 @@ def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, ca
     """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
     dim = out.shape[1]
     width = dim // heads
-    sizes = np.array([outer, inner, heads, length, width, width, outer * inner, 1])
+    sizes = np.array([outer, inner, heads, length, width, width, outer * inner, 1, heads])
     strides = np.empty((4, 4), np.int64)
     for i in range(4):
         row = 3 * dim if i < 3 else dim
