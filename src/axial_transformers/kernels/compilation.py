@@ -132,7 +132,7 @@ class Announcement(Listener):
 
     def on_start(self, event: Event) -> None:
         kernel = event.data["dispatcher"]
-        if self.made or not kernel.py_func.__module__.startswith(f"{PACKAGE}."):
+        if self.made or not str(kernel.py_func.__module__).startswith(f"{PACKAGE}."):
             return
         self.made = True
         kept = kernel.stats.cache_path
