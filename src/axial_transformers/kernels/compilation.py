@@ -49,7 +49,7 @@ class Part(CPUDispatcher):
     """A function without the form that Python calls, which takes longer to compile than most functions do."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self.__name__} is a part of kernels: Python cannot call it")
+        raise TypeError(f"{self.py_func.__name__} is a part of kernels: Python cannot call it")
 
 
 def _part(function: Callable[..., Any], fastmath: Any) -> Any:
