@@ -103,7 +103,7 @@ def tiles_of(count: int) -> int:
 @exact_part
 def transform(
     x: Array, rows: int, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, first: int,
-    scratch: Scratch,
+    scratch: Scratch, known: int,
 ) -> None:  # fmt: skip
     """Transformer blocks on x [rows, D], in place. Between products, BLOCK rows are in a core's first cache.
 
@@ -111,25 +111,28 @@ def transform(
         lines: [layers, 2], length and stride of the lines that a layer attends along; length 0: masked.
         i: number of the slab; masked layers attend to the same row of the slabs 0..i.
         first: the tile of the cache that begins with row 0.
+        known: slabs of one row that x holds of each example, one behind the other; masked layers need no cache then.
+            0: x is slab i.
     """
     not_inlined()
-    masked, dim, normed, hidden = np.int64(0), blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
+    none, masked = np.int64(0), np.int64(0)  # a literal would compile another version of what it is given to
+    dim, normed, hidden = blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
     for layer in range(len(lines)):
         length, stride = lines[layer]
         for start in range(0, rows, BLOCK):
             count = min(BLOCK, rows - start)
             normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
-            linear(normed, 0, count, blocks.qkv, layer, scratch.qkv, start, False)
-        if length == 0:
+            linear(normed, none, count, blocks.qkv, layer, scratch.qkv, start, False)
+        if length == 0 and not known:
             attend_step(rows, heads, i, cache, masked, first, scratch)
             masked += 1
         else:
-            attend_lines(rows, heads, length, stride, scratch)
+            attend_lines(rows, heads, length or known, stride or 1, length == 0, scratch)
         for start in range(0, rows, BLOCK):
             count = min(BLOCK, rows - start)
             linear(scratch.attended, start, count, blocks.out, layer, x, start, True)
             normalise_rows(x, start, count, blocks.feedforward_norm, layer, dim, normed)
-            linear(normed, 0, count, blocks.expand, layer, hidden, 0, False)
+            linear(normed, none, count, blocks.expand, layer, hidden, none, False)
             for row in range(count):
                 quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
             linear(hidden, 0, count, blocks.contract, layer, x, start, True)
@@ -167,8 +170,8 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
 
 
 @exact_part
-def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scratch) -> None:
-    """Unmasked attention along the lines within rows: places `stride` apart, `length` in a line."""
+def attend_lines(rows: int, heads: int, length: int, stride: int, causal: bool, scratch: Scratch) -> None:
+    """Attention along the lines within rows: places `stride` apart, `length` in a line; if causal, to no later ones."""
     not_inlined()
     qkv, attended, weights, places, cache = (
         scratch.qkv, scratch.attended, scratch.weights, scratch.places, scratch.line
@@ -188,7 +191,11 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scrat
         for i in range(length):
             to_lanes(qkv, places, i * q_step + dim, width, keys, i * of_place)
             to_lanes(qkv, places, i * q_step + 2 * dim, width, values, i * of_place)
-        for first in range(0, length, QUERIES):
+        for i in range(length if causal else 0):
+            to_lanes(qkv, places, i * q_step, width, query, np.int64(0))
+            attend(query, keys, values, np.int64(0), width, i + 1, weights, result)
+            from_lanes(result, np.int64(0), width, attended, outs, i * out_step)
+        for first in range(0, 0 if causal else length, QUERIES):
             for i in range(QUERIES):
                 to_lanes(qkv, places, min(first + i, length - 1) * q_step, width, query, i * of_query)
             attend_together(query, keys, values, np.int64(0), width, length, weights, result)
@@ -230,9 +237,9 @@ def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Ar
     not_inlined()
     dim = lstm.of_input.panels.shape[2]
     layer = np.int64(0)
-    normalise_rows(x, 0, rows, lstm.norm, layer, dim, normed)
-    linear(normed, 0, rows, lstm.of_input, layer, of_input, 0, False)
-    linear(hidden, 0, rows, lstm.of_hidden, layer, of_hidden, 0, False)
+    normalise_rows(x, layer, rows, lstm.norm, layer, dim, normed)
+    linear(normed, layer, rows, lstm.of_input, layer, of_input, layer, False)
+    linear(hidden, layer, rows, lstm.of_hidden, layer, of_hidden, layer, False)
     for row in range(rows):
         at = row * x.shape[1]
         lstm_cell(of_input, of_hidden, row * of_input.shape[1], dim, cell, hidden, x, at)
