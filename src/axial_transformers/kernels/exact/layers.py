@@ -9,7 +9,7 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import LANES, Array
-from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
+from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few, multiply_one
 from axial_transformers.kernels.exact.row_functions import (
     QUERIES,
     attend,
@@ -220,7 +220,13 @@ def linear(
     not_inlined()
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
     _, panels, inputs, _ = matrix.shape
-    for panel in range(panels):
+    pairs = panels // 2 if rows == 1 else 0
+    for pair in range(pairs):
+        panel = layer * panels + 2 * pair
+        x_at, out_at = x_first * x_row, out_first * out_row + 2 * pair * PANEL
+        at, of_bias = panel * inputs * PANEL, panel * PANEL
+        multiply_one(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+    for panel in range(2 * pairs, panels):
         at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
         for row in range(0, rows, ROWS):
             x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL
