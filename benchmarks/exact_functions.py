@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import tyro
+from numba import njit
 
-from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
@@ -35,14 +35,14 @@ def kernel_of(function: Callable[[Any, Any], Any]) -> Any:
 
         return on_rows(generate, x, count)
 
-    @exact_part
+    @njit(error_model="numpy")
     def kernel(x, count):
         apply(x, count)
 
     return kernel
 
 
-@exact_part
+@njit(error_model="numpy")
 def quick_gelus(x, count):
     quick_gelu(x, np.int64(0), count)
 

@@ -136,11 +136,6 @@ def _known_sites(trained: TrainedModel, options: Complete, argv: Sequence[str]) 
     )
     layout = trained.model.config.layout
     exact = exact_layouts(trained.model, mask)
-    if layout not in exact and (predicts := trained.model.config.prediction) != "none":
-        raise ValueError(
-            f"what {given[0]} says is known does not come first in generation order with layout {layout}, and a model "
-            f"with prediction {predicts} completes nothing else: train one with --model.prediction none"
-        )
     if not options.approximate and layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(

@@ -73,8 +73,7 @@ def _completion(model: AxialTransformerConfig) -> str:
     others = [name for name in axes if name not in exact]
     if not others:
         return f"exact with {' and '.join(exact)}"
-    how = "add --approximate" if model.prediction == "none" else "no model with a prediction"
-    return f"exact with {' and '.join(exact)}; with {' and '.join(others)}, {how}"
+    return f"exact with {' and '.join(exact)}; with {' and '.join(others)}, add --approximate"
 
 
 def time(found: Understanding, training: TrainConfig) -> str:

@@ -14,6 +14,8 @@ from axial_transformers.models import AxialTransformerConfig
 
 FLOAT = 4
 """Bytes of a number: weights, gradients, moments and the average are always float32."""
+GROWTH = 16
+"""Examples by which a batch grows to see how its memory does."""
 
 
 class TrainingSettings(Protocol):
@@ -133,9 +135,14 @@ def _besides_tensors(training: TrainingSettings, device: str) -> tuple[float, fl
 
 
 def largest_batch(model: AxialTransformerConfig, training: TrainingSettings, hardware: Hardware) -> int:
-    """Examples that fit on one device at a time: activations grow linearly with their number."""
-    some, more = (_memory(model, training, hardware.devices, batch).total for batch in (16, 32))
-    return max(0, int(16 + (hardware.memory * 1e9 - some) // ((more - some) / 16)))
+    """Examples that fit on one device at a time: activations grow linearly with their number.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
+    batch = device_batch(training, hardware.devices)  # of which the memory is known already
+    some, more = (_memory(model, training, hardware.devices, count).total for count in (batch, batch + GROWTH))
+    return max(0, int(batch + (hardware.memory * 1e9 - some) // ((more - some) / GROWTH)))
 
 
 def step_operations(model: AxialTransformerConfig, training: TrainingSettings) -> int:

@@ -114,6 +114,30 @@ class KnownFirst:
         return _at(self.known, site).long() if self.mask[site] else self.otherwise(logits, site)
 
 
+@dataclass(frozen=True)
+class KnownLater:
+    """Values where they are known and another choice elsewhere, for a model with a prediction, and any mask.
+
+    Choices of such a model are differences: those of known values depend on what was drawn before them.
+    """
+
+    values: Integer[Tensor, "b *a c"]
+    """int64, all values so far: those that are chosen are written into it."""
+    mask: Bool[Tensor, "*a c"]
+    otherwise: Choose
+    predicted_at: Callable[[Tensor, tuple[int, ...]], Integer[Tensor, " b"]]
+    num_values: int
+
+    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
+        """Logits [B, V] of differences -> differences [B]."""
+        predicted = self.predicted_at(self.values, site)
+        if self.mask[site]:
+            return (_at(self.values, site) - predicted) % self.num_values
+        difference = self.otherwise(logits, site)
+        _at(self.values, site).copy_((difference + predicted) % self.num_values)
+        return difference
+
+
 def noise_of(choose: Choose) -> Float[Tensor, "b *a c v"] | None:
     """The noise of the draws; None if `choose` does not consist of tensor operations."""
     if isinstance(choose, KnownFirst):

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from axial_transformers.decoding.choices import Draw
-from axial_transformers.decoding.drawing import Drawing
+from axial_transformers.decoding.drawing import Drawing, comes_first
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.models.conditioning import labels_of
@@ -118,11 +118,6 @@ def complete(  # noqa: PLR0913
     """
     known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
     exact = exact_layouts(model, known_sites)
-    if model.config.prediction != "none" and model.config.layout not in exact:
-        raise ValueError(
-            f"a model with prediction={model.config.prediction} completes only what comes last in generation order, "
-            f"which with layout {model.config.layout!r} these sites do not: train one with prediction=none for them"
-        )
     if not approximate and model.config.layout not in exact:
         would = f"models of layout {' or '.join(exact)} are" if exact else "no layout is"
         raise ValueError(
@@ -183,13 +178,11 @@ def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[
     """The layouts in whose generation order the known sites [*A, C] come first, so that completing them is exact."""
     config = model.config
 
-    def comes_first(name: str) -> bool:
+    def is_exact(name: str) -> bool:
         if name == "frames" and len(config.shape) < 2:
             return False
         order = LAYOUTS[name](config.shape, config.channels).order
-        in_order = known[tuple(order.T)]
-        if name == config.layout:
-            in_order = in_order[-len(model.order) :]  # channels that are always given are not generated
-        return not bool((in_order[1:] & ~in_order[:-1]).any())
+        # of the model's own layout, channels that are always given are not generated
+        return comes_first(known, order[-len(model.order) :] if name == config.layout else order)
 
-    return [name for name in LAYOUTS if comes_first(name)]
+    return [name for name in LAYOUTS if is_exact(name)]

@@ -15,6 +15,8 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.event import Event, Listener, register
 
 PACKAGE = "axial_transformers.kernels"
+LOOSE = {"reassoc", "contract", "nsz", "arcp"}
+"""LLVM's flags for arithmetic that may be done in another order."""
 
 log = logging.getLogger("axial_transformers")
 
@@ -24,7 +26,12 @@ def compiled(function: Callable[..., Any]) -> Any:
 
     Sums may be taken in any order; infinities and NaN keep their meaning.
     """
-    return _kept(_jitted(function, {"reassoc", "contract", "nsz", "arcp"}))
+    return _kept(_jitted(function, LOOSE))
+
+
+def part(function: Callable[..., Any]) -> Any:
+    """Compiles a function like `compiled`, for kernels alone to call."""
+    return _kept(_jitted(function, LOOSE, no_cpython_wrapper=True))
 
 
 def exact(function: Callable[..., Any]) -> Any:
@@ -33,12 +40,14 @@ def exact(function: Callable[..., Any]) -> Any:
 
 
 def exact_part(function: Callable[..., Any]) -> Any:
-    """Compiles a function that exact kernels call; its code is kept with theirs."""
-    return _jitted(function, False)
+    """Compiles a function that exact kernels call, and nothing else: its code is kept with theirs."""
+    return _jitted(function, False, no_cpython_wrapper=True)
 
 
-def _jitted(function: Callable[..., Any], fastmath: Any) -> Any:
-    return njit(nogil=True, error_model="numpy", fastmath=fastmath)(function)
+def _jitted(function: Callable[..., Any], fastmath: Any, no_cpython_wrapper: bool = False) -> Any:
+    """By numba, without the forms for C, nor for Python if it is not called from there: they take half of the time."""
+    options: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": no_cpython_wrapper}
+    return njit(nogil=True, error_model="numpy", fastmath=fastmath, **options)(function)
 
 
 def _kept(kernel: Any) -> Any:

@@ -9,12 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import PANEL, ROWS, multiply_add_wide, multiply_wide, round_up, transpose
-from axial_transformers.kernels.vectors import add, exponentials, narrow, prefetch, softmax_backward, widen
+from axial_transformers.kernels.vectors import (
+    TOGETHER,
+    add,
+    exponentials_together,
+    narrow,
+    prefetch,
+    softmax_backward,
+    widen,
+)
 
 ONE = np.float32(1)
+assert TOGETHER == ROWS
 
 
 @compiled
@@ -42,6 +51,7 @@ def forward(
     keys_transposed = np.zeros(wide * padded, np.float32)
     values = np.zeros(padded * value_wide, np.float32)
     scores, attended = np.zeros(ROWS * padded, np.float32), np.zeros(ROWS * value_wide, np.float32)
+    sums_of_rows, more = np.empty(2 * ROWS, np.float32), int(causal)
     scale = np.float32(1 / np.sqrt(width))
     group, of_groups = sizes[7], sizes.copy()
     of_groups[2] //= group
@@ -70,10 +80,13 @@ def forward(
                     add(bias, bias_at + (r + row) * length, present, scores, row * padded)
                 if key_mask.size:
                     mask_scores(scores, row * padded, present, key_mask, line * length)
-                exponentials(scores, row * padded, columns, present, sums, 2 * (m * length + r + row))
+            present = r + 1 if causal else length
+            exponentials_together(scores, 0, padded, columns, present, more, sums_of_rows, 0)
             multiply_wide(scores, 0, padded, 1, reach, values, 0, value_wide, attended, 0, value_wide, value_wide)
             for row in range(rows):
-                inverse = invert_sum(sums, m * length + r + row)
+                of_row = m * length + r + row
+                sums[of_row, 0], sums[of_row, 1] = sums_of_rows[2 * row], sums_of_rows[2 * row + 1]
+                inverse = invert_sum(sums, of_row)
                 narrow(attended, row * value_wide, value_width, inverse, out, out_start + (r + row) * strides[3, 3])
 
 
@@ -157,28 +170,28 @@ def backward(
             store_rows(d_values, value_wide, length, value_width, ONE, dv, to, strides[6, 3])
 
 
-@compiled
+@part
 def start(m: int, strides: Integers, sizes: Integers) -> int:
     """The offset of piece `m`: heads are counted fastest, then inner, then outer."""
     heads, inner = sizes[2], sizes[1]
     return m // heads // inner * strides[0] + m // heads % inner * strides[1] + m % heads * strides[2]
 
 
-@compiled
+@part
 def load_rows(x: Any, at: int, stride: int, rows: int, width: int, scale: np.float32, out: Array, wide: int) -> None:
     """Rows of x, `stride` apart, times `scale`, into rows of out, `wide` apart."""
     for row in range(rows):
         widen(x, at + row * stride, width, scale, out, row * wide)
 
 
-@compiled
+@part
 def store_rows(x: Array, wide: int, rows: int, width: int, scale: np.float32, out: Any, at: int, stride: int) -> None:
     """Rows of x, `wide` apart, times `scale`, into rows of out, `stride` apart."""
     for row in range(rows):
         narrow(x, row * wide, width, scale, out, at + row * stride)
 
 
-@compiled
+@part
 def prefetch_rows(x: Any, m: int, strides: Integers, sizes: Integers, width: int) -> None:
     """Prefetch of piece `m` of x."""
     at = start(m, strides, sizes)
@@ -186,7 +199,7 @@ def prefetch_rows(x: Any, m: int, strides: Integers, sizes: Integers, width: int
         prefetch(x, at + row * strides[3], width)
 
 
-@compiled
+@part
 def mask_scores(scores: Array, at: int, count: int, key_mask: Any, line: int) -> None:
     """The scores of absent keys become minus infinity."""
     for j in range(count):
@@ -194,14 +207,14 @@ def mask_scores(scores: Array, at: int, count: int, key_mask: Any, line: int) ->
             scores[at + j] = -np.float32(np.inf)
 
 
-@compiled
+@part
 def piece(p: int, sizes: Integers, bias: Array) -> int:
     """The number of the piece that comes at place `p`: with a bias, all lines of a head come before the next head."""
     lines = sizes[0] * sizes[1]
     return p % lines * sizes[2] + p // lines if bias.size else p
 
 
-@compiled
+@part
 def invert_sum(sums: Array, row: int) -> np.float32:
     """Replaces a row's sum by its reciprocal; zero stays zero."""
     total = sums[row, 0]

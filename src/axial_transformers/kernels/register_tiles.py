@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import part
 from axial_transformers.kernels.llvm import (
     LANES,
     Array,
@@ -81,7 +81,7 @@ def multiply_add_narrow(
     return kind, _product(ROWS, add=True, width=LANES)
 
 
-@compiled
+@part
 def multiply_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
@@ -94,7 +94,7 @@ def multiply_wide(
         multiply_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
 
 
-@compiled
+@part
 def multiply_add_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
@@ -230,7 +230,7 @@ def relative_scores(
     return kind, generate
 
 
-@compiled
+@part
 def transpose(x: Array, rows: int, columns: int, out: Array) -> None:
     """[rows, columns] -> [columns, rows], both multiples of LANES."""
     for r in range(0, rows, LANES):
@@ -238,7 +238,7 @@ def transpose(x: Array, rows: int, columns: int, out: Array) -> None:
             transpose_tile(x, r * columns + c, columns, out, c * rows + r, rows)
 
 
-@compiled
+@part
 def round_up(size: int, multiple: int) -> int:
     """The least multiple that is not below `size`."""
     return (size + multiple - 1) // multiple * multiple

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.line_attention import ONE, invert_sum, load_rows, prefetch_rows, start, store_rows
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
@@ -197,39 +197,39 @@ def backward(
         store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
 
 
-@compiled
+@part
 def transposed_columns(radius: int) -> int:
     """Columns of a transposed table of the offsets -R .. R: whole tiles are read from any of them on."""
     return round_up(2 * radius + 1 + ROWS, LANES) + PANEL
 
 
-@compiled
+@part
 def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
     """The band of the block of queries from `first` on; its lowest offset is that of a whole block."""
     high = min(0 if causal else radius, length - 1 - first)
     return Band(first, min(BLOCK, length - first), max(-radius, -(first + BLOCK - 1)), high, length)
 
 
-@compiled
+@part
 def row_of_band(length: int, radius: int) -> int:
     """Distance of the rows of a band: what tiles write behind the last offset, and zeros before the first, fit in."""
     return 2 * LANES + round_up(min(2 * radius + 1, length + BLOCK) + ROWS, LANES)
 
 
-@compiled
+@part
 def offsets(band: Band, r: int) -> tuple[int, int]:
     """Lowest and highest offset that leads ROWS queries from row r on to a key."""
     o = band.first + r
     return max(band.low, -(o + ROWS - 1)), min(band.high, band.length - 1 - o)
 
 
-@compiled
+@part
 def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
     """The index of query o and offset d. ROWS rows before the first and behind the last stay zero."""
     return (ROWS + o - band.first) * distance + LANES + d - band.low
 
 
-@compiled
+@part
 def score_band(
     queries: Array, wide: int, width: int, keys_transposed: Array, row: int, tables: Tables, table: int, radius: int,
     band: Band, scores: Array, distance: int,
@@ -247,7 +247,7 @@ def score_band(
             )  # fmt: skip
 
 
-@compiled
+@part
 def multiply_band(
     grads: Array, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int, radius: int,
     band: Band, out: Array, distance: int,
@@ -271,21 +271,21 @@ def multiply_band(
         )  # fmt: skip
 
 
-@compiled
+@part
 def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
     """The place of query o and its first key, and its number of keys."""
     low = max(band.low, -o)
     return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
 
 
-@compiled
+@part
 def isolate(x: Array, at: int, present: int) -> None:
     """Zeros before and behind the numbers of a query: tiles read them, and what is there need not be a number."""
     clear(x, at - LANES, LANES)
     clear(x, at + present, LANES)
 
 
-@compiled
+@part
 def queries_by_keys(band: Band, distance: int) -> Product:
     """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
     first = band.first
@@ -294,7 +294,7 @@ def queries_by_keys(band: Band, distance: int) -> Product:
     return Product(at, distance - 1, 1, 0, band.rows, 0, least, band.length - 1, most, 1)
 
 
-@compiled
+@part
 def queries_by_offsets(band: Band, distance: int) -> Product:
     """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
     first = band.first
@@ -303,7 +303,7 @@ def queries_by_offsets(band: Band, distance: int) -> Product:
     return Product(at, distance, 1, 0, band.rows, band.low, least, band.high, most, -1)
 
 
-@compiled
+@part
 def keys_by_queries(band: Band, distance: int) -> Product:
     """out_p += sum_o x_{o,p-o} w_o."""
     at, (first, last) = place_in_band(distance, band, ORIGIN, ORIGIN), keys_of(band)
@@ -311,7 +311,7 @@ def keys_by_queries(band: Band, distance: int) -> Product:
     return Product(at, 1, distance - 1, first, last, band.first, least, band.first + band.rows - 1, most, 1)
 
 
-@compiled
+@part
 def keys_by_offsets(band: Band, distance: int) -> Product:
     """out_p += sum_d x_{p-d,d} w_d."""
     at, (first, last) = place_in_band(distance, band, ORIGIN, ORIGIN), keys_of(band)
@@ -319,27 +319,27 @@ def keys_by_offsets(band: Band, distance: int) -> Product:
     return Product(at, distance, 1 - distance, first, last, band.low, least, band.high, most, 1)
 
 
-@compiled
+@part
 def offsets_by_queries(band: Band, distance: int) -> Product:
     """out_d += sum_o x_{o,d} w_o."""
     at, last = place_in_band(distance, band, ORIGIN, ORIGIN), band.first + band.rows - 1
     return Product(at, 1, distance, band.low, band.high + 1, band.first, -(ROWS - 1), last, band.length - 1, -1)
 
 
-@compiled
+@part
 def offsets_by_keys(band: Band, distance: int) -> Product:
     """out_d += sum_p x_{p-d,d} w_p."""
     at, most = place_in_band(distance, band, ORIGIN, ORIGIN), band.first + band.rows - 1 + ROWS - 1
     return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, most, 1)
 
 
-@compiled
+@part
 def keys_of(band: Band) -> tuple[int, int]:
     """The first key that a query of the band may attend to, and the one behind the last."""
     return max(0, band.first + band.low), min(band.length, band.first + band.rows + band.high)
 
 
-@compiled
+@part
 def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
     """out[i] += sum over s of x[i, s] w[s], each `wide` numbers: w[s] at w_at + s wide, out[i] at out_at + i wide."""
     for c in range(0, wide, PANEL):
@@ -357,7 +357,7 @@ def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out
                 multiply_add_narrow(x, at, product.x_row, product.x_step, count, w, from_w, wide, out, to, wide)
 
 
-@compiled
+@part
 def transpose_behind_zeros(x: Array, rows: int, columns: int, out: Array, out_row: int) -> None:
     """[rows, columns] -> [columns, LANES + rows ..], rows of `out_row` numbers; both sizes are multiples of LANES."""
     for r in range(0, rows, LANES):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.exact.steps import Inner, Memory, PackedOutput, site_logits, start_row
 from axial_transformers.kernels.llvm import Array, Integers
 from axial_transformers.kernels.vectors import exp
@@ -30,7 +30,7 @@ def draw_row(
 ) -> None:  # fmt: skip
     """Context [B, L, D] -> values [B, L], of examples `first` to `last`."""
     rows, count = last - first, len(output.table)
-    start_row(rows, inner, memory)
+    start_row(rows, inner.heads, memory.cell, memory.hidden)
     logits, width = memory.logits.reshape(-1), memory.logits.shape[1]
     for i in range(context.shape[1]):
         site_logits(context, first, rows, i, inner, output, values, memory)
@@ -43,7 +43,7 @@ def draw_row(
                 )
 
 
-@compiled
+@part
 def choose_value(logits: Array, noise: Array, temperature: np.float32, top_k: int, top_p: np.float32) -> int:
     """argmax(logits + temperature * noise) of one site among the values that top_k and top_p allow."""
     least = -np.float32(np.inf)
@@ -61,7 +61,7 @@ def choose_value(logits: Array, noise: Array, temperature: np.float32, top_k: in
     return 0
 
 
-@compiled
+@part
 def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.float32:
     """The least logit among the most likely values that together reach probability top_p."""
     ordered = np.sort(logits)[::-1]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from axial_transformers.kernels import line_attention
-from axial_transformers.kernels.compilation import compiled
+from axial_transformers.kernels.compilation import compiled, part
+from axial_transformers.kernels.line_attention import ONE, load_rows, store_rows
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
     PANEL,
@@ -19,9 +20,11 @@ from axial_transformers.kernels.register_tiles import (
     multiply_add_tall,
     round_up,
 )
-from axial_transformers.kernels.vectors import exponentials, quick_gelu
+from axial_transformers.kernels.vectors import TOGETHER, exponentials_together, quick_gelu
 
 EPSILON = np.float32(1e-5)
+ORIGIN = np.int64(0)
+"""Zero as a variable: for each constant, a kernel would be compiled again."""
 CHUNK = 64
 """Rows that go through a layer at a time: many enough to read its weights seldom."""
 
@@ -76,33 +79,32 @@ def block_along_lines(
     most = group * length
     chunk = min(CHUNK, most)
     state, attended = np.empty((most, dim), np.float32), row_buffer(most, dim)
+    flat, of_line = state.reshape(-1), length * dim
     normed, hidden = row_buffer(chunk, dim), row_buffer(chunk, blocks.expand.bias.shape[1])
     qkv = np.empty((most, 3 * dim), np.float32)
     for m in range(first, last, group):
         lines = min(group, last - m)
         rows = lines * length
-        for row in range(rows):
-            at = place_of(m + row // length, row % length, length, inner) * dim
-            for j in range(dim):
-                state[row, j] = x[at + j]
+        for line in range(lines):
+            at = start_of(m + line, length, inner) * dim
+            load_rows(x, at, inner * dim, length, dim, ONE, flat[line * of_line :], dim)
         for r in range(0, rows, chunk):
             end = min(rows, r + chunk)
             project(state[r:end], blocks, 0, normed, qkv[r:end])
         attend_lines(qkv[:rows], heads, lines, length, 1, causal, attended)
         for r in range(0, rows, chunk):
-            part = state[r : min(rows, r + chunk)]
-            add_linear(attended[r:], blocks.out, 0, part)
-            feed_forward(part, blocks, 0, normed, hidden)
-        for row in range(rows):
-            at = place_of(m + row // length, row % length, length, inner) * dim
-            for j in range(dim):
-                out[at + j] = state[row, j]
+            some = state[r : min(rows, r + chunk)]
+            add_linear(attended[r:], blocks.out, 0, some)
+            feed_forward(some, blocks, 0, normed, hidden)
+        for line in range(lines):
+            at = start_of(m + line, length, inner) * dim
+            store_rows(flat[line * of_line :], dim, length, dim, ONE, out, at, inner * dim)
 
 
-@compiled
-def place_of(line: int, place: int, length: int, inner: int) -> int:
-    """The number of a site of [outer, L, inner], its line counted in [outer, inner]."""
-    return (line // inner * length + place) * inner + line % inner
+@part
+def start_of(line: int, length: int, inner: int) -> int:
+    """The number of the first site of a line in [outer, L, inner], the line counted in [outer, inner]."""
+    return line // inner * length * inner + line % inner
 
 
 @compiled
@@ -110,25 +112,29 @@ def nats(x: Array, norm: Norm, head: PackedLinear, values: Integers, out: Array,
     """out = -log softmax(head(LayerNorm(x)))[values] of rows `first` to `last` of x [rows, D]; logits are not kept."""
     count = head.bias.shape[1]
     normed, logits = row_buffer(CHUNK, x.shape[1]), np.empty((CHUNK, count), np.float32)
-    powers, sums = np.zeros(round_up(count, LANES), np.float32), np.empty(2, np.float32)
+    flat, wide = logits.reshape(-1), round_up(count, LANES)
+    powers, sums = np.zeros(TOGETHER * wide, np.float32), np.empty(2 * TOGETHER, np.float32)
     for r in range(first, last, CHUNK):
         rows = min(CHUNK, last - r)
         normalise(x[r : r + rows], norm, 0, normed)
         linear(normed, head, 0, logits[:rows])
-        for row in range(rows):
-            powers[:count] = logits[row]
-            exponentials(powers, 0, len(powers), count, sums, 0)
-            out[r + row] = np.log(sums[0]) + sums[1] - logits[row, values[r + row]]
+        for first_row in range(0, rows, TOGETHER):
+            some = min(TOGETHER, rows - first_row)
+            load_rows(flat, first_row * count, count, some, count, ONE, powers, wide)
+            exponentials_together(powers, 0, wide, wide, count, 0, sums, 0)
+            for i in range(some):
+                row = first_row + i
+                out[r + row] = np.log(sums[2 * i]) + sums[2 * i + 1] - logits[row, values[r + row]]
 
 
-@compiled
+@part
 def project(x: Array, blocks: Blocks, layer: int, normed: Array, qkv: Array) -> None:
     """Queries, keys and values of all heads: [B, D] -> [B, 3 D]."""
     normalise(x, blocks.attention_norm, layer, normed)
     linear(normed, blocks.qkv, layer, qkv)
 
 
-@compiled
+@part
 def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Array) -> None:
     """x += W2 quick_gelu(W1 LayerNorm(x))."""
     normalise(x, blocks.feedforward_norm, layer, normed)
@@ -138,23 +144,24 @@ def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Ar
     add_linear(hidden, blocks.contract, layer, x)
 
 
-@compiled
+@part
 def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, causal: bool, out: Array) -> None:
     """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
     dim = out.shape[1]
     width = dim // heads
     sizes = np.array([outer, inner, heads, length, width, width, outer * inner, 1])
     strides = np.empty((4, 4), np.int64)
-    strides[:3] = np.array([length * inner * 3 * dim, 3 * dim, width, inner * 3 * dim])
-    strides[3] = np.array([length * inner * dim, dim, width, inner * dim])
+    for i in range(4):
+        row = 3 * dim if i < 3 else dim
+        strides[i, 0], strides[i, 1], strides[i, 2], strides[i, 3] = length * inner * row, row, width, inner * row
     x, pieces = qkv.reshape(-1), outer * inner * heads
     sums, whole, unbiased = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8), np.zeros(0, np.float32)
     line_attention.forward(
-        x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, unbiased, sums, 0, pieces
+        x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, unbiased, sums, ORIGIN, pieces
     )
 
 
-@compiled
+@part
 def normalise(x: Array, norm: Norm, layer: int, out: Array) -> None:
     """LayerNorm, [B, D] -> [B, D]."""
     dim = x.shape[1]
@@ -172,13 +179,13 @@ def normalise(x: Array, norm: Norm, layer: int, out: Array) -> None:
             out[b, j] = (x[b, j] - mean) * scale * gain[j] + bias[j]
 
 
-@compiled
+@part
 def row_buffer(rows: int, width: int) -> Array:
     """Zeros [rows, width], and as many more rows as `add_linear` may read."""
     return np.zeros((rows + ROWS - 1, width), np.float32)
 
 
-@compiled
+@part
 def linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
     """out = x W^T + bias: [B, in] to [B, out], x with ROWS - 1 further rows."""
     bias = weights.bias[layer]
@@ -188,7 +195,7 @@ def linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
     add_product(x, weights.panels[layer], out)
 
 
-@compiled
+@part
 def add_linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
     """out += x W^T + bias: [B, in] to [B, out], x with ROWS - 1 further rows."""
     bias = weights.bias[layer]
@@ -198,7 +205,7 @@ def add_linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
     add_product(x, weights.panels[layer], out)
 
 
-@compiled
+@part
 def add_product(x: Array, panels: Array, out: Array) -> None:
     """out += x W^T: [B, in] to [B, out], x with ROWS - 1 further rows."""
     (batch, outputs), inputs = out.shape, x.shape[1]

@@ -1,7 +1,7 @@
 """Rows of numbers, LANES at a time: conversions of dtype, prefetch, the exponential, quick GELU, softmax and
 its derivative."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,8 @@ CACHE_LINE = 64
 """Bytes that come from memory at a time."""
 LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""
+TOGETHER = 4
+"""Rows whose exponentials are computed in turns."""
 STEEPNESS = 1.702
 """Factor of x in the sigmoid of quick GELU."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
@@ -162,22 +164,51 @@ def exponentials(typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, 
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, count, keys, sums, sums_at = unpacked(context, builder, signature, arguments)
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
-        total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-            builder.store(_greater(builder, _score(builder, x, x_at, j, keys), builder.load(most)), most)
-        largest = _reduced(builder, builder.load(most), partial(_greater, builder))
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-            difference = builder.fsub(_score(builder, x, x_at, j, keys), splat(builder, largest, LANES))
-            power = exponential(builder, difference)
-            builder.store(builder.fadd(builder.load(total), power), total)
-            store(builder, power, x, builder.add(x_at, j))
-        store(builder, _reduced(builder, builder.load(total), builder.fadd), sums, sums_at)
-        store(builder, largest, sums, builder.add(sums_at, sums_at.type(1)))
+        _take_exponentials(builder, x, [x_at], count, [keys], sums, sums_at)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, keys, sums, sums_at), generate
+
+
+@intrinsic
+def exponentials_together(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
+) -> Any:
+    """`exponentials` of TOGETHER rows of x, `x_row` apart, each with `more` keys more than the row before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, x_row, count, keys, more, sums, sums_at = unpacked(context, builder, signature, arguments)
+        ats, of_rows = (
+            [builder.add(first, builder.mul(step, step.type(row))) for row in range(TOGETHER)]
+            for first, step in ((x_at, x_row), (keys, more))
+        )
+        _take_exponentials(builder, x, ats, count, of_rows, sums, sums_at)
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, x_row, count, keys, more, sums, sums_at), generate
+
+
+def _take_exponentials(
+    builder: Any, x: Any, ats: Sequence[Any], count: Any, keys: Sequence[Any], sums: Any, sums_at: Any
+) -> None:
+    """`exponentials` of rows of x from `ats` on, with `keys` each; in turns, as each waits for its own results."""
+    vector = ir.VectorType(ir.FloatType(), LANES)
+    rows = [*zip(ats, keys)]
+    most = [cgutils.alloca_once_value(builder, constant(vector, -1e30)) for _ in rows]
+    totals = [cgutils.alloca_once_value(builder, constant(vector, 0.0)) for _ in rows]
+    with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+        for (at, of_row), each in zip(rows, most):
+            builder.store(_greater(builder, _score(builder, x, at, j, of_row), builder.load(each)), each)
+    largest = [_reduced(builder, builder.load(each), partial(_greater, builder)) for each in most]
+    subtracted = [splat(builder, each, LANES) for each in largest]
+    with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+        for (at, of_row), each, total in zip(rows, subtracted, totals):
+            power = exponential(builder, builder.fsub(_score(builder, x, at, j, of_row), each))
+            builder.store(builder.fadd(builder.load(total), power), total)
+            store(builder, power, x, builder.add(at, j))
+    for row, (each, total) in enumerate(zip(largest, totals)):
+        for k, number in enumerate((_reduced(builder, builder.load(total), builder.fadd), each)):
+            store(builder, number, sums, builder.add(sums_at, sums_at.type(2 * row + k)))
 
 
 @intrinsic

@@ -159,6 +159,13 @@ class AxialTransformer(nn.Module):
             return x
         return prediction.differences(x, config.num_values, config.prediction == "neighbours_and_channels")
 
+    def predicted_at(self, x: Integer[Tensor, "b *a c"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
+        """The number, modulo V, that a site's value exceeds its difference by; it depends on earlier sites only."""
+        config = self.config
+        if config.prediction == "none":
+            return torch.zeros_like(x.flatten(1)[:, 0])
+        return prediction.predicted_at(x, site, config.num_values, config.prediction == "neighbours_and_channels")
+
     def restored(self, d: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """The inverse of `differences`."""
         config = self.config

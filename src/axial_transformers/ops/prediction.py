@@ -22,6 +22,22 @@ def differences(x: Integer[Tensor, "b *a c"], values: int, of_channels: bool) ->
     return (planes - _predicted(*_neighbours(planes, values))) % values
 
 
+def predicted_at(
+    x: Integer[Tensor, "b *a c"], site: tuple[int, ...], values: int, of_channels: bool
+) -> Integer[Tensor, " b"]:
+    """The number, modulo V, by which value and difference of one site (a1, .., ad, c) differ: int64 [B].
+
+    Args:
+        x: values 0..V-1; those of later sites do not matter.
+    """
+    axes = len(site) - 1
+    near = [slice(max(0, at - 1), at + 1) for at in site]
+    near[: max(0, axes - 2)] = [slice(at, at + 1) for at in site[: max(0, axes - 2)]]
+    window = x[(slice(None), *near)]
+    found = (window - differences(window, values, of_channels)) % values
+    return found.flatten(1)[:, -1]
+
+
 def restored(d: Integer[Tensor, "b *a c"], values: int, of_channels: bool) -> Integer[Tensor, "b *a c"]:
     """The values x whose differences are d, int64: the inverse of `differences`."""
     grid = _grid(d.long())

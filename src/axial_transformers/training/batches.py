@@ -7,12 +7,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from axial_transformers.data.windows import Windows
 from axial_transformers.data.workers import ahead
 from axial_transformers.models import AxialTransformer
+from axial_transformers.training.augmentation import augmented
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, example_indices, step_positions, uniforms
 from axial_transformers.training.processes import Processes
@@ -70,6 +71,8 @@ class Batch(NamedTuple):
     values: Int[Tensor, "B *A C"]
     label: Int64[Tensor, " B"] | None
     channel: Int64[Tensor, " B"]
+    operations: Bool[Tensor, "B n"] | None = None
+    """What was done to each example, with distribution augmentation."""
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device; copies to CUDA overlap with its computations."""
@@ -77,7 +80,7 @@ class Batch(NamedTuple):
         def move(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
-        return Batch(move(self.values), None if self.label is None else move(self.label), move(self.channel))
+        return Batch(*(None if part is None else move(part) for part in self))  # type: ignore[arg-type]
 
 
 def draw_batch(
@@ -138,4 +141,8 @@ def _draw(
         hidden = uniforms(config.seed, Stream.LABEL, positions) < config.label_dropout
         label = torch.from_numpy(np.where(hidden, num_classes, examples.labels[indices]))
     drawn = slices.start + slices.step * (uniforms(config.seed, Stream.SLICE, positions) * len(slices)).astype(np.int64)
-    return Batch(torch.from_numpy(values), label, torch.from_numpy(drawn))
+    operations = None
+    if config.distribution_augmentation:
+        uniform = uniforms(config.seed, Stream.SYMMETRY, positions)
+        values, operations = augmented(values, config.distribution_augmentation, uniform)
+    return Batch(torch.from_numpy(values), label, torch.from_numpy(drawn), operations)

@@ -77,6 +77,9 @@ class TrainConfig:
     CUBLAS_WORKSPACE_CONFIG=:4096:8 in its environment."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
+    distribution_augmentation: float = 0.0
+    """Share of the examples that are mirrored along each axis and transposed at random, which the model is told (Jun et
+    al. 2020): against overfitting to few. The trained model is of the data as they are."""
     label_dropout: float = 0.0
     """Probability of hiding an example's label, so that a class-conditional model also learns unlabelled examples."""
     seed: int = 0
@@ -127,6 +130,7 @@ class TrainConfig:
             "betas": self.betas,
             "ema_decay": [self.ema_decay],
             "label_dropout": [self.label_dropout],
+            "distribution_augmentation": [self.distribution_augmentation],
         }.items():
             if not all(0 <= share < 1 for share in shares):
                 raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")

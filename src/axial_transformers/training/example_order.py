@@ -23,6 +23,7 @@ class Stream(IntEnum):
     LABEL = 3
     DROPOUT = 4
     OFFSET = 5
+    SYMMETRY = 6
 
 
 def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.models import AxialTransformer
+from axial_transformers.training import augmentation
 from axial_transformers.training.processes import Processes
 
 
@@ -22,7 +23,10 @@ class Loss(Protocol):
     """A training loss, such as `random_slice_loss`."""
 
     def __call__(self, model: AxialTransformer, x: Tensor, /, *, label: Tensor | None, channel: Tensor) -> Tensor:
-        """The scalar mean in nats/dim over x [B, *A, C] with label [B], of the slices channel [B]."""
+        """The scalar mean in nats/dim over x [B, *A, C] with label [B], of the slices channel [B].
+
+        With distribution augmentation it is given cond [B, *A, D] too.
+        """
         ...
 
 
@@ -33,9 +37,15 @@ class Objective(nn.Module):
         super().__init__()
         self.model, self.loss = model, loss
 
-    def forward(self, values: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:
+    def forward(
+        self, values: Tensor, label: Tensor | None, channel: Tensor, operations: Tensor | None = None
+    ) -> Tensor:
         """The mean loss of a batch, nats/dim."""
-        return self.loss(self.model, values, label=label, channel=channel)
+        given: dict[str, Any] = {}
+        if operations is not None:
+            config = self.model.config
+            given["cond"] = augmentation.conditioning(operations, config.shape, config.dim)
+        return self.loss(self.model, values, label=label, channel=channel, **given)
 
 
 def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: torch.dtype) -> nn.Module:

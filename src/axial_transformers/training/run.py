@@ -264,10 +264,10 @@ class Run:
         total = torch.zeros((), device=self.device)
         for part in range(1, config.accumulate + 1):
             with self.meter.waiting_for_data():
-                values, label, channel = next(self.batches).to(self.device)
+                batch = next(self.batches).to(self.device)
             with synchronise_gradients(self.objective, enabled=part == config.accumulate):
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-                    nats = self.objective(values, label, channel) / config.accumulate
+                    nats = self.objective(*batch) / config.accumulate
                 nats.backward()
             total += nats.detach()
         return self.processes.mean(total)

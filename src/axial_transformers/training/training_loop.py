@@ -58,7 +58,8 @@ def train(  # noqa: PLR0913
         examples: the training set.
         config: settings; a resume may change all but the seed, the batch size and the optimiser.
         folder: new or empty, unless `resume`.
-        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim.
+        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim; with
+            distribution augmentation it is given cond=[B, *A, D] too.
         evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best; called in
             the first process, or in all of them if it is a `Together`.
         sample: `sample(averaged_model, step)`, called at intervals and at the end for its effects; may return figures

@@ -23,6 +23,8 @@ from axial_transformers.kernels.exact.row_functions import (
 )
 from axial_transformers.kernels.llvm import Integers
 
+ORIGIN = np.int64(0)
+"""Zero as a variable: for each constant, a function would be compiled again."""
 BLOCK = 48
 """Rows that a panel of weights is multiplied with while it is in a core's first cache."""
 assert BLOCK % ROWS == 0
@@ -115,14 +117,13 @@ def transform(
             0: x is slab i.
     """
     not_inlined()
-    none, masked = np.int64(0), np.int64(0)  # a literal would compile another version of what it is given to
-    dim, normed, hidden = blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
+    masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
     for layer in range(len(lines)):
         length, stride = lines[layer]
         for start in range(0, rows, BLOCK):
             count = min(BLOCK, rows - start)
             normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
-            linear(normed, none, count, blocks.qkv, layer, scratch.qkv, start, False)
+            linear(normed, ORIGIN, count, blocks.qkv, layer, scratch.qkv, start, False)
         if length == 0 and not known:
             attend_step(rows, heads, i, cache, masked, first, scratch)
             masked += 1
@@ -132,10 +133,10 @@ def transform(
             count = min(BLOCK, rows - start)
             linear(scratch.attended, start, count, blocks.out, layer, x, start, True)
             normalise_rows(x, start, count, blocks.feedforward_norm, layer, dim, normed)
-            linear(normed, none, count, blocks.expand, layer, hidden, none, False)
+            linear(normed, ORIGIN, count, blocks.expand, layer, hidden, ORIGIN, False)
             for row in range(count):
                 quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
-            linear(hidden, 0, count, blocks.contract, layer, x, start, True)
+            linear(hidden, ORIGIN, count, blocks.contract, layer, x, start, True)
 
 
 @exact_part
@@ -242,10 +243,9 @@ def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Ar
     """x += the hidden state [rows, D] after one step, which replaces the one before, like that of the cells."""
     not_inlined()
     dim = lstm.of_input.panels.shape[2]
-    layer = np.int64(0)
-    normalise_rows(x, layer, rows, lstm.norm, layer, dim, normed)
-    linear(normed, layer, rows, lstm.of_input, layer, of_input, layer, False)
-    linear(hidden, layer, rows, lstm.of_hidden, layer, of_hidden, layer, False)
+    normalise_rows(x, ORIGIN, rows, lstm.norm, ORIGIN, dim, normed)
+    linear(normed, ORIGIN, rows, lstm.of_input, ORIGIN, of_input, ORIGIN, False)
+    linear(hidden, ORIGIN, rows, lstm.of_hidden, ORIGIN, of_hidden, ORIGIN, False)
     for row in range(rows):
         at = row * x.shape[1]
         lstm_cell(of_input, of_hidden, row * of_input.shape[1], dim, cell, hidden, x, at)

@@ -10,6 +10,7 @@ from axial_transformers.kernels.exact.coding import interval, read_value
 from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Coding
 from axial_transformers.kernels.exact.layers import (
     BLOCK,
+    ORIGIN,
     Cache,
     Norms,
     PackedBlocks,
@@ -73,7 +74,7 @@ def slab(
         count = min(part, rows - first)
         for row in range(count):
             copy(u, (first + row) * dim, dim, x, row * x.shape[1])
-        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch, np.int64(0))
+        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch, ORIGIN)
         for row in range(count):
             copy(x, row * x.shape[1], dim, u, (first + row) * dim)
 
@@ -82,7 +83,7 @@ def slab(
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
     """A linear layer: x and out have a multiple of ROWS rows."""
     for first in range(0, rows, BLOCK):
-        linear(x, first, min(BLOCK, rows - first), weights, np.int64(0), out, first, False)
+        linear(x, first, min(BLOCK, rows - first), weights, ORIGIN, out, first, False)
 
 
 @exact
@@ -98,11 +99,11 @@ def code_row(
     if memory.known:
         known_row(context, first, rows, inner, output, coding, memory)
         return
-    start_row(rows, inner, memory)
+    start_row(rows, inner.heads, memory.cell, memory.hidden)
     for i in range(length):
         site_logits(context, first, rows, i, inner, output, coding.values, memory)
         for row in range(rows):
-            code_value(first + row, i, row, count, coding, memory)
+            code_value(first + row, i, row, count, coding, memory.logits, memory.numbers)
 
 
 @exact_part
@@ -111,28 +112,28 @@ def known_row(
 ) -> None:
     """`code_row` of known values by attention: the sites of an example are rows behind each other."""
     not_inlined()
-    length, layer, x, normed = context.shape[1], np.int64(0), memory.x, memory.normed
-    rows = examples * length
+    length, x, normed = context.shape[1], memory.x, memory.normed
+    rows, values = examples * length, len(output.table)
     for i in range(length):
         enter_site(context, first, examples, i, output.table, coding.values, x, i, length)
-    transform(x, rows, inner.blocks, inner.heads, inner.lines, layer, memory.cache, layer, memory.scratch, length)
+    transform(x, rows, inner.blocks, inner.heads, inner.lines, ORIGIN, memory.cache, ORIGIN, memory.scratch, length)
     for start in range(0, rows, BLOCK):
         count = min(BLOCK, rows - start)
-        normalise_rows(x, start, count, output.norm, layer, output.table.shape[1], normed)
-        linear(normed, layer, count, output.head, layer, memory.logits, layer, False)
+        normalise_rows(x, start, count, output.norm, ORIGIN, output.table.shape[1], normed)
+        linear(normed, ORIGIN, count, output.head, ORIGIN, memory.logits, ORIGIN, False)
         for row in range(count):
             example, i = divmod(start + row, length)
-            code_value(first + example, i, row, len(output.table), coding, memory)
+            code_value(first + example, i, row, values, coding, memory.logits, memory.numbers)
 
 
 @exact_part
-def start_row(rows: int, inner: Inner, memory: Memory) -> None:
-    """Forgets what an LSTM knows of the row before; caches are overwritten."""
-    if not inner.heads:
+def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
+    """Forgets what an LSTM, with zero heads, knows of the row before; caches are overwritten."""
+    if not heads:
         for row in range(rows):
-            for j in range(memory.x.shape[1]):
-                memory.cell[row, j] = 0
-                memory.hidden[row, j] = 0
+            for j in range(cell.shape[1]):
+                cell[row, j] = 0
+                hidden[row, j] = 0
 
 
 @exact_part
@@ -140,14 +141,14 @@ def site_logits(
     context: Array, first: int, rows: int, i: int, inner: Inner, output: PackedOutput, values: Integers, memory: Memory
 ) -> None:
     """The logits of site i, given the value of the site before it, into the first rows of memory.logits."""
-    x, normed, layer = memory.x, memory.normed, np.int64(0)
-    enter_site(context, first, rows, i, output.table, values, x, layer, layer + 1)
+    x, normed = memory.x, memory.normed
+    enter_site(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
     if inner.heads:
-        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, layer, memory.scratch, layer)
+        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, ORIGIN, memory.scratch, ORIGIN)
     else:
         lstm_step(x, rows, inner.lstm, normed, memory.of_input, memory.of_hidden, memory.cell, memory.hidden)
-    normalise_rows(x, layer, rows, output.norm, layer, output.table.shape[1], normed)
-    linear(normed, layer, rows, output.head, layer, memory.logits, layer, False)
+    normalise_rows(x, ORIGIN, rows, output.norm, ORIGIN, output.table.shape[1], normed)
+    linear(normed, ORIGIN, rows, output.head, ORIGIN, memory.logits, ORIGIN, False)
 
 
 @exact_part
@@ -166,10 +167,9 @@ def enter_site(
 
 
 @exact_part
-def code_value(b: int, i: int, row: int, count: int, coding: Coding, memory: Memory) -> None:
-    """Codes the value of example b at site i, one of `count`, by a row of memory.logits."""
+def code_value(b: int, i: int, row: int, count: int, coding: Coding, logits: Array, numbers: NDArray[np.int32]) -> None:
+    """Codes the value of example b at site i, one of `count`, by a row of logits; `numbers` is memory."""
     not_inlined()
-    logits, numbers = memory.logits, memory.numbers
     values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
     at = row * logits.shape[1]
     if kept.size:
