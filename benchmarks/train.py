@@ -164,14 +164,15 @@ class Theirs:
     def loss(self, batch: Batch) -> float:
         model = self.training.model.eval()
         with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, self.training.bfloat16):
-            loss = float(model(*batch))
+            loss = float(model(batch.values, batch.label, batch.channel))
         model.train()
         return loss
 
     def step(self) -> None:
         positions = step_positions(self.steps, self.config.batch_size)
         batch = draw_batch(self.examples, self.slices, self.recipe.model.num_classes, self.config, positions)
-        self.training.step(*batch.to(self.device))
+        values, label, channel, _ = batch.to(self.device)
+        self.training.step(values, label, channel)
         self.steps += 1
 
 
@@ -237,7 +238,7 @@ def rate(options: Options, precision: str) -> float:
 
 def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
-    changes["optimiser"] = "adam"  # the straightforward step has no other
+    changes |= {"optimiser": "adam", "distribution_augmentation": 0.0}  # the straightforward step has no other
     return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolved()
 
 

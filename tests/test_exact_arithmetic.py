@@ -266,7 +266,7 @@ with compiled.ieee_arithmetic():
 def test_a_processor_without_fused_multiply_add_gives_the_same_bits():
     """Nor one whose vector registers are narrower."""
     with redirect_stdout(StringIO()) as printed:
-        exec(LINEAR_AND_NORM, {})
+        exec(LINEAR_AND_NORM, {"__name__": "here"})
     assert in_another_process(LINEAR_AND_NORM, TARGETS["generic"]) == printed.getvalue().strip()
 
 

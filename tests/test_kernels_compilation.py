@@ -112,6 +112,16 @@ def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path, monkeypatch):
     assert not [*tmp_path.rglob("*.nb*")]
 
 
+def test_a_part_of_kernels_is_called_by_kernels_and_never_by_python():
+    @compilation.exact_part
+    def twice(x):
+        return 2 * x
+
+    assert njit(lambda x: twice(x) + 1)(21) == 43
+    with pytest.raises(TypeError, match="twice is a part of kernels"):
+        twice(21)
+
+
 def test_a_compilation_is_announced_once_with_its_duration_and_only_that_of_kernels(caplog):
     def kernel():
         pass

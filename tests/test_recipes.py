@@ -98,7 +98,7 @@ def test_digits_models_the_embedded_digits():
 @pytest.mark.parametrize(
     ("name", "warmup", "schedule"),
     [
-        ("digits", 100, "cosine"),
+        ("digits", 100, "linear"),
         ("fashion_mnist", 200, "linear"),
         ("clips32", 100, "cosine"),
         ("clips32_frames", 100, "cosine"),

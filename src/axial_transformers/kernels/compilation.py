@@ -13,6 +13,7 @@ from typing import Any
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.event import Event, Listener, register
+from numba.core.registry import CPUDispatcher
 
 PACKAGE = "axial_transformers.kernels"
 LOOSE = {"reassoc", "contract", "nsz", "arcp"}
@@ -31,7 +32,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def part(function: Callable[..., Any]) -> Any:
     """Compiles a function like `compiled`, for kernels alone to call."""
-    return _kept(_jitted(function, LOOSE, no_cpython_wrapper=True))
+    return _kept(_part(function, LOOSE))
 
 
 def exact(function: Callable[..., Any]) -> Any:
@@ -41,13 +42,26 @@ def exact(function: Callable[..., Any]) -> Any:
 
 def exact_part(function: Callable[..., Any]) -> Any:
     """Compiles a function that exact kernels call, and nothing else: its code is kept with theirs."""
-    return _jitted(function, False, no_cpython_wrapper=True)
+    return _part(function, False)
 
 
-def _jitted(function: Callable[..., Any], fastmath: Any, no_cpython_wrapper: bool = False) -> Any:
-    """By numba, without the forms for C, nor for Python if it is not called from there: they take half of the time."""
-    options: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": no_cpython_wrapper}
-    return njit(nogil=True, error_model="numpy", fastmath=fastmath, **options)(function)
+class Part(CPUDispatcher):
+    """A function without the form that Python calls, which takes longer to compile than most functions do."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.py_func.__name__} is a part of kernels: Python cannot call it")
+
+
+def _part(function: Callable[..., Any], fastmath: Any) -> Any:
+    kernel = _jitted(function, fastmath, no_cpython_wrapper=True)
+    kernel.__class__ = Part  # numba would call into nothing
+    return kernel
+
+
+def _jitted(function: Callable[..., Any], fastmath: Any, **options: bool) -> Any:
+    """By numba, without the form that C calls."""
+    jit: Any = njit  # whose declared type lacks no_cfunc_wrapper and no_cpython_wrapper
+    return jit(nogil=True, error_model="numpy", fastmath=fastmath, no_cfunc_wrapper=True, **options)(function)
 
 
 def _kept(kernel: Any) -> Any:
@@ -132,7 +146,7 @@ class Announcement(Listener):
 
     def on_start(self, event: Event) -> None:
         kernel = event.data["dispatcher"]
-        if self.made or not kernel.py_func.__module__.startswith(f"{PACKAGE}."):
+        if self.made or not str(kernel.py_func.__module__).startswith(f"{PACKAGE}."):
             return
         self.made = True
         kept = kernel.stats.cache_path

@@ -197,7 +197,7 @@ def backward(
         store_rows(d_values, value_wide, length, value_width, ONE, dv, start(m, strides[6], sizes), strides[6, 3])
 
 
-@part
+@compiled
 def transposed_columns(radius: int) -> int:
     """Columns of a transposed table of the offsets -R .. R: whole tiles are read from any of them on."""
     return round_up(2 * radius + 1 + ROWS, LANES) + PANEL

@@ -6,10 +6,10 @@ from axial_transformers.training import TrainConfig
 
 
 def digits() -> Recipe:
-    """A class-conditional model that is also unconditional, since half of the labels are hidden in training."""
+    """A class-conditional model that is also unconditional, since three of four labels are hidden in training."""
     return Recipe(
         title="handwritten digits, 8x8, embedded in the package",
-        reaches="1.780 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-21)",
+        reaches="1.737 bits/dim on the 297 test images, labels not given (2026-11-22)",
         fits=Machine("cpu", 0.5),
         source="digits",
         model=AxialTransformerConfig(
@@ -20,16 +20,18 @@ def digits() -> Recipe:
             heads=4,
             outer_layers=4,
             inner_layers=2,
-            dropout=0.1,
+            dropout=0.25,
         ),
         training=TrainConfig(
-            steps=800,
+            steps=1_000,
             batch_size=64,
-            learning_rate=2e-3,
+            optimiser="muon",
+            learning_rate=5e-3,
             longest_warmup=100,
-            schedule="cosine",
+            schedule="linear",
             ema_decay=0.99,
-            label_dropout=0.5,
+            distribution_augmentation=0.6,
+            label_dropout=0.75,
             evaluate_every=100,
             save_every=400,
             sample_every=400,
