@@ -41,6 +41,8 @@ class Parser:
     """Parses a file as the product does; what it returns is given to `right`."""
     right: Callable[[str, Any], bool] | None = None
     """Tests the result of a file whose checksums were not mended: True if it is what was written."""
+    right_if_mended: Callable[[str, Any], bool] | None = None
+    """Tests the result of a file whose checksums were mended, where it says more than that it could be parsed."""
     mend: Callable[[str, bytes], bytes] | None = None
     """The file with its checksums made right, as far as they can be found."""
     structured: Callable[[str, bytes, Random], bytes] | None = None

@@ -17,7 +17,7 @@ from axial_transformers.compression import (
     compress_files,
     decompress_files,
 )
-from axial_transformers.compression.files import videos
+from axial_transformers.compression.files import video_clips, videos
 from axial_transformers.data.movies import lossless_movie, save_movie
 from axial_transformers.data.video import frame_rate, frames_of
 from axial_transformers.models import AxialTransformer
@@ -87,11 +87,36 @@ def test_what_holds_no_videos_of_the_model_or_too_much_is_refused(tmp_path, mode
     with pytest.raises(ValueError, match=r"holds no videos .* in 1 channels of 8 bits: save other clips as an array"):
         compress_files(model, tmp_path / "source", tmp_path / "a.axl")
     (tmp_path / "a.mkv").write_bytes(lossless_movie(moving(3), Fraction(8)))
-    for most in (30, 40):  # of the frames, and of the clips that they fill
-        monkeypatch.setattr(videos, "_MOST_VALUES", most)
-        with pytest.raises(ValueError, match=r"a\.mkv are more than .. values: compress fewer at a time"):
-            compress_files(model, tmp_path / "a.mkv", tmp_path / "a.axl")
+    monkeypatch.setattr(video_clips, "MOST_VALUES", 23)
+    with pytest.raises(ValueError, match=r"a\.mkv: 2 frames of 3x4, a clip of the model, are more than 23 values"):
+        compress_files(model, tmp_path / "a.mkv", tmp_path / "a.axl")
     assert not (tmp_path / "a.axl").exists()
+
+
+def test_frames_are_read_when_their_clips_are_asked_for_and_once(tmp_path, model, monkeypatch):
+    frames = moving(7), moving(3)
+    for name, values in zip("ab", frames):
+        (tmp_path / f"{name}.mkv").write_bytes(lossless_movie(values, Fraction(8)))
+    images, taken = videos.read(tmp_path, model.config, "refuse").images, list[int]()
+
+    def counted(path, kind):
+        for frame in frames_of(path, kind):
+            taken.append(len(taken))
+            yield frame
+
+    monkeypatch.setattr(video_clips, "frames_of", counted)
+    parts = [images[0:1]]
+    assert len(taken) == 2
+    parts += [images[1:3], images[3:5], images[5:6]]
+    assert len(taken) == 7 + 3
+    expected = [values[[*range(len(values)), -1]].reshape(-1, 2, 3, 4, 1) for values in frames]
+    assert np.array_equal(np.concatenate(parts), np.concatenate(expected))
+    assert np.array_equal(images[3:6], np.concatenate(expected)[3:])
+    assert np.array_equal(images[0:6], np.concatenate(expected))
+    (tmp_path / "b.mkv").write_bytes(lossless_movie(moving(1), Fraction(8)))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"b\.mkv has changed since it was first read: compress it again"):
+            images[4:6]
 
 
 @pytest.mark.parametrize(

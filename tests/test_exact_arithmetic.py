@@ -138,10 +138,10 @@ def test_the_exponential_is_accurate():
     assert twin.exp(np.array([-87.1, -np.inf], np.float32)).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(("rows", "vectors"), [(12, 2), (6, 1), (1, 3)])
-def test_products_do_not_depend_on_the_tile(rows, vectors):
-    multiply = product_tiles.product(rows, vectors)
-    width = 16 * vectors
+@pytest.mark.parametrize(("rows", "vectors", "panels"), [(12, 2, 1), (6, 1, 1), (1, 3, 2)])
+def test_products_do_not_depend_on_the_tile(rows, vectors, panels):
+    multiply = product_tiles.product(rows, vectors, panels)
+    width = 16 * vectors * panels
 
     @njit(error_model="numpy")
     def kernel(x, w, bias, out):
@@ -151,8 +151,17 @@ def test_products_do_not_depend_on_the_tile(rows, vectors):
 
     x, layer = random_numbers(rows, 37), Linear(random_numbers(37, width), random_numbers(width))
     out = np.zeros((rows, width), np.float32)
-    kernel(x, layer.weight, layer.bias, out)
+    packed = np.ascontiguousarray(layer.weight.reshape(37, panels, -1).swapaxes(0, 1))
+    kernel(x, packed, layer.bias, out)
     assert_same_bits([twin.linear(x, layer)], [out])
+
+
+@pytest.mark.parametrize("panels", [1, 2, 3])
+def test_a_row_alone_gives_the_bits_that_it_gives_among_others(panels):
+    outputs = panels * product_tiles.PANEL - 5
+    layer = compiled.Dense(Linear(random_numbers(D, outputs), random_numbers(outputs)))
+    x = random_numbers(product_tiles.ROWS + 1, D)
+    assert_same_bits([layer(x[3:4])], [layer(x)[3:4]])
 
 
 def test_the_tile_fits_the_registers():

@@ -1,6 +1,7 @@
 """Clips written as movies."""
 
 import io
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -78,13 +79,18 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
 def lossless_movie(frames: NDArray[np.uint8], rate: Fraction) -> bytes:
     """The bytes of an .mkv file of frames [T, H, W] or [T, H, W, 3], at any rate."""
     file = io.BytesIO()
-    _encode(file, frames, rate, *_LOSSLESS[frames.ndim], {}, "matroska")
+    write_lossless(file, frames, rate, gray=frames.ndim == 3)
     return file.getvalue()
+
+
+def write_lossless(file: Path | io.BytesIO, frames: Iterable[NDArray[np.uint8]], rate: Fraction, *, gray: bool) -> None:
+    """`lossless_movie` of frames [H, W] if gray, otherwise [H, W, 3], one after the other into a file."""
+    _encode(file, frames, rate, *_LOSSLESS[3 if gray else 4], {}, "matroska")
 
 
 def _encode(
     file: Path | io.BytesIO,
-    frames: NDArray[np.uint8],
+    frames: Iterable[NDArray[np.uint8]],
     fps: int | Fraction,
     codec: str,
     pixels: str,
@@ -94,9 +100,10 @@ def _encode(
     with av.open(file, "w", container_format) as container:
         stream = container.add_stream(codec, rate=fps, options=options)
         assert isinstance(stream, av.VideoStream)
-        stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = pixels
-        for frame in frames:
+        for number, frame in enumerate(frames):
+            if not number:
+                stream.height, stream.width = frame.shape[:2]
             picture = av.VideoFrame.from_ndarray(
                 np.ascontiguousarray(frame), format="gray" if frame.ndim == 2 else "rgb24"
             )

@@ -68,8 +68,8 @@ def compress_files(  # noqa: PLR0913
 
     Pixels, names and modes of pictures are kept; values, name, type and shape of an array; files of a folder that are
     no pictures, byte for byte. Models of clips take videos likewise, of which frames and frame rate are kept. The
-    archive appears only when it is complete and, if `verify`, was decoded and compared. Pictures and arrays are read as
-    they are needed, some chunks at a time. Log records (INFO) tell at the beginning what is stored otherwise.
+    archive appears only when it is complete and, if `verify`, was decoded and compared. Pictures, arrays and videos are
+    read as they are needed, some chunks at a time. Log records (INFO) tell at the beginning what is stored otherwise.
 
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.

@@ -1,6 +1,5 @@
 """Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files."""
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
@@ -14,17 +13,16 @@ from numpy.typing import NDArray
 from axial_transformers.compression.archive_writer import File
 from axial_transformers.compression.errors import DamagedError, OtherVersionError
 from axial_transformers.compression.files import source_folders, tiles
-from axial_transformers.compression.files.contents import Contents, OtherSizes, other_size_error
+from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
 from axial_transformers.compression.files.restored_names import check_name, restored_names
 from axial_transformers.compression.files.source_folders import OtherFiles, Parts, shared_out
+from axial_transformers.compression.files.video_clips import TooLargeError, Video, clips_of, size_of
 from axial_transformers.data import DataConfig
 from axial_transformers.data.movies import lossless_movie
-from axial_transformers.data.video import SUFFIXES, frame_rate, frames_of, kind_of_videos
+from axial_transformers.data.video import SUFFIXES, frame_rate, kind_of_videos
 from axial_transformers.models import AxialTransformerConfig
 
 _SUFFIX = ".mkv"
-_MOST_VALUES = 1 << 30
-"""Number of values of all clips that are in memory at a time."""
 _LARGEST = 1 << 31
 _HIGHEST_RATE = 1000
 _USUAL_RATE = Fraction(25)
@@ -55,57 +53,46 @@ class Entry(NamedTuple):
         return [self.name, *self.size, self.rate.numerator, self.rate.denominator]
 
 
-class _Decoded(NamedTuple):
-    frames: NDArray[np.uint8]
-    """[T, H, W] or [T, H, W, 3]."""
-    rate: Fraction
-
-
-class _TooLargeError(ValueError):
-    """The videos do not fit into memory together."""
-
-
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
     """Cuts one video, or every one below a folder, into clips of the model's shape; repeats the last frame to fill one.
 
     Each is written as an .mkv file and read again, before anything is compressed. What does not come back so, is not in
-    the model's colours, or is no video, is stored as the file that it is.
+    the model's colours, or is no video, is stored as the file that it is. Clips are read when they are asked for.
 
     Raises:
-        ValueError: no videos of the model's colours, one of another size (unless tiled), too many, or another file
-            that is too large.
+        ValueError: no videos of the model's colours, one of another size (unless tiled) or whose frames are too large,
+            or another file that is too large.
     """
-    source, others, room = source_folders.source(path), OtherFiles(), _MOST_VALUES
-    entries, clips, files = list[Entry](), [np.zeros((0, *config.shape, config.channels), np.uint8)], list[File]()
+    source, others = source_folders.source(path), OtherFiles()
+    entries, cut, files = list[Entry](), list[Video](), list[File]()
     taken = {source.name(file) for file in source.files}
     for file in source.files:
         name = source.name(file)
-        video = _decoded(file, config.channels, room)
-        if video is None or (not name.lower().endswith(_SUFFIX) and name + _SUFFIX in taken):
-            reason = f"is no video that comes back in {config.channels} channels of 8 bits"
-            others.keep(file, name, reason)
+        kept = not name.lower().endswith(_SUFFIX) and name + _SUFFIX in taken
+        entry = None if kept else _modelled(file, name, config)
+        if entry is None:
+            others.keep(file, name, f"is no video that comes back in {config.channels} channels of 8 bits")
             files.append(partial(source_folders.content, file))
             entries.append(Entry(name, None, _USUAL_RATE))
             continue
-        count, height, width = video.frames.shape[:3]
-        if (height, width) != config.shape[1:] and other_sizes == "refuse":
-            raise other_size_error(file, (height, width), config.shape[1:])
-        entries.append(Entry(name, (count, height, width), video.rate))
-        room -= prod(tiles.grid((count, height, width), config.shape)) * prod(config.shape) * config.channels
-        if room < 0:
-            raise _too_large(file)
-        clips.append(tiles.cut(video.frames.reshape(1, count, height, width, -1), config.shape))
+        assert entry.size is not None
+        if entry.size[1:] != config.shape[1:] and other_sizes == "refuse":
+            raise other_size_error(file, entry.size[1:], config.shape[1:])
+        entries.append(entry)
+        cut.append(Video(file, entry.size))
     others.require_small()
-    if len(others.names) == len(entries):
+    if not cut:
         raise ValueError(
             f"{path} holds no videos ({', '.join(SUFFIXES)}) that come back in {config.channels} channels of 8 bits:"
             " save other clips as an array in an .npz file"
         )
     description = [entry.json() for entry in entries]
     planned(description, config)
+    grids = [tiles.grid(video.size, config.shape) for video in cut]
+    images = Tiles([prod(of_frame) for clips, *of_frame in grids for _ in range(clips)], clips_of(cut, config))
     return Contents(
-        np.concatenate(clips), {"videos": description}, files, left_out=source.left_out, whole=others.names,
-        others=others.names, examples=len(clips) - 1,
+        images, {"videos": description}, files, left_out=source.left_out, whole=others.names, others=others.names,
+        examples=len(cut),
     )  # fmt: skip
 
 
@@ -159,47 +146,26 @@ def _movie(entry: Entry, frames: NDArray[np.uint8]) -> bytes:
         raise DamagedError(f"the archive's description of {entry.name!r:.100} is damaged: {reason}") from error
 
 
-def _decoded(path: Path, channels: int, room: int) -> _Decoded | None:
-    """A video's frames; None for a file that is none, or that does not come back in that number of channels.
+def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> Entry | None:
+    """A video's entry; None for a file that is none, or that does not come back in the model's channels.
 
     Raises:
-        _TooLargeError: it has more than `room` values.
+        TooLargeError: its frames are too large.
     """
     if path.suffix.lower() not in SUFFIXES:
         return None
     try:
-        if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != channels:
+        if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != config.channels:
             return None
-        video = _Decoded(_frames(path, channels, room), frame_rate(path) or _USUAL_RATE)
-        return video if _comes_back(video, channels) else None
-    except _TooLargeError:
+        rate = frame_rate(path) or _USUAL_RATE
+        if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _LARGEST:
+            return None
+        size = size_of(path, config, rate, _SUFFIX)
+    except TooLargeError:
         raise
     except Exception:  # encoders and decoders raise errors of every kind
         return None
-
-
-def _frames(path: Path, channels: int, room: int) -> NDArray[np.uint8]:
-    frames, left = list[NDArray[np.uint8]](), room
-    for frame in frames_of(path, "gray" if channels == 1 else "rgb"):
-        frames.append(np.asarray(frame))
-        left -= frames[-1].size
-        if left < 0:
-            raise _too_large(path)
-    return np.stack(frames)
-
-
-def _comes_back(video: _Decoded, channels: int) -> bool:
-    """Tests whether the frames, written as `restored` does and read again, are the same."""
-    if not Fraction(1, _HIGHEST_RATE) <= video.rate <= _HIGHEST_RATE or video.rate.denominator >= _LARGEST:
-        return False
-    with tempfile.TemporaryDirectory() as folder:
-        movie = Path(folder, f"video{_SUFFIX}")
-        movie.write_bytes(lossless_movie(video.frames, video.rate))
-        return np.array_equal(_frames(movie, channels, video.frames.size), video.frames)
-
-
-def _too_large(path: Path) -> ValueError:
-    return _TooLargeError(f"the frames up to {path} are more than {_MOST_VALUES:,} values: compress fewer at a time")
+    return size and Entry(name, size, rate)
 
 
 def _entry(video: Any) -> Entry:

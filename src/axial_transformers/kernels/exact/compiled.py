@@ -142,21 +142,27 @@ class Rows:
 
     def __call__(self, context: Array, coding: Coding) -> None:
         """See `twin.Rows`."""
-        self.work(steps.code_row, context, GROUP, coding, in_threads=coding.intervals.size > 0)
+        known = coding.intervals.size > 0
+        at_once = known and self._inner.heads > 0
+        size = max(1, ROWS_TOGETHER // context.shape[1]) if at_once else GROUP
+        self.work(steps.code_row, context, size, coding, in_threads=known, at_once=at_once)
 
-    def work(self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True) -> None:
+    def work(
+        self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
+    ) -> None:
         """Calls a kernel of a row of sites with context [B, L, D] for `size` examples after `size` examples.
 
         Args:
             use: what the kernel does with the logits.
             in_threads: whether some examples may be worked on beside others.
+            at_once: whether the kernel computes all sites at once.
         """
         batch, length, _ = context.shape
         # kernels are compiled for writable arrays only, even where they do not write
         context = np.require(context, np.float32, ["C", "W"])
 
         def work(first: int, last: int) -> None:
-            memory = self._memory.of(self._made, min(batch, size), length)
+            memory = self._memory.of(self._made, min(batch, size), length, at_once)
             with ieee_arithmetic():
                 for start in range(first * size, min(last * size, batch), size):
                     kernel(context, self._inner, self._output, *use, start, min(start + size, batch), memory)
@@ -164,17 +170,19 @@ class Rows:
         groups = ceil(batch / size)
         parallel_ranges(work, groups) if in_threads else work(0, groups)
 
-    def _made(self, rows: int, length: int) -> steps.Memory:
+    def _made(self, examples: int, length: int, at_once: bool) -> steps.Memory:
         values, dim = self._output.table.shape
         blocks, heads = self._inner.blocks, self._inner.heads
-        of_lstm = 0 if heads else rows
+        rows, of_lstm = examples * length if at_once else examples, 0 if heads else examples
+        tiles = 0 if at_once else ceil(rows * heads / LANES)
         return steps.Memory(
+            known=at_once,
             x=_rows(rows, dim),
-            normed=_rows(rows, dim),
-            logits=_rows(rows, values),
+            normed=_rows(min(rows, BLOCK), dim),
+            logits=_rows(min(rows, BLOCK), values),
             numbers=np.empty(_padded(values, LANES), np.int32),
-            cache=_cache(len(blocks.qkv.panels), ceil(rows * heads / LANES), dim // (heads or dim), length),
-            scratch=_scratch(rows, blocks, heads, length, 0),
+            cache=_cache(len(blocks.qkv.panels), tiles, dim // (heads or dim), length),
+            scratch=_scratch(rows, blocks, heads, length, length if at_once else 0),
             of_input=_rows(of_lstm, 4 * dim + LANES),
             of_hidden=_rows(of_lstm, 4 * dim + LANES),
             cell=_rows(of_lstm, dim),

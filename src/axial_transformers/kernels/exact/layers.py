@@ -9,7 +9,7 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import LANES, Array
-from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
+from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few, multiply_one
 from axial_transformers.kernels.exact.row_functions import (
     QUERIES,
     attend,
@@ -105,7 +105,7 @@ def tiles_of(count: int) -> int:
 @exact_part
 def transform(
     x: Array, rows: int, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, first: int,
-    scratch: Scratch,
+    scratch: Scratch, known: int,
 ) -> None:  # fmt: skip
     """Transformer blocks on x [rows, D], in place. Between products, BLOCK rows are in a core's first cache.
 
@@ -113,6 +113,8 @@ def transform(
         lines: [layers, 2], length and stride of the lines that a layer attends along; length 0: masked.
         i: number of the slab; masked layers attend to the same row of the slabs 0..i.
         first: the tile of the cache that begins with row 0.
+        known: slabs of one row that x holds of each example, one behind the other; masked layers need no cache then.
+            0: x is slab i.
     """
     not_inlined()
     masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
@@ -122,11 +124,11 @@ def transform(
             count = min(BLOCK, rows - start)
             normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
             linear(normed, ORIGIN, count, blocks.qkv, layer, scratch.qkv, start, False)
-        if length == 0:
+        if length == 0 and not known:
             attend_step(rows, heads, i, cache, masked, first, scratch)
             masked += 1
         else:
-            attend_lines(rows, heads, length, stride, scratch)
+            attend_lines(rows, heads, length or known, stride or 1, length == 0, scratch)
         for start in range(0, rows, BLOCK):
             count = min(BLOCK, rows - start)
             linear(scratch.attended, start, count, blocks.out, layer, x, start, True)
@@ -169,8 +171,8 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
 
 
 @exact_part
-def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scratch) -> None:
-    """Unmasked attention along the lines within rows: places `stride` apart, `length` in a line."""
+def attend_lines(rows: int, heads: int, length: int, stride: int, causal: bool, scratch: Scratch) -> None:
+    """Attention along the lines within rows: places `stride` apart, `length` in a line; if causal, to no later ones."""
     not_inlined()
     qkv, attended, weights, places, cache = (
         scratch.qkv, scratch.attended, scratch.weights, scratch.places, scratch.line
@@ -190,7 +192,11 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, scratch: Scrat
         for i in range(length):
             to_lanes(qkv, places, i * q_step + dim, width, keys, i * of_place)
             to_lanes(qkv, places, i * q_step + 2 * dim, width, values, i * of_place)
-        for first in range(0, length, QUERIES):
+        for i in range(length if causal else 0):
+            to_lanes(qkv, places, i * q_step, width, query, np.int64(0))
+            attend(query, keys, values, np.int64(0), width, i + 1, weights, result)
+            from_lanes(result, np.int64(0), width, attended, outs, i * out_step)
+        for first in range(0, 0 if causal else length, QUERIES):
             for i in range(QUERIES):
                 to_lanes(qkv, places, min(first + i, length - 1) * q_step, width, query, i * of_query)
             attend_together(query, keys, values, np.int64(0), width, length, weights, result)
@@ -215,7 +221,13 @@ def linear(
     not_inlined()
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
     _, panels, inputs, _ = matrix.shape
-    for panel in range(panels):
+    pairs = panels // 2 if rows == 1 else 0
+    for pair in range(pairs):
+        panel = layer * panels + 2 * pair
+        x_at, out_at = x_first * x_row, out_first * out_row + 2 * pair * PANEL
+        at, of_bias = panel * inputs * PANEL, panel * PANEL
+        multiply_one(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+    for panel in range(2 * pairs, panels):
         at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
         for row in range(0, rows, ROWS):
             x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL

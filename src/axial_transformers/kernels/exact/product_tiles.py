@@ -25,8 +25,8 @@ PANEL = VECTORS * LANES
 """Columns of a product."""
 
 
-def product(rows: int, vectors: int) -> Any:
-    """The intrinsic `multiply` of tiles of `rows` rows and `vectors` vectors of columns."""
+def product(rows: int, vectors: int, panels: int = 1) -> Any:
+    """The intrinsic `multiply` of tiles of `rows` rows and `panels` panels of `vectors` vectors of columns."""
 
     @intrinsic
     def multiply(
@@ -34,12 +34,12 @@ def product(rows: int, vectors: int) -> Any:
         out: Any, out_at: Any, out_row: Any, add: Any,
     ) -> Any:  # fmt: skip
         signature = types.void(x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row, add)
-        return signature, _product(rows, vectors)
+        return signature, _product(rows, vectors, panels)
 
     return multiply
 
 
-def _product(rows: int, vectors: int) -> Callable[..., Any]:
+def _product(rows: int, vectors: int, panels: int) -> Callable[..., Any]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row, add = unpacked(
             context, builder, signature, arguments
@@ -48,18 +48,19 @@ def _product(rows: int, vectors: int) -> Callable[..., Any]:
         def offset(start: Any, distance: Any, times: int, more: int = 0) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, distance.type(times))), start.type(more))
 
-        columns = [LANES * vector for vector in range(vectors)]
+        panel = vectors * LANES
+        columns = range(0, panels * panel, LANES)
         biases = [load(builder, bias, builder.add(bias_at, bias_at.type(c))) for c in columns]
         sums = [cgutils.alloca_once_value(builder, start) for _ in range(rows) for start in biases]
         starts = [offset(x_at, x_row, row) for row in range(rows)]
         with cgutils.for_range(builder, count) as loop:
-            at = builder.add(w_at, builder.mul(loop.index, count.type(len(columns) * LANES)))
-            weights = [load(builder, w, builder.add(at, at.type(c))) for c in columns]
+            at = offset(w_at, loop.index, panel)
+            weights = [load(builder, w, offset(at, count, c - c % panel, c % panel)) for c in columns]
             for row, start in enumerate(starts):
                 number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
-                for total, weight in zip(sums[row * vectors :], weights):
+                for total, weight in zip(sums[row * len(columns) :], weights):
                     builder.store(fused(builder, number, weight, builder.load(total)), total)
-        places = [offset(out_at, out_row, k // vectors, columns[k % vectors]) for k in range(len(sums))]
+        places = [offset(out_at, out_row, row, column) for row in range(rows) for column in columns]
         with builder.if_then(add):
             for total, at in zip(sums, places):
                 builder.store(builder.fadd(load(builder, out, at), builder.load(total)), total)
@@ -70,10 +71,13 @@ def _product(rows: int, vectors: int) -> Callable[..., Any]:
     return generate
 
 
+multiply_one = product(1, VECTORS, 2)
+"""`multiply` of one row and two panels: enough sums side by side, as each step of a sum waits for the one before."""
 FEW = ROWS // 3
 multiply_few = product(FEW, VECTORS)
 """`multiply` of FEW rows."""
 multiply = product(ROWS, VECTORS)
 """out[r, c] = bias[c] + x[r, 0] w[0, c] + x[r, 1] w[1, c] + .., `count` terms from left to right, for ROWS rows and
-PANEL columns; if `add`, this sum is added to out. x[r, k] is x[x_at + r x_row + k], w[k, c] is w[w_at + k PANEL + c].
+PANEL columns; if `add`, this sum is added to out. x[r, k] is x[x_at + r x_row + k], w[k, c] is w[w_at + k PANEL + c];
+of several panels, the weights of one follow those of the other.
 """

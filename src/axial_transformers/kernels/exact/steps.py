@@ -45,8 +45,10 @@ class PackedOutput(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory for a row of sites of some examples, GROUP at most where they are coded."""
+    """Memory for a row of sites of some examples, GROUP at most where values are read."""
 
+    known: bool
+    """All sites are computed at once."""
     x: Array
     normed: Array
     logits: Array
@@ -72,7 +74,7 @@ def slab(
         count = min(part, rows - first)
         for row in range(count):
             copy(u, (first + row) * dim, dim, x, row * x.shape[1])
-        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch)
+        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch, ORIGIN)
         for row in range(count):
             copy(x, row * x.shape[1], dim, u, (first + row) * dim)
 
@@ -88,12 +90,40 @@ def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
 def code_row(
     context: Array, inner: Inner, output: PackedOutput, coding: Coding, first: int, last: int, memory: Memory
 ) -> None:
-    """Codes the values of a row of sites with context [B, L, D], of examples `first` to `last`: at most GROUP."""
-    rows = last - first
+    """Codes the values of a row of sites with context [B, L, D], of examples `first` to `last`.
+
+    Values that are read: at most GROUP examples, site after site. Values that are known: all sites at once, layer after
+    layer, so that keys and values of one layer at a time are in cache; but an LSTM goes from site to site.
+    """
+    rows, length, count = last - first, context.shape[1], len(output.table)
+    if memory.known:
+        known_row(context, first, rows, inner, output, coding, memory)
+        return
     start_row(rows, inner.heads, memory.cell, memory.hidden)
-    for i in range(context.shape[1]):
+    for i in range(length):
         site_logits(context, first, rows, i, inner, output, coding.values, memory)
-        code_site(first, rows, i, len(output.table), coding, memory.logits, memory.numbers)
+        for row in range(rows):
+            code_value(first + row, i, row, count, coding, memory.logits, memory.numbers)
+
+
+@exact_part
+def known_row(
+    context: Array, first: int, examples: int, inner: Inner, output: PackedOutput, coding: Coding, memory: Memory
+) -> None:
+    """`code_row` of known values by attention: the sites of an example are rows behind each other."""
+    not_inlined()
+    length, x, normed = context.shape[1], memory.x, memory.normed
+    rows, values = examples * length, len(output.table)
+    for i in range(length):
+        enter_site(context, first, examples, i, output.table, coding.values, x, i, length)
+    transform(x, rows, inner.blocks, inner.heads, inner.lines, ORIGIN, memory.cache, ORIGIN, memory.scratch, length)
+    for start in range(0, rows, BLOCK):
+        count = min(BLOCK, rows - start)
+        normalise_rows(x, start, count, output.norm, ORIGIN, output.table.shape[1], normed)
+        linear(normed, ORIGIN, count, output.head, ORIGIN, memory.logits, ORIGIN, False)
+        for row in range(count):
+            example, i = divmod(start + row, length)
+            code_value(first + example, i, row, values, coding, memory.logits, memory.numbers)
 
 
 @exact_part
@@ -112,9 +142,9 @@ def site_logits(
 ) -> None:
     """The logits of site i, given the value of the site before it, into the first rows of memory.logits."""
     x, normed = memory.x, memory.normed
-    enter_site(context, first, rows, i, output.table, values, x)
+    enter_site(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
     if inner.heads:
-        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, ORIGIN, memory.scratch)
+        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, ORIGIN, memory.scratch, ORIGIN)
     else:
         lstm_step(x, rows, inner.lstm, normed, memory.of_input, memory.of_hidden, memory.cell, memory.hidden)
     normalise_rows(x, ORIGIN, rows, output.norm, ORIGIN, output.table.shape[1], normed)
@@ -122,30 +152,31 @@ def site_logits(
 
 
 @exact_part
-def enter_site(context: Array, first: int, rows: int, i: int, table: Array, values: Integers, x: Array) -> None:
-    """x = context of site i + the embedding of the value before it, if there is one."""
+def enter_site(
+    context: Array, first: int, examples: int, i: int, table: Array, values: Integers, x: Array, row: int, step: int
+) -> None:
+    """Rows of x, `step` apart from `row` on = context of site i + the embedding of the value before it, if any."""
     not_inlined()
     _, length, dim = context.shape
-    for row in range(rows):
-        copy(context, ((first + row) * length + i) * dim, dim, x, row * x.shape[1])
+    for b in range(first, first + examples):
+        at = row * x.shape[1]
+        copy(context, (b * length + i) * dim, dim, x, at)
         if i:
-            add(table, values[first + row, i - 1] * dim, dim, x, row * x.shape[1])
+            add(table, values[b, i - 1] * dim, dim, x, at)
+        row += step
 
 
 @exact_part
-def code_site(
-    first: int, rows: int, i: int, count: int, coding: Coding, logits: Array, numbers: NDArray[np.int32]
-) -> None:  # fmt: skip
-    """Codes the values of site i, of `count` values each, by their logits; `numbers` is memory."""
+def code_value(b: int, i: int, row: int, count: int, coding: Coding, logits: Array, numbers: NDArray[np.int32]) -> None:
+    """Codes the value of example b at site i, one of `count`, by a row of logits; `numbers` is memory."""
     not_inlined()
     values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
-    for row in range(rows):
-        b, at = first + row, row * logits.shape[1]
-        if kept.size:
-            copy(logits, at, count, kept, (b * values.shape[1] + i) * count)
-        if not fixed_points(logits, at, count, numbers):
-            stream.state[2] = NOT_FINITE
-        if intervals.size:
-            intervals[b, i, 0], intervals[b, i, 1] = interval(numbers, count, values[b, i])
-        else:
-            values[b, i] = read_value(numbers, count, stream)
+    at = row * logits.shape[1]
+    if kept.size:
+        copy(logits, at, count, kept, (b * values.shape[1] + i) * count)
+    if not fixed_points(logits, at, count, numbers):
+        stream.state[2] = NOT_FINITE
+    if intervals.size:
+        intervals[b, i, 0], intervals[b, i, 1] = interval(numbers, count, values[b, i])
+    else:
+        values[b, i] = read_value(numbers, count, stream)
