@@ -188,7 +188,7 @@ STEPS = 5
 
 
 def drawn(examples, config: TrainConfig, count: int, first: int = 0, steps: int = STEPS) -> list[list[torch.Tensor]]:
-    """Values, labels and slices of each step, those of all processes joined."""
+    """Values, labels, slices and operations of each step, those of all processes joined."""
     shares = []
     for rank in range(count):
         running = batches(examples, range(1, 3), 3, config, place(rank, count), first)
@@ -206,9 +206,11 @@ def drawn(examples, config: TrainConfig, count: int, first: int = 0, steps: int 
     [(0, 1), (0, 4), (1, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, 4), (2, 1)])],
 )
 def test_the_sequence_is_the_same_for_any_processes_workers_and_resumes(shards, workers, count):
-    """Asserted on values, labels, flips and slices, over a border of epochs, against examples in memory."""
+    """Asserted on values, labels, slices and symmetries, over a border of epochs, against examples in memory."""
     examples = data.load(shards, split="all")
-    config = TrainConfig(batch_size=8, seed=7, horizontal_flip=True, label_dropout=0.3, workers=workers)
+    config = TrainConfig(
+        batch_size=8, seed=7, horizontal_flip=True, label_dropout=0.3, distribution_augmentation=0.5, workers=workers
+    )
     expected = [draw_batch(examples[:], range(1, 3), 3, config, step_positions(step, 8)) for step in range(STEPS)]
     at_once = drawn(examples, config, count)
     resumed = drawn(examples, config, count, steps=2) + drawn(examples, config, 4 // count, first=2, steps=3)
@@ -219,8 +221,8 @@ def test_the_sequence_is_the_same_for_any_processes_workers_and_resumes(shards, 
 
 
 def test_parts_of_a_step_come_in_their_order(shards):
-    config = TrainConfig(batch_size=8, accumulate=2, workers=1)
-    (values, _, _), *_ = drawn(data.load(shards, split="all"), config, 1)
+    config = TrainConfig(batch_size=8, accumulate=2, distribution_augmentation=0.5, workers=1)
+    (values, *_), *_ = drawn(data.load(shards, split="all"), config, 1)
     whole = draw_batch(data.load(shards, split="all"), range(1, 3), 3, config, step_positions(0, 8))
     assert torch.equal(values, whole.values)
 
