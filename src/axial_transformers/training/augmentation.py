@@ -63,7 +63,7 @@ def augmented(
 
 
 def conditioning(operations: Bool[Tensor, "b n"], grid: Sequence[int], dim: int) -> Float[Tensor, "b *a d"]:
-    """What a model of width D is told of operations [B, n]: [B, *A, D], zeros where there is none."""
+    """The conditioning that tells a model of width D of operations [B, n]: [B, *A, D], zeros where there is none."""
     drawn = torch.randn(operations.shape[1], dim, generator=torch.Generator().manual_seed(SEED)) / sqrt(dim)
     vectors = drawn.to(operations.device)
     told = (operations.to(vectors.dtype) @ vectors).view(len(operations), *(1,) * len(grid), dim)

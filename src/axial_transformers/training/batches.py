@@ -72,7 +72,7 @@ class Batch(NamedTuple):
     label: Int64[Tensor, " B"] | None
     channel: Int64[Tensor, " B"]
     operations: Bool[Tensor, "B n"] | None = None
-    """What was done to each example, with distribution augmentation."""
+    """Operations on each example, with distribution augmentation; None without."""
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device; copies to CUDA overlap with its computations."""
