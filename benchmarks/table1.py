@@ -183,7 +183,7 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
         def row(context: torch.Tensor, sites: torch.Tensor) -> torch.Tensor:
             nonlocal waiting
             before = cached.total()
-            values = parts.row(context, sites)
+            values = parts.row(context, sites, None)
             waiting += cached.total() - before
             return values
 

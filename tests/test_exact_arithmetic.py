@@ -18,6 +18,7 @@ from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import (
     LEAST_STATE,
     MASKED,
+    NO_PREDICTION,
     PRECISION,
     Block,
     Coding,
@@ -83,7 +84,7 @@ def outputs_of(arithmetic) -> list[np.ndarray]:
     for inner, heads in (blocks[:2], 2), (Lstm(blocks[1].attention_norm, wide, wide), 0):
         known = np.random.default_rng(5).integers(0, VALUES, (26, 3))
         coding = Coding(known, np.zeros((26, 3, 2), np.int64), no_stream(), np.zeros((26, 3, VALUES), np.float32))
-        arithmetic.Rows(inner, heads, output)(random_numbers(26, 3, D), coding)
+        arithmetic.Rows(inner, heads, output)(random_numbers(26, 3, D), NO_PREDICTION, coding)
         found += [coding.logits, coding.intervals]
     return found
 

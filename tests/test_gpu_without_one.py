@@ -116,7 +116,7 @@ def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(ki
         for outer in parts.outer_decoders:
             slab = slab.select(1, 0)
             assert outer.step(slab, 0, outer.start(2)).device.type == "cuda"
-        assert parts.row(slab, sites[0]).device.type == "cuda"
+        assert parts.row(slab, sites[0], None).device.type == "cuda"
 
 
 @every_model
@@ -193,6 +193,17 @@ def test_one_recorded_row_serves_all_rows_and_calls_of_equal_shape(name, recorde
         choose = KnownFirst(x, mask, draw_of(model, 2, seed, top_k=3, top_p=0.9))
         assert torch.equal(decode(model, choose, x, given, by_graphs), decode(model, choose, x, given, EAGER))
     assert len(recorded) == 1
+
+
+def test_rows_with_predictions_are_recorded_once_for_equal_neighbours(recorded):
+    config = small_config((4, 2), 3, "columns", prediction="neighbours_and_channels", signed_differences=True)
+    model = random_model(config, torch.float32)
+    for seed in (0, 1):
+        x, mask = random_values(model, 2, seed), torch.zeros(4, 2, 3, dtype=torch.bool)
+        mask[1:, 1, 1] = True
+        choose = KnownFirst(x, mask, draw_of(model, 2, seed))
+        assert torch.equal(decode(model, choose, x, backend=by_graphs), decode(model, choose, x, backend=EAGER))
+    assert len(recorded) == 2, "the first row, and the others"
 
 
 def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(recorded):
@@ -390,6 +401,6 @@ def test_a_decoded_site_takes_no_more_operations_than_it_did(fields, most):
         sites, context = model.order.unflatten(0, (-1, length))[0], torch.zeros(3, length, 8)
         row = eager(model, draw_of(model, 3)).row
         with torch.no_grad(), Launches() as launches:
-            row(context, sites)
+            row(context, sites, None)
         counts.append(launches.count)
     assert counts[1] - counts[0] <= most

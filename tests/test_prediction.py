@@ -7,14 +7,22 @@ import pytest
 import torch
 
 from axial_transformers import complete, compress, decompress, recipes, sample
+from axial_transformers.compression.exact_codec import intervals
 from axial_transformers.data import Examples
 from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
+from axial_transformers.decoding.exact_backend import ExactNetwork
+from axial_transformers.kernels.exact import twin
+from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.likelihood import bits_map
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformerConfig, Conditioning
 from axial_transformers.models.layouts import LAYOUTS
-from axial_transformers.ops.prediction import differences, restored
+from axial_transformers.ops.prediction import Predictor
 from small_models import random_given, random_model, random_values, small_config
+
+pytest.importorskip("numba", reason="exact kernels are compiled by numba")
+
+from axial_transformers.kernels.exact import compiled
 
 KINDS = ("neighbours", "neighbours_and_channels")
 VARIANTS = {
@@ -25,12 +33,20 @@ VARIANTS = {
     "frames": small_config((3, 1, 2), 2, "frames", known_channels=2, prediction="neighbours"),
     "volume": small_config((2, 3, 2), prediction="neighbours", num_values=2),
     "classes": small_config((1, 4), 3, "rows", prediction="neighbours", num_classes=3),
+    "signed": small_config((3, 4), prediction="neighbours", signed_differences=True),
+    "signed columns": small_config((2, 3), 3, "columns", prediction="neighbours_and_channels", signed_differences=True),
+    "signed raster": small_config(
+        (3, 2), 2, "raster", prediction="neighbours_and_channels", signed_differences=True, inner="lstm", inner_layers=1
+    ),
+    "signed channels": small_config(
+        (3, 2), 3, known_channels=1, prediction="neighbours_and_channels", signed_differences=True
+    ),
 }
 every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 
 
-def by_definition(x: torch.Tensor, values: int, of_channels: bool) -> torch.Tensor:
-    """`differences`, site by site."""
+def by_definition(x: torch.Tensor, values: int, of_channels: bool, signed: bool) -> torch.Tensor:
+    """`Predictor.predictions`, site by site."""
     found = torch.zeros_like(x)
     for site in product(*map(range, x.shape)):
         *outer, row, column, channel = site if x.ndim > 3 else (site[0], 0, *site[1:])
@@ -47,24 +63,37 @@ def by_definition(x: torch.Tensor, values: int, of_channels: bool) -> torch.Tens
             predicted = value(row - 1, column) if row else value(row, column - 1)
         else:
             predicted = values // 2
-        found[site] = (value(row, column) - predicted) % values
+        if of_channels and channel:
+            predicted += int(x[*site[:-1], channel - 1]) - values // 2
+        found[site] = min(max(predicted, 0), values - 1) if signed else predicted % values
     return found
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 1), (1, 1, 6, 2), (2, 5, 1, 3), (2, 3, 4, 3), (1, 2, 3, 2, 2)], ids=str)
 @pytest.mark.parametrize("values", [2, 5, 256])
-def test_differences_are_those_of_the_definition_and_are_undone(shape, values):
+def test_predictions_are_those_of_the_definition(shape, values):
     x = torch.randint(values, shape, generator=torch.Generator().manual_seed(values))
-    for of_channels in (False, True):
-        found = differences(x, values, of_channels)
-        assert torch.equal(found, by_definition(x, values, of_channels))
-        assert torch.equal(restored(found, values, of_channels), x)
+    for of_channels, signed in product((False, True), repeat=2):
+        predictor = Predictor(values, of_channels, signed)
+        found = predictor.predictions(x)
+        assert torch.equal(found, by_definition(x, values, of_channels, signed))
+        assert torch.equal((predictor.differences(x) + found) % values, x)
+
+
+def test_a_difference_that_leads_beyond_the_last_value_has_the_logit_of_the_difference_minus_the_number_of_values():
+    logits = torch.arange(8.0).expand(4, 8)  # the first half: 0, 1, 2, 3; the second: -4, -3, -2, -1
+    assert Predictor(4, False, True).logits(logits, torch.arange(4)).tolist() == [
+        [0, 1, 2, 3],
+        [0, 1, 2, 7],
+        [0, 1, 6, 7],
+        [0, 5, 6, 7],
+    ]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_logits_depend_on_every_earlier_site_and_on_no_other(layout):
-    for kind in KINDS:
-        model = random_model(small_config((3, 2), 2, layout, prediction=kind))
+    for kind, signed in (*product(KINDS, (False,)), (KINDS[1], True)):
+        model = random_model(small_config((3, 2), 2, layout, prediction=kind, signed_differences=signed))
         found = check(influence(model, random_values(model, 1)))
         assert (found.leaks, found.holes) == (0, 0)
 
@@ -90,19 +119,37 @@ def test_samples_equal_those_of_naive_decoding(config):
     assert torch.equal(sample(model, noise=draw.noise, known=x, **given).long(), expected)
 
 
-def test_compiled_samples_equal_the_eager_ones():
-    model = random_model(VARIANTS["columns"], torch.float32)
-    noise = gumbel((2, 2, 3, 3, 5), torch.Generator().manual_seed(0))
-    assert torch.equal(sample(model, noise=noise, compile=True), sample(model, noise=noise, compile=False))
+@every_variant
+def test_compiled_samples_and_completions_equal_the_eager_ones(config):
+    model = random_model(config, torch.float32)
+    x, given = random_values(model, 2), random_given(model, 2)
+    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(0))
+    mask = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(3)) < 0.5
+    some = {"noise": noise, **given}
+    assert torch.equal(sample(model, known=x, compile=True, **some), sample(model, known=x, compile=False, **some))
+    compiled, eager = (
+        complete(model, x, mask=mask, approximate=True, top_k=3, compile=compile, **some) for compile in (True, False)
+    )
+    assert torch.equal(compiled, eager)
 
 
-@pytest.mark.parametrize("kind", ["gray", "columns", "channels"])
+@pytest.mark.parametrize("kind", ["gray", "columns", "channels", "signed columns", "signed raster"])
 def test_archives_hold_the_values(kind):
     model = random_model(VARIANTS[kind], torch.float32)
     x = random_values(model, 3)
     for version in (1, 2):
         archive = compress(model, x, version=version)
         assert torch.equal(decompress(model, archive).long(), x)
+
+
+@pytest.mark.parametrize("kind", ["columns", "signed columns", "signed raster"])
+def test_the_kernels_of_archives_and_their_twin_give_the_same_intervals(kind):
+    model = random_model(VARIANTS[kind], torch.float32)
+    x = random_values(model, 3)
+    found, slow = (intervals(ExactNetwork(model, each), x, Conditioning()) for each in (compiled, twin))
+    assert np.array_equal(found, slow)
+    bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
+    np.testing.assert_allclose(bits, bits_map(model, x).flatten(1).sum(1), rtol=1e-3)
 
 
 @every_variant
@@ -137,8 +184,11 @@ def test_a_mask_whose_sites_do_not_come_first_needs_leave():
 def test_without_a_prediction_a_model_has_the_identity_that_it_had_before():
     assert "prediction" not in AxialTransformerConfig(shape=(2, 2)).identity
     assert AxialTransformerConfig(shape=(2, 2), prediction="neighbours").identity["prediction"] == "neighbours"
+    assert "signed_differences" not in AxialTransformerConfig(shape=(2, 2), prediction="neighbours").identity
     with pytest.raises(ValueError, match="prediction must be"):
         AxialTransformerConfig(shape=(2, 2), prediction="left")
+    with pytest.raises(ValueError, match="signed_differences need a prediction"):
+        AxialTransformerConfig(shape=(2, 2), signed_differences=True)
 
 
 def test_a_made_up_model_predicts_where_differences_are_much_shorter_than_values():

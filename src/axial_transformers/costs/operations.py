@@ -68,7 +68,7 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
 def _operations(config: AxialTransformerConfig, cached: bool) -> int:
     layout, dim = config.bijection, config.dim
     shape, slices = layout.shape, layout.channels - config.known_channels
-    per_site = 2 * dim * config.num_values
+    per_site = 2 * dim * config.num_logits
     total = float(per_site + _first_layer(config))
     for group in _layer_groups(config):
         attended = group.cached if cached else group.attended

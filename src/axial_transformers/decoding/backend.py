@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer, Conditioning
 
 Slab = Any
@@ -36,8 +37,9 @@ class Backend:
     """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
     """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]."""
-    row: Callable[[Slab, Tensor], Tensor]
-    """Context [B, L, D] and sites [L, d + 1] of a row -> its values [B, L]."""
+    row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
+    """Context [B, L, D], sites [L, d + 1] and predictions of a row -> its values [B, L], or differences, which the
+    predictions keep."""
 
 
 BackendFactory = Callable[[AxialTransformer, Any, int], Backend]

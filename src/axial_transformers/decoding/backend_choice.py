@@ -7,7 +7,7 @@ import torch
 
 from axial_transformers.decoding import exact_backend
 from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.choices import Choose, noise_of
+from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.graph_backend import LONGEST_ROW, graphs
 from axial_transformers.layers.attention import AxisAttention
@@ -18,7 +18,9 @@ PAYS_FROM = 1.0
 """Seconds that loading prepared kernels takes: they are loaded where eager decoding is expected to take longer."""
 
 
-def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile: bool | None = None) -> Backend:
+def choose_backend(
+    model: AxialTransformer, choose: Choose | KnownFirst, batch: int, compile: bool | None = None
+) -> Backend:
     """The backend for `batch` examples: a `BackendFactory`.
 
     Args:
@@ -46,7 +48,7 @@ def choose_backend(model: AxialTransformer, choose: Choose, batch: int, compile:
     return compiled_backend.compiled(model, choose, batch)
 
 
-def _obstacle(model: AxialTransformer, choose: Choose, device: torch.device) -> str | None:
+def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torch.device) -> str | None:
     """The reason why only the eager backend is possible; None if there is none."""
     noise = noise_of(choose)
     if noise is None:

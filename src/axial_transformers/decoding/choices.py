@@ -82,10 +82,12 @@ class RowChoice:
     """Values, or -1 where they are drawn."""
     draw: Draw
 
-    def __call__(self, logits: Float[Tensor, "b v"], i: int) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of the row's site i -> values [B]."""
+    def __call__(
+        self, logits: Float[Tensor, "b v"], i: int, predicted: Integer[Tensor, " b"] | int
+    ) -> Integer[Tensor, " b"]:
+        """Logits [B, V] of differences at the row's site i from predicted values -> differences [B]."""
         known = self.known[:, i]
-        return torch.where(known < 0, self.draw(logits, self.noise[:, i]), known)
+        return torch.where(known < 0, self.draw(logits, self.noise[:, i]), (known - predicted) % logits.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,45 +109,31 @@ class KnownFirst:
 
     known: Integer[Tensor, "b *a c"]
     mask: Bool[Tensor, "*a c"]
-    otherwise: Choose
-
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] -> values [B]."""
-        return _at(self.known, site).long() if self.mask[site] else self.otherwise(logits, site)
+    otherwise: "Choose | KnownFirst"
 
 
-@dataclass(frozen=True)
-class KnownLater:
-    """Values where they are known and another choice elsewhere, for a model with a prediction, and any mask.
-
-    Choices of such a model are differences: those of known values depend on what was drawn before them.
-    """
-
-    values: Integer[Tensor, "b *a c"]
-    """int64, all values so far: those that are chosen are written into it."""
-    mask: Bool[Tensor, "*a c"]
-    otherwise: Choose
-    predicted_at: Callable[[Tensor, tuple[int, ...]], Integer[Tensor, " b"]]
-    num_values: int
-
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of differences -> differences [B]."""
-        predicted = self.predicted_at(self.values, site)
-        if self.mask[site]:
-            return (_at(self.values, site) - predicted) % self.num_values
-        difference = self.otherwise(logits, site)
-        _at(self.values, site).copy_((difference + predicted) % self.num_values)
-        return difference
+def choose_at(
+    choose: Choose | KnownFirst,
+    logits: Float[Tensor, "b v"],
+    site: tuple[int, ...],
+    predicted: Integer[Tensor, " b"] | int,
+) -> Integer[Tensor, " b"]:
+    """Logits [B, V] of differences from predicted values -> differences [B]; from 0, they are the values."""
+    if not isinstance(choose, KnownFirst):
+        return choose(logits, site)
+    if choose.mask[site]:
+        return (_at(choose.known, site).long() - predicted) % logits.shape[-1]
+    return choose_at(choose.otherwise, logits, site, predicted)
 
 
-def noise_of(choose: Choose) -> Float[Tensor, "b *a c v"] | None:
+def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
     """The noise of the draws; None if `choose` does not consist of tensor operations."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
     return choose.noise if isinstance(choose, GumbelChoice) else None
 
 
-def row_choice(choose: Choose, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
+def row_choice(choose: Choose | KnownFirst, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
     """`choose` along the row of these sites [L, d + 1]; None if it does not consist of tensor operations."""
     row = tuple(sites.T)
     if isinstance(choose, GumbelChoice):

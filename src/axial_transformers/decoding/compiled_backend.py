@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.choices import Choose, row_choice
-from axial_transformers.decoding.exact_backend import ExactNetwork
+from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
+from axial_transformers.decoding.exact_backend import ExactNetwork, arrays_of
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.kernels.exact import compiled as arithmetic
 from axial_transformers.kernels.exact import float_environment
 from axial_transformers.kernels.llvm import Array
@@ -25,14 +26,20 @@ def is_fast() -> bool:
     return "+fma" in features().split(",") or not float_environment.ON_X86
 
 
-def compiled(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
+def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
     """The backend for `batch` examples; the model is float32, and `choose` consists of tensors (`row_choice`)."""
     network = ExactNetwork(model, arithmetic)
     return replace(network.backend(model, None, batch), row=partial(_draw, network, choose))
 
 
-def _draw(network: ExactNetwork, choose: Choose, context: Array, sites: Tensor) -> Tensor:
-    """The values [B, L] of a row of sites with context [B, L, D]."""
+def _draw(
+    network: ExactNetwork,
+    choose: Choose | KnownFirst,
+    context: Array,
+    sites: Tensor,
+    predictions: RowPredictions | None,
+) -> Tensor:
+    """The values or differences [B, L] of a row of sites with context [B, L, D]."""
     choice, num_values = row_choice(choose, sites), network.num_values
     assert choice is not None
     noise, known, draw = _array(choice.noise), _array(choice.known), choice.draw
@@ -41,7 +48,7 @@ def _draw(network: ExactNetwork, choose: Choose, context: Array, sites: Tensor) 
     top_k = min(draw.top_k or num_values, num_values)
     values = np.empty(known.shape, np.int64)
     drawn = Choice(noise, known, np.float32(draw.temperature), top_k, np.float32(draw.top_p or 1))
-    network.rows.work(draw_row, context, arithmetic.together(len(context)), drawn, values)
+    network.rows.work(draw_row, context, arithmetic.together(len(context)), drawn, arrays_of(predictions), values)
     return torch.from_numpy(values)
 
 

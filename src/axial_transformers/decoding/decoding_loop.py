@@ -14,7 +14,8 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, BackendFactory, Slab
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import Choose, CodesRows
+from axial_transformers.decoding.choices import Choose, CodesRows, KnownFirst, choose_at
+from axial_transformers.decoding.values_so_far import ValuesSoFar
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
@@ -23,7 +24,7 @@ from axial_transformers.progress import Progress
 @torch.no_grad()
 def decode(
     model: AxialTransformer,
-    choose: Choose | CodesRows,
+    choose: Choose | KnownFirst | CodesRows,
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
     backend: BackendFactory = choose_backend,
@@ -31,7 +32,8 @@ def decode(
 ) -> Integer[Tensor, "b *a c"]:
     """x with every value of `model.order` replaced by that of `choose`, site by site in this order.
 
-    `choose` sees logits of `model.differences`, and gives differences, where the model has a prediction.
+    `choose` sees logits of `model.differences`, and gives differences, where the model has a prediction; values that
+    are known are values.
 
     Args:
         x: [B, *A, C]; only its known channels matter.
@@ -46,26 +48,28 @@ def decode(
     embedded = parts.embed_conditioning(len(y), conditioning)
     rows = model.order.unflatten(0, (-1, model.layout.shape[-1]))
     row_numbers = iter(progress(range(len(rows))))
-    walk = _Walk(parts, (rows[i] for i in row_numbers))
+    walk = _Walk(parts, rows, row_numbers, ValuesSoFar(model, model.check(x)))
     with without_dropout(model):
         for c in model.slices:
             y[..., c] = walk.slab(0, parts.context(y, c, embedded))
     next(row_numbers, None)  # ends a progress bar
-    return model.restored(model.layout.to_data(y))
+    return walk.so_far.values
 
 
 class _Walk(NamedTuple):
     """The recursion over axes. (A nested function that calls itself would keep the noise until garbage collection.)"""
 
     parts: Backend
-    rows: Iterator[Integer[Tensor, "l axes"]]
+    rows: Integer[Tensor, "rows l axes"]
     """The sites of each row, in generation order."""
+    row_numbers: Iterator[int]
+    so_far: ValuesSoFar
 
     def slab(self, level: int, context: Slab) -> Tensor:
-        """Values [B, *A[level:]] of the slab whose context [B, *A[level:], D] includes all outer axes."""
+        """Values or differences [B, *A[level:]] of a slab, whose context [B, *A[level:], D] includes all outer axes."""
         parts = self.parts
         if level == len(parts.outer_decoders):
-            return parts.row(context, next(self.rows))
+            return self._row(context, next(self.row_numbers))
         outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
         for i in range(context.shape[1]):
@@ -73,11 +77,17 @@ class _Walk(NamedTuple):
             upper = outer.step(parts.embed_value(slabs[-1]) + context[:, i], i, state)
         return torch.stack(slabs, dim=1)
 
+    def _row(self, context: Slab, row: int) -> Tensor:
+        predictions = self.so_far.predictions(row)
+        chosen = self.parts.row(context, self.rows[row], predictions)
+        self.so_far.keep(row, chosen, predictions)
+        return chosen
+
 
 @torch.no_grad()
 def decode_naively(
     model: AxialTransformer,
-    choose: Choose,
+    choose: Choose | KnownFirst,
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:
@@ -86,8 +96,8 @@ def decode_naively(
     with without_dropout(model):
         for site in model.order.tolist():
             here = (slice(None), *site)
-            predicted = (x - model.differences(x))[here]
+            predicted = model.predictions(x)[here]
             of_differences = (torch.arange(values, device=x.device) + predicted[:, None]) % values
-            difference = choose(model(x, *conditioning)[here].gather(-1, of_differences), tuple(site))
-            x[here] = (difference + predicted) % values
+            logits = model(x, *conditioning)[here].gather(-1, of_differences)
+            x[here] = (choose_at(choose, logits, tuple(site), predicted) + predicted) % values
     return x

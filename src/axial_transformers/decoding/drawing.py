@@ -13,7 +13,7 @@ from torch import Tensor
 from axial_transformers.costs.operations import cache_numbers
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import Choose, Draw, GumbelChoice, KnownFirst, KnownLater, gumbel
+from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Item, Progress
@@ -116,14 +116,9 @@ class Drawing:
         drawn = GumbelChoice(noise=noise.to(device), draw=self.draw)
         return decode(self.model, self._keeping(known, drawn), known, self.conditioning.of(part), backend, progress)
 
-    def _keeping(self, known: Tensor, drawn: Choose) -> Choose:
+    def _keeping(self, known: Tensor, drawn: GumbelChoice) -> GumbelChoice | KnownFirst:
         """`drawn`, but for the values of the mask."""
-        model, mask = self.model, self.mask
-        if mask is None:
-            return drawn
-        if model.config.prediction == "none" or comes_first(mask, model.order):
-            return KnownFirst(model.differences(known), mask, drawn)
-        return KnownLater(known.clone(), mask, drawn, model.predicted_at, model.config.num_values)
+        return drawn if self.mask is None else KnownFirst(known, self.mask, drawn)
 
 
 def comes_first(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "sites axes"]) -> bool:

@@ -16,7 +16,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from axial_transformers.decoding.backend import Backend
-from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Line, Linear, Lstm, Norm, Output
+from axial_transformers.decoding.choices import CodesRows
+from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.kernels.exact.definition import (
+    MASKED,
+    NO_PREDICTION,
+    Array,
+    Block,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Output,
+    Prediction,
+)
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.embeddings import Positions
@@ -88,8 +101,15 @@ class ExactNetwork:
             context=self._context,
             embed_value=self.embed_value,
             outer_decoders=self._outer,
-            row=lambda context, sites: choose(partial(self.rows, context), sites),
+            row=partial(self._row, choose),
         )
+
+    def _row(self, choose: CodesRows, context: Array, sites: Tensor, predictions: RowPredictions | None) -> Tensor:
+        held = predictions and predictions.to("cpu")
+        chosen = choose(partial(self.rows, context, arrays_of(held)), sites)
+        if predictions is not None and held is not None:
+            predictions.take(held)
+        return chosen
 
     @property
     def dim(self) -> int:
@@ -190,6 +210,19 @@ class _Encoder:
             h = h + embedded
         rows, sites = h.reshape(-1, h.shape[-1]), prod(self._shape)
         return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, sites)).reshape(h.shape)
+
+
+def arrays_of(predictions: RowPredictions | None) -> Prediction:
+    """The predictions of a row, on the CPU, as the kernels take them; they write into the same memory."""
+    if predictions is None:
+        return NO_PREDICTION
+    return Prediction(
+        places=predictions.places.numpy(),
+        known=predictions.known.numpy(),
+        values=predictions.values.numpy(),
+        planes=predictions.planes.numpy(),
+        signed=predictions.predictor.signed,
+    )
 
 
 def positions(module: Positions) -> Array:

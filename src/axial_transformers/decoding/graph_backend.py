@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.choices import Choose, RowChoice, row_choice
+from axial_transformers.decoding.choices import Choose, KnownFirst, RowChoice, row_choice
 from axial_transformers.decoding.eager_backend import SiteLogits, eager, walk_row
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
 LONGEST_ROW = 1 << 12
@@ -17,11 +18,11 @@ LONGEST_ROW = 1 << 12
 MOST_KEPT = 4
 """Graphs of a model that are kept for further calls, those used last: each holds the activations of a row."""
 
-Row = Callable[[Tensor, RowChoice], Tensor]
+Row = Callable[[Tensor, RowChoice, RowPredictions | None], Tensor]
 _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
 
 
-def graphs(model: AxialTransformer, choose: Choose) -> Backend:
+def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     """The eager backend, but with the kernels of a row as one CUDA graph.
 
     It is recorded at the first row and kept with the model, for rows of equal shape, dtype and options. A graph reads
@@ -30,30 +31,40 @@ def graphs(model: AxialTransformer, choose: Choose) -> Backend:
     weights = tuple(parameter.data_ptr() for parameter in model.parameters())
     kept = _kept.setdefault(model, {})
 
-    def row(context: Tensor, sites: Tensor) -> Tensor:
+    def row(context: Tensor, sites: Tensor, predictions: RowPredictions | None) -> Tensor:
         choice = row_choice(choose, sites)
         assert choice is not None
         autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
-        key = weights, context.shape, context.dtype, context.device, choice.noise.dtype, choice.draw, autocast
-        kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice)
+        places = None if predictions is None else tuple(predictions.places.flatten().tolist())
+        key = weights, context.shape, context.dtype, context.device, choice.noise.dtype, choice.draw, autocast, places
+        kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice, predictions)
         if len(kept) > MOST_KEPT:
             del kept[next(iter(kept))]
-        return kept[key](context, choice)
+        return kept[key](context, choice, predictions)
 
     return replace(eager(model, choose), row=row)
 
 
-def _recorded_row(model: AxialTransformer, context: Tensor, choice: RowChoice) -> Row:
-    """A function that repeats the computation of this row for others of the same shapes and options."""
+def _recorded_row(
+    model: AxialTransformer, context: Tensor, choice: RowChoice, predictions: RowPredictions | None
+) -> Row:
+    """A function that repeats the computation of this row for others of the same shapes, places and options."""
     inputs = context.clone(), choice.noise.clone(), choice.known.clone()
     static, logits = replace(choice, noise=inputs[1], known=inputs[2]), SiteLogits(model)
-    values, repeat = record(lambda: walk_row(model, inputs[0], static, logits), context.device)
+    held = predictions and predictions._replace(
+        known=predictions.known.clone(), values=predictions.values.clone(), planes=predictions.planes.clone()
+    )
+    chosen, repeat = record(lambda: walk_row(model, inputs[0], static, logits, held), context.device)
 
-    def row(context: Tensor, choice: RowChoice) -> Tensor:
-        for held, new in zip(inputs, (context, choice.noise, choice.known)):
-            held.copy_(new)
+    def row(context: Tensor, choice: RowChoice, predictions: RowPredictions | None) -> Tensor:
+        for own, new in zip(inputs, (context, choice.noise, choice.known)):
+            own.copy_(new)
+        if held is not None and predictions is not None:
+            held.known.copy_(predictions.known)
         repeat()
-        return values.clone()
+        if held is not None and predictions is not None:
+            predictions.take(held)
+        return chosen.clone()
 
     return row
 

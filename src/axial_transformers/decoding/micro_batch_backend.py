@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, BackendFactory, Steps
-from axial_transformers.decoding.choices import Choose
+from axial_transformers.decoding.choices import Choose, KnownFirst
 from axial_transformers.decoding.eager_backend import SiteLogits, eager, row_by_steps
 from axial_transformers.models import AxialTransformer
 
@@ -16,7 +16,7 @@ from axial_transformers.models import AxialTransformer
 def micro_batches(size: int) -> BackendFactory:
     """Eager decoding that evaluates each part of the model for at most `size` examples at once."""
 
-    def build(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
+    def build(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
         whole = eager(model, choose)
 
         def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:

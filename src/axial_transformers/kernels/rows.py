@@ -8,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from axial_transformers.kernels.compilation import compiled, part
+from axial_transformers.kernels.exact.definition import Prediction
+from axial_transformers.kernels.exact.predictions import keep, predicted, take_signed, within
 from axial_transformers.kernels.exact.steps import Inner, Memory, PackedOutput, site_logits, start_row
 from axial_transformers.kernels.llvm import Array, Integers
 from axial_transformers.kernels.vectors import exp
 
 
 class Choice(NamedTuple):
-    """`RowChoice` of a batch: noise [B, L, V], known [B, L]; top_k = V and top_p = 1 restrict nothing."""
+    """`RowChoice` of a batch: noise [B, L, V], known values [B, L]; top_k = V and top_p = 1 restrict nothing."""
 
     noise: Array
     known: Integers
@@ -25,10 +27,10 @@ class Choice(NamedTuple):
 
 @compiled
 def draw_row(
-    context: Array, inner: Inner, output: PackedOutput, choice: Choice, values: Integers, first: int, last: int,
-    memory: Memory,
+    context: Array, inner: Inner, output: PackedOutput, choice: Choice, prediction: Prediction, values: Integers,
+    first: int, last: int, memory: Memory,
 ) -> None:  # fmt: skip
-    """Context [B, L, D] -> values [B, L], of examples `first` to `last`."""
+    """Context [B, L, D] -> values, or differences, [B, L], of examples `first` to `last`."""
     rows, count = last - first, len(output.table)
     start_row(rows, inner.heads, memory.cell, memory.hidden)
     logits, width = memory.logits.reshape(-1), memory.logits.shape[1]
@@ -36,11 +38,15 @@ def draw_row(
         site_logits(context, first, rows, i, inner, output, values, memory)
         for row in range(rows):
             b, at = first + row, row * width
-            values[b, i] = choice.known[b, i]
-            if values[b, i] < 0:
+            found = predicted(prediction, b, i, count)
+            if choice.known[b, i] >= 0:
+                values[b, i] = within(choice.known[b, i] - found, count)
+            else:
+                take_signed(prediction, found, count, logits, at)
                 values[b, i] = choose_value(
                     logits[at : at + count], choice.noise[b, i], choice.temperature, choice.top_k, choice.top_p
                 )
+            keep(prediction, b, i, values[b, i], count)
 
 
 @part

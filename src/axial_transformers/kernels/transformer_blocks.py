@@ -108,19 +108,29 @@ def start_of(line: int, length: int, inner: int) -> int:
 
 
 @compiled
-def nats(x: Array, norm: Norm, head: PackedLinear, values: Integers, out: Array, first: int, last: int) -> None:
-    """out = -log softmax(head(LayerNorm(x)))[values] of rows `first` to `last` of x [rows, D]; logits are not kept."""
-    count = head.bias.shape[1]
-    normed, logits = row_buffer(CHUNK, x.shape[1]), np.empty((CHUNK, count), np.float32)
+def nats(
+    x: Array, norm: Norm, head: PackedLinear, values: Integers, predictions: Integers, out: Array, first: int, last: int
+) -> None:
+    """out = -log softmax(head(LayerNorm(x)))[values] of rows `first` to `last` of x [rows, D]; logits are not kept.
+
+    With predictions p, the last p of a row's V logits are in the second half of what the head gives.
+    """
+    outputs = head.bias.shape[1]
+    count = outputs // 2 if len(predictions) else outputs
+    normed, logits = row_buffer(CHUNK, x.shape[1]), np.empty((CHUNK, outputs), np.float32)
     flat, wide = logits.reshape(-1), round_up(count, LANES)
     powers, sums = np.zeros(TOGETHER * wide, np.float32), np.empty(2 * TOGETHER, np.float32)
     for r in range(first, last, CHUNK):
         rows = min(CHUNK, last - r)
         normalise(x[r : r + rows], norm, 0, normed)
         linear(normed, head, 0, logits[:rows])
+        if len(predictions):
+            for row in range(rows):
+                for j in range(count - predictions[r + row], count):
+                    logits[row, j] = logits[row, count + j]
         for first_row in range(0, rows, TOGETHER):
             some = min(TOGETHER, rows - first_row)
-            load_rows(flat, first_row * count, count, some, count, ONE, powers, wide)
+            load_rows(flat, first_row * outputs, outputs, some, count, ONE, powers, wide)
             exponentials_together(powers, 0, wide, wide, count, 0, sums, 0)
             for i in range(some):
                 row = first_row + i

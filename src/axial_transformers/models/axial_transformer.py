@@ -8,7 +8,8 @@ for outer in outer_decoders:                             one per axis but the la
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 
 With `prediction`, x stands here for the differences of the values from their predictions, and the logits of a
-difference are those of the value that has it.
+difference are those of the value that has it; with `signed_differences`, of the head's logits for every difference and
+for every difference minus V each site takes those that lead to a value.
 """
 
 from pathlib import Path
@@ -29,7 +30,6 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
-from axial_transformers.ops import prediction
 from axial_transformers.ops.shift import shift
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
@@ -49,13 +49,14 @@ class AxialTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.layout = config.bijection
+        self.predictor = config.predictor
         self.encoder = ChannelEncoder(config) if config.encoder_layers else None
         self.labels = Labels(config.num_classes, config.dim) if config.num_classes else None
         self.embed_value = Embedding(config.num_values, config.dim)
         self.position = Positions(self.layout.shape, config.dim)
         self.outer_decoders = ModuleListOf(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
         self.inner_decoder = self.build_inner(config)
-        self.head = nn.Sequential(nn.LayerNorm(config.dim), Dense(config.dim, config.num_values, residual=True))
+        self.head = nn.Sequential(nn.LayerNorm(config.dim), Dense(config.dim, config.num_logits, residual=True))
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:
@@ -114,11 +115,10 @@ class AxialTransformer(nn.Module):
         slices = [self.slice_logits(x, torch.full((len(x),), c, device=x.device), label, cond) for c in self.slices]
         known = [torch.zeros_like(slices[0])] * self.config.known_channels
         logits = self.layout.to_data(torch.stack(known + slices, dim=-2))
-        if self.config.prediction == "none":
+        if self.predictor is None:
             return logits
-        x, values = self.check(x), torch.arange(self.config.num_values, device=logits.device)
-        predicted = (x - self.differences(x)).unsqueeze(-1)
-        return logits.gather(-1, (values - predicted) % self.config.num_values)
+        values = torch.arange(self.config.num_values, device=logits.device)
+        return logits.gather(-1, (values - self.predictions(self.check(x)).unsqueeze(-1)) % len(values))
 
     def slice_logits(
         self,
@@ -128,7 +128,10 @@ class AxialTransformer(nn.Module):
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
         """Logits of one slice of each example, the model's channel `channel` [B]: [B, *A', V], in model coordinates."""
-        return self.head(self.slice_state(x, channel, label, cond))
+        logits = self.head(self.slice_state(x, channel, label, cond))
+        if self.predictor is None:
+            return logits
+        return self.predictor.logits(logits, self.slice_predictions(x.to(logits.device), channel.to(logits.device)))
 
     def slice_state(
         self,
@@ -152,26 +155,19 @@ class AxialTransformer(nn.Module):
         """The values, or differences, whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""
         return _slice(self.layout.to_model(self.differences(x)), channel)
 
+    def slice_predictions(
+        self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]
+    ) -> Integer[Tensor, " b *s"]:
+        """The predictions of the values of a slice: int64 [B, *A'], in model coordinates."""
+        return _slice(self.layout.to_model(self.predictions(x)), channel)
+
     def differences(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """The values that the layers see: x itself, or its differences from their predictions (`prediction`)."""
-        config = self.config
-        if config.prediction == "none":
-            return x
-        return prediction.differences(x, config.num_values, config.prediction == "neighbours_and_channels")
+        """The values that the layers see: x itself, or its differences, modulo V, from their predictions."""
+        return x if self.predictor is None else self.predictor.differences(x)
 
-    def predicted_at(self, x: Integer[Tensor, "b *a c"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """The number, modulo V, that a site's value exceeds its difference by; it depends on earlier sites only."""
-        config = self.config
-        if config.prediction == "none":
-            return torch.zeros_like(x.flatten(1)[:, 0])
-        return prediction.predicted_at(x, site, config.num_values, config.prediction == "neighbours_and_channels")
-
-    def restored(self, d: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """The inverse of `differences`."""
-        config = self.config
-        if config.prediction == "none":
-            return d
-        return prediction.restored(d, config.num_values, config.prediction == "neighbours_and_channels")
+    def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
+        """The predictions of the values, of earlier sites each: int64 [B, *A, C]; zeros without a `prediction`."""
+        return torch.zeros_like(x, dtype=torch.int64) if self.predictor is None else self.predictor.predictions(x)
 
     def context(
         self,

@@ -5,6 +5,7 @@ from math import prod
 from typing import Any, ClassVar, Literal
 
 from axial_transformers.models.layouts import LAYOUTS, Layout
+from axial_transformers.ops.prediction import Predictor
 from axial_transformers.storage.typed_json import to_json
 
 LARGEST = 1 << 20
@@ -41,6 +42,9 @@ class AxialTransformerConfig:
     """Replacement of values by their differences, modulo V, from a prediction by earlier neighbours (`ops/prediction`).
     It is a bijection, so that likelihoods are those of the values. neighbours: within each channel.
     neighbours_and_channels: of the channels' differences, for colours. The paper has none."""
+    signed_differences: bool = False
+    """Whether a difference and the same difference minus V have logits of their own, 2 V in all, of which each site has
+    the V that lead to values: what is likely near 0 and near V - 1 is then learned, and values do not wrap around."""
     dim: int = 128
     """Width D of the model."""
     heads: int = 4
@@ -91,6 +95,10 @@ class AxialTransformerConfig:
         _require(
             self.prediction in ("none", "neighbours", "neighbours_and_channels"),
             f"prediction must be none, neighbours or neighbours_and_channels, not {self.prediction!r}",
+        )
+        _require(
+            self.prediction != "none" or not self.signed_differences,
+            "signed_differences need a prediction: set prediction to neighbours or neighbours_and_channels",
         )
         _require(
             self.channel_planes in ("one_hot", "index"),
@@ -164,11 +172,25 @@ class AxialTransformerConfig:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The fields as a JSON object, the same of a model stored before they had `input_divisor` or `prediction`."""
+        """The fields as a JSON object, the same of a model stored before there were all of them."""
         fields = to_json(self) | {"input_divisor": self.divisor}
         if self.prediction == "none":
             del fields["prediction"]
+        if not self.signed_differences:
+            del fields["signed_differences"]
         return fields
+
+    @property
+    def predictor(self) -> Predictor | None:
+        """The prediction of values; None: there is none."""
+        if self.prediction == "none":
+            return None
+        return Predictor(self.num_values, self.prediction == "neighbours_and_channels", self.signed_differences)
+
+    @property
+    def num_logits(self) -> int:
+        """Outputs of the head: V, or 2 V if differences are signed."""
+        return self.num_values * (2 if self.signed_differences else 1)
 
     @property
     def layers(self) -> int:

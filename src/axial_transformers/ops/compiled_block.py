@@ -55,14 +55,20 @@ def transformer_block(
     return _block(x, list(weights), heads, axis % x.ndim, causal)
 
 
-def nats(x: Float[Tensor, "*s d"], weights: Sequence[Tensor], values: Integer[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+def nats(
+    x: Float[Tensor, "*s d"],
+    weights: Sequence[Tensor],
+    values: Integer[Tensor, "*s"],
+    predictions: Integer[Tensor, "*s"] | None = None,
+) -> Float[Tensor, "*s"]:
     """-log softmax(W LayerNorm(x) + b)[values], by sites; the logits are not kept.
 
     Args:
-        weights: of the norm and of the linear layer, [D], [D], [V, D], [V].
+        weights: of the norm and of the linear layer, [D], [D], [V, D], [V]; or 2 V with `predictions`.
         values: integers in 0..V-1.
+        predictions: integers in 0..V-1, by which each site takes V of the logits, see `Predictor.logits`.
     """
-    return _nats(x, list(weights), values)
+    return _nats(x, list(weights), values, values.new_empty(0) if predictions is None else predictions)
 
 
 @torch.library.custom_op("axial_transformers::transformer_block", mutates_args=(), device_types="cpu")
@@ -86,16 +92,17 @@ def _block(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: 
 
 
 @torch.library.custom_op("axial_transformers::nats", mutates_args=(), device_types="cpu")
-def _nats(x: Tensor, weights: Sequence[Tensor], values: Tensor) -> Tensor:
+def _nats(x: Tensor, weights: Sequence[Tensor], values: Tensor, predictions: Tensor) -> Tensor:
     from axial_transformers.kernels import transformer_blocks as kernels
 
     gain, bias, matrix, offsets = (_stacked(weight) for weight in weights)
     norm, head = kernels.Norm(gain, bias), kernels.packed(matrix, offsets)
-    rows, chosen = x.contiguous().view(-1, x.shape[-1]).numpy(), values.contiguous().view(-1).numpy()
+    rows = x.contiguous().view(-1, x.shape[-1]).numpy()
+    chosen, predicted = (integers.contiguous().view(-1).numpy() for integers in (values, predictions))
     result = x.new_empty(values.shape)
 
     def work(first: int, last: int) -> None:
-        kernels.nats(rows, norm, head, chosen, result.view(-1).numpy(), first, last)
+        kernels.nats(rows, norm, head, chosen, predicted, result.view(-1).numpy(), first, last)
 
     parallel_ranges(work, len(rows))
     return result
@@ -107,7 +114,7 @@ def _(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool)
 
 
 @_nats.register_fake
-def _(x: Tensor, weights: Sequence[Tensor], values: Tensor) -> Tensor:
+def _(x: Tensor, weights: Sequence[Tensor], values: Tensor, predictions: Tensor) -> Tensor:
     return x.new_empty(values.shape)
 
 

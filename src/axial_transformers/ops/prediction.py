@@ -6,103 +6,85 @@ All of them are earlier in the generation order of every layout, so that a diffe
 and probabilities of differences, given the earlier ones, are those of the values.
 """
 
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 
-def differences(x: Integer[Tensor, "b *a c"], values: int, of_channels: bool) -> Integer[Tensor, "b *a c"]:
-    """Differences 0..V-1 of the values 0..V-1 from their predictions: int64 [B, *A, C].
+class Predictor(NamedTuple):
+    """A prediction of integers 0..V-1.
 
-    Args:
-        values: their number V.
-        of_channels: every channel but the first is first replaced by its difference from the one before it, plus V / 2.
+    Planes are what neighbours are compared in: the values themselves, or, of every channel but the first, their
+    differences from those of the channel before, plus V / 2, modulo V.
     """
-    planes = _channel_differences(x.long(), values) if of_channels else x.long()
-    return (planes - _predicted(*_neighbours(planes, values))) % values
+
+    values: int
+    """Their number V."""
+    of_channels: bool
+    """Whether planes are differences of channels."""
+    signed: bool
+    """Whether predictions are clipped to 0..V-1, so that a difference has a sign; otherwise they are taken modulo V."""
+
+    def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
+        """The predictions, 0..V-1, of the values 0..V-1: int64 [B, *A, C]."""
+        return self.predicted(*_neighbours(self.planes(x), self.values // 2), self._bases(x.long()))
+
+    def differences(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
+        """Differences, modulo V, of the values 0..V-1 from their predictions: int64 [B, *A, C]."""
+        return (x.long() - self.predictions(x)) % self.values
+
+    def planes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
+        """The planes of the values 0..V-1: int64 [B, *A, C]."""
+        return self.plane(x.long(), self._bases(x.long()))
+
+    def predicted(self, w: Tensor, n: Tensor, nw: Tensor, base: Tensor) -> Tensor:
+        """Predictions from the planes of neighbours and from `base`: the channel before, or V / 2."""
+        median = (w + n - nw).clamp(torch.minimum(w, n), torch.maximum(w, n))
+        found = median + base - self.values // 2
+        return found.clamp(0, self.values - 1) if self.signed else found % self.values
+
+    def plane(self, x: Tensor, base: Tensor) -> Tensor:
+        """The planes of values."""
+        return (x - base + self.values // 2) % self.values
+
+    def logits(self, x: Float[Tensor, "*s n"], predictions: Integer[Tensor, "*s"]) -> Float[Tensor, "*s v"]:
+        """Logits of the differences modulo V from those of the head: 2 V of them where differences are signed.
+
+        Difference d leads to d + p, or, beyond the last value, to d + p - V: then it is d - V, and has logit V + d.
+        """
+        if not self.signed:
+            return x
+        beyond = torch.arange(self.values, device=x.device) + predictions.unsqueeze(-1) >= self.values
+        return torch.where(beyond, x[..., self.values :], x[..., : self.values])
+
+    def neighbours(self, shape: tuple[int, ...]) -> Integer[Tensor, "sites 4"]:
+        """w, n, nw and the channel before of every site of data [*A, C], as numbers of sites; -1: there is none."""
+        sites = torch.arange(torch.Size(shape).numel()).view(1, *shape)
+        before = torch.full_like(sites, -1)
+        if self.of_channels:
+            before[..., 1:] = sites[..., :-1]
+        return torch.stack([*_neighbours(sites, -1), before], dim=-1).flatten(0, -2)
+
+    def _bases(self, x: Tensor) -> Tensor:
+        bases = torch.full_like(x, self.values // 2)
+        if self.of_channels:
+            bases[..., 1:] = x[..., :-1]
+        return bases
 
 
-def predicted_at(
-    x: Integer[Tensor, "b *a c"], site: tuple[int, ...], values: int, of_channels: bool
-) -> Integer[Tensor, " b"]:
-    """The number, modulo V, by which value and difference of one site (a1, .., ad, c) differ: int64 [B].
+def _neighbours(x: Tensor, otherwise: int) -> tuple[Tensor, Tensor, Tensor]:
+    """w, n and nw of every site, each of the shape of x.
 
-    Args:
-        x: values 0..V-1; those of later sites do not matter.
+    Where there are none: in the first row those of w, in the first column those of n, at first `otherwise`.
     """
-    axes = len(site) - 1
-    near = [slice(max(0, at - 1), at + 1) for at in site]
-    near[: max(0, axes - 2)] = [slice(at, at + 1) for at in site[: max(0, axes - 2)]]
-    window = x[(slice(None), *near)]
-    found = (window - differences(window, values, of_channels)) % values
-    return found.flatten(1)[:, -1]
-
-
-def restored(d: Integer[Tensor, "b *a c"], values: int, of_channels: bool) -> Integer[Tensor, "b *a c"]:
-    """The values x whose differences are d, int64: the inverse of `differences`."""
-    grid = _grid(d.long())
-    line = 1 in grid.shape[1:3]
-    planes = (_restored_lines(grid, values) if line else _restored_grids(grid, values)).reshape(d.shape)
-    return _channel_sums(planes, values) if of_channels else planes
-
-
-def _restored_lines(grid: Tensor, values: int) -> Tensor:
-    """Values [B', H, W, C] with H or W of 1: each site is predicted by the one before it, the first by V / 2."""
-    return (grid.flatten(1, 2).cumsum(1) + values // 2) % values
-
-
-def _restored_grids(grid: Tensor, values: int) -> Tensor:
-    """Values [B', H, W, C], diagonal by diagonal: sites of one depend on those of the two before it only."""
-    batch, height, width, channels = grid.shape
-    rows = torch.arange(height, device=grid.device)
-    skewed = grid.new_zeros(height + width + 1, height + 1, batch, channels)  # [diagonal + 2, row + 1]
-    for diagonal in range(height + width - 1):
-        some = rows[max(0, diagonal - width + 1) : diagonal + 1]
-        columns = diagonal - some
-        w, n, nw = skewed[diagonal + 1, some + 1], skewed[diagonal + 1, some], skewed[diagonal, some]
-        first_row, first_column = (some == 0).view(-1, 1, 1), (columns == 0).view(-1, 1, 1)
-        w, n, nw = _at_edges(w, n, nw, first_row, first_column, values)
-        skewed[diagonal + 2, some + 1] = (grid[:, some, columns].movedim(1, 0) + _predicted(w, n, nw)) % values
-    columns = torch.arange(width, device=grid.device)
-    return skewed[rows[:, None] + columns + 2, rows[:, None] + 1].movedim(2, 0)
-
-
-def _channel_differences(x: Tensor, values: int) -> Tensor:
-    steps = (x[..., 1:] - x[..., :-1] + values // 2) % values
-    return torch.cat([x[..., :1], steps], dim=-1)
-
-
-def _channel_sums(planes: Tensor, values: int) -> Tensor:
-    steps = torch.cat([planes[..., :1], planes[..., 1:] - values // 2], dim=-1)
-    return steps.cumsum(-1) % values
-
-
-def _grid(x: Tensor) -> Tensor:
-    """[B, *A, C] as [B', H, W, C]: a sequence has one row, axes before the last two are part of the batch."""
-    return x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)
-
-
-def _neighbours(x: Tensor, values: int) -> tuple[Tensor, Tensor, Tensor]:
-    """w, n and nw of every site, each of the shape of x."""
-    grid = _grid(x)
+    grid = x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)  # [B', H, W, C]; axes before H are part of the batch
     padded = torch.nn.functional.pad(grid, (0, 0, 1, 0, 1, 0))
     w, n, nw = padded[:, 1:, :-1], padded[:, :-1, 1:], padded[:, :-1, :-1]
     first_row = (torch.arange(grid.shape[1], device=x.device) == 0).view(-1, 1, 1)
     first_column = (torch.arange(grid.shape[2], device=x.device) == 0).view(-1, 1)
-    w, n, nw = _at_edges(w, n, nw, first_row, first_column, values)
-    return w.reshape(x.shape), n.reshape(x.shape), nw.reshape(x.shape)
-
-
-def _at_edges(
-    w: Tensor, n: Tensor, nw: Tensor, first_row: Tensor, first_column: Tensor, values: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Neighbours where there are none: in the first row those of w, in the first column those of n, at first V / 2."""
-    w = torch.where(first_column, torch.where(first_row, values // 2, n), w)
+    w = torch.where(first_column, torch.where(first_row, otherwise, n), w)
     n = torch.where(first_row, w, n)
-    return w, n, torch.where(first_row | first_column, n, nw)
-
-
-def _predicted(w: Tensor, n: Tensor, nw: Tensor) -> Tensor:
-    """The median of w, n and w + n - nw."""
-    low, high = torch.minimum(w, n), torch.maximum(w, n)
-    return (w + n - nw).clamp(low, high)
+    nw = torch.where(first_row | first_column, n, nw)
+    return w.reshape(x.shape), n.reshape(x.shape), nw.reshape(x.shape)

@@ -11,7 +11,7 @@ import torch
 
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.ops import prediction
+from axial_transformers.ops.prediction import Predictor
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
 from axial_transformers.training import TrainConfig
 
@@ -88,9 +88,9 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
     least = _entropy(x, values) - LEAST_GAIN
     found: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
-    if (of_sites := _entropy(prediction.differences(x, values, of_channels=False), values)) <= least:
+    if (of_sites := _entropy(Predictor(values, False, False).differences(x), values)) <= least:
         found, least = "neighbours", of_sites
-    if examples.channels > 1 and _entropy(prediction.differences(x, values, of_channels=True), values) < least:
+    if examples.channels > 1 and _entropy(Predictor(values, True, False).differences(x), values) < least:
         found = "neighbours_and_channels"
     return found
 

@@ -22,6 +22,7 @@ from axial_transformers.kernels.exact.definition import (
     Lstm,
     Norm,
     Output,
+    Prediction,
 )
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
 from axial_transformers.kernels.exact.layers import (
@@ -140,12 +141,12 @@ class Rows:
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
         self._memory = Kept[steps.Memory]()
 
-    def __call__(self, context: Array, coding: Coding) -> None:
+    def __call__(self, context: Array, prediction: Prediction, coding: Coding) -> None:
         """See `twin.Rows`."""
         known = coding.intervals.size > 0
         at_once = known and self._inner.heads > 0
         size = max(1, ROWS_TOGETHER // context.shape[1]) if at_once else GROUP
-        self.work(steps.code_row, context, size, coding, in_threads=known, at_once=at_once)
+        self.work(steps.code_row, context, size, coding, prediction, in_threads=known, at_once=at_once)
 
     def work(
         self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
@@ -179,7 +180,7 @@ class Rows:
             known=at_once,
             x=_rows(rows, dim),
             normed=_rows(min(rows, BLOCK), dim),
-            logits=_rows(min(rows, BLOCK), values),
+            logits=_rows(min(rows, BLOCK), self._output.head.bias.shape[1]),
             numbers=np.empty(_padded(values, LANES), np.int32),
             cache=_cache(len(blocks.qkv.panels), tiles, dim // (heads or dim), length),
             scratch=_scratch(rows, blocks, heads, length, length if at_once else 0),

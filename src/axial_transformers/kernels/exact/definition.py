@@ -103,6 +103,30 @@ class Stream(NamedTuple):
     """[3]: the coder's state, the number of words that were read, and what became of the row."""
 
 
+class Prediction(NamedTuple):
+    """Predictions along a row of sites, as `decoding.values_so_far.RowPredictions`; of size 0 where there are none."""
+
+    places: NDArray[np.int64]
+    """[L, 4]."""
+    known: NDArray[np.int64]
+    """[B, L, 4]."""
+    values: NDArray[np.int64]
+    """[B, L], written."""
+    planes: NDArray[np.int64]
+    """[B, L], written."""
+    signed: bool
+    """Whether a difference and the same minus V have logits of their own."""
+
+
+NO_PREDICTION = Prediction(
+    places=np.zeros((0, 4), np.int64),
+    known=np.zeros((0, 0, 4), np.int64),
+    values=np.zeros((0, 0), np.int64),
+    planes=np.zeros((0, 0), np.int64),
+    signed=False,
+)
+
+
 class Coding(NamedTuple):
     """Use of a row's logits: values are read from a stream, or are known and get their intervals."""
 

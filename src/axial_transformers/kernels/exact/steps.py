@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import exact, exact_part
 from axial_transformers.kernels.exact.coding import interval, read_value
-from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Coding
+from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Coding, Prediction
 from axial_transformers.kernels.exact.layers import (
     BLOCK,
     ORIGIN,
@@ -23,6 +23,7 @@ from axial_transformers.kernels.exact.layers import (
     tiles_of,
     transform,
 )
+from axial_transformers.kernels.exact.predictions import keep, predicted, take_signed
 from axial_transformers.kernels.exact.row_functions import add, copy, fixed_points, not_inlined
 from axial_transformers.kernels.llvm import Integers
 
@@ -88,8 +89,9 @@ def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
 
 @exact
 def code_row(
-    context: Array, inner: Inner, output: PackedOutput, coding: Coding, first: int, last: int, memory: Memory
-) -> None:
+    context: Array, inner: Inner, output: PackedOutput, coding: Coding, prediction: Prediction, first: int, last: int,
+    memory: Memory,
+) -> None:  # fmt: skip
     """Codes the values of a row of sites with context [B, L, D], of examples `first` to `last`.
 
     Values that are read: at most GROUP examples, site after site. Values that are known: all sites at once, layer after
@@ -97,19 +99,20 @@ def code_row(
     """
     rows, length, count = last - first, context.shape[1], len(output.table)
     if memory.known:
-        known_row(context, first, rows, inner, output, coding, memory)
+        known_row(context, first, rows, inner, output, coding, prediction, memory)
         return
     start_row(rows, inner.heads, memory.cell, memory.hidden)
     for i in range(length):
         site_logits(context, first, rows, i, inner, output, coding.values, memory)
         for row in range(rows):
-            code_value(first + row, i, row, count, coding, memory.logits, memory.numbers)
+            code_value(first + row, i, row, count, coding, prediction, memory.logits, memory.numbers)
 
 
 @exact_part
 def known_row(
-    context: Array, first: int, examples: int, inner: Inner, output: PackedOutput, coding: Coding, memory: Memory
-) -> None:
+    context: Array, first: int, examples: int, inner: Inner, output: PackedOutput, coding: Coding,
+    prediction: Prediction, memory: Memory,
+) -> None:  # fmt: skip
     """`code_row` of known values by attention: the sites of an example are rows behind each other."""
     not_inlined()
     length, x, normed = context.shape[1], memory.x, memory.normed
@@ -123,7 +126,7 @@ def known_row(
         linear(normed, ORIGIN, count, output.head, ORIGIN, memory.logits, ORIGIN, False)
         for row in range(count):
             example, i = divmod(start + row, length)
-            code_value(first + example, i, row, values, coding, memory.logits, memory.numbers)
+            code_value(first + example, i, row, values, coding, prediction, memory.logits, memory.numbers)
 
 
 @exact_part
@@ -167,11 +170,15 @@ def enter_site(
 
 
 @exact_part
-def code_value(b: int, i: int, row: int, count: int, coding: Coding, logits: Array, numbers: NDArray[np.int32]) -> None:
+def code_value(
+    b: int, i: int, row: int, count: int, coding: Coding, prediction: Prediction, logits: Array,
+    numbers: NDArray[np.int32],
+) -> None:  # fmt: skip
     """Codes the value of example b at site i, one of `count`, by a row of logits; `numbers` is memory."""
     not_inlined()
     values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
     at = row * logits.shape[1]
+    take_signed(prediction, predicted(prediction, b, i, count), count, logits, at)
     if kept.size:
         copy(logits, at, count, kept, (b * values.shape[1] + i) * count)
     if not fixed_points(logits, at, count, numbers):
@@ -180,3 +187,4 @@ def code_value(b: int, i: int, row: int, count: int, coding: Coding, logits: Arr
         intervals[b, i, 0], intervals[b, i, 1] = interval(numbers, count, values[b, i])
     else:
         values[b, i] = read_value(numbers, count, stream)
+    keep(prediction, b, i, values[b, i], count)

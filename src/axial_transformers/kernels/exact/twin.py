@@ -39,6 +39,7 @@ from axial_transformers.kernels.exact.definition import (
     Lstm,
     Norm,
     Output,
+    Prediction,
     Stream,
 )
 
@@ -206,7 +207,7 @@ class Rows:
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         self._inner, self._heads, self._output = inner, heads, output
 
-    def __call__(self, context: Array, coding: Coding) -> None:
+    def __call__(self, context: Array, prediction: Prediction, coding: Coding) -> None:
         """Codes the values of a row with context [B, L, D], GROUP examples after GROUP examples."""
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
@@ -216,6 +217,11 @@ class Rows:
                 if i:
                     x = x + self._output.table[coding.values[group, i - 1]]
                 logits = linear(layer_norm(step(x, i), self._output.norm), self._output.head)
+                count = len(self._output.table)
+                predictions = predicted(prediction, group, i, count)
+                if prediction.signed:
+                    beyond = np.arange(count) + predictions[:, None] >= count
+                    logits = np.where(beyond, logits[:, count:], logits[:, :count])
                 if coding.logits.size:
                     coding.logits[group, i] = logits
                 for b, numbers in enumerate(fixed_points(logits, coding.stream), start=first):
@@ -223,6 +229,7 @@ class Rows:
                         coding.intervals[b, i] = interval(numbers, int(coding.values[b, i]))
                     else:
                         coding.values[b, i] = read_value(numbers, coding.stream)
+                keep(prediction, group, i, coding.values[group, i] + predictions, count)
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
         if not isinstance(self._inner, Lstm):
@@ -241,6 +248,30 @@ class Rows:
             return x + hidden
 
         return step
+
+
+def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArray[np.int64]:
+    """The predictions, each one of `count` values, of some examples at site i; zeros where there are none."""
+    if not len(prediction.places):
+        return np.zeros(1, np.int64)
+    w, n, nw, before = neighbours(prediction, group, i)
+    found = np.clip(w + n - nw, np.minimum(w, n), np.maximum(w, n)) + before - count // 2
+    return np.clip(found, 0, count - 1) if prediction.signed else found % count
+
+
+def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64], count: int) -> None:
+    """Writes values, modulo `count`, and planes of some examples at site i."""
+    if len(prediction.places):
+        prediction.values[group, i] = values % count
+        before = neighbours(prediction, group, i)[-1]
+        prediction.planes[group, i] = (prediction.values[group, i] - before + count // 2) % count
+
+
+def neighbours(prediction: Prediction, group: slice, i: int) -> list[NDArray[np.int64]]:
+    """The planes of w, n and nw of site i, and the value of the channel before it."""
+    rows = (prediction.planes, prediction.planes, prediction.planes, prediction.values)
+    places = prediction.places[i].tolist()
+    return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(places)]
 
 
 def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
