@@ -207,7 +207,7 @@ def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str
             "layers": f"encoder {config.encoder_layers}, outer {outer}, inner {inner}",
             "classes": str(config.num_classes or "none"),
             "layout": config.layout,
-            "prediction": config.prediction,
+            "prediction": config.prediction + (", signed" if config.signed_differences else ""),
         },
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
         "operations for one example, matrix products": {

@@ -47,7 +47,7 @@ def custom(examples: Examples) -> Recipe:
     then a prefix of the generation order, and each step trains on all channels. Each outer decoder has two layers per
     axis that it covers.
     """
-    axes = len(examples.shape)
+    axes, prediction = len(examples.shape), prediction_for(examples)
     return Recipe(
         title="a small model of your own data",
         reaches=NOT_YET_MEASURED,
@@ -57,7 +57,8 @@ def custom(examples: Examples) -> Recipe:
             layout="columns" if examples.channels > 1 else "channels",
             num_values=examples.num_values,
             num_classes=examples.num_classes,
-            prediction=prediction_for(examples),
+            prediction=prediction,
+            signed_differences=prediction != "none",
             dim=128,
             heads=4,
             mlp_ratio=2.0,

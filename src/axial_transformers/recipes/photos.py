@@ -18,6 +18,7 @@ def photos32() -> Recipe:
             channels=3,
             layout="columns",
             prediction="neighbours_and_channels",
+            signed_differences=True,
             dim=96,
             heads=3,
             mlp_ratio=2.0,
