@@ -51,6 +51,7 @@ from axial_transformers.baselines.sequence_attention import SequenceAttention
 from axial_transformers.decoding import Choose, decode
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.eager_backend import eager
+from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
@@ -180,10 +181,10 @@ def decoding(model: AxialTransformer) -> dict[str, int | None]:
     def backend(model: AxialTransformer, choose: Choose, batch: int) -> Backend:
         parts = eager(model, choose)
 
-        def row(context: torch.Tensor, sites: torch.Tensor) -> torch.Tensor:
+        def row(context: torch.Tensor, sites: torch.Tensor, predictions: RowPredictions | None) -> torch.Tensor:
             nonlocal waiting
             before = cached.total()
-            values = parts.row(context, sites, None)
+            values = parts.row(context, sites, predictions)
             waiting += cached.total() - before
             return values
 

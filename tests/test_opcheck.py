@@ -58,7 +58,7 @@ OPERATORS = {
         needs_numba,
     ),
     "transformer_block": (compiled_block._block, (random(2, 3, 5, 4), BLOCK, 2, 1, True), needs_numba),
-    "nats": (compiled_block._nats, (random(6, 4), BLOCK[:4], torch.arange(6)), needs_numba),
+    "nats": (compiled_block._nats, (random(6, 4), BLOCK[:4], torch.arange(6), torch.arange(0)), needs_numba),
     "kept": (elementwise._kept, (random(5, 7), 1000), ()),
     "linear": (linear._onednn, (random(32, 16), random(16, 16), random(16)), needs_onednn),
 }

@@ -10,6 +10,7 @@ from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood import bits_map
 from axial_transformers.ops import compiled_block
+from axial_transformers.ops.prediction import Predictor
 from small_models import random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="the kernels are compiled by numba")
@@ -51,6 +52,18 @@ def test_nats_equal_the_cross_entropy_of_the_logits(rows, dim, values):
     chosen = torch.arange(rows) % values
     got = compiled_block.nats(x, list(head.parameters()), chosen)
     expected = F.cross_entropy(head.double()(x.double()), chosen, reduction="none")
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_nats_of_signed_differences_equal_the_cross_entropy_of_the_logits_that_lead_to_values():
+    head = torch.nn.Sequential(torch.nn.LayerNorm(12), torch.nn.Linear(12, 2 * 41))
+    randomise(head, torch.Generator().manual_seed(0))
+    x = torch.randn(70, 12, generator=torch.Generator().manual_seed(1))
+    chosen, predictions = torch.arange(70) % 41, torch.arange(70) * 7 % 41
+    got = compiled_block.nats(x, list(head.parameters()), chosen, predictions)
+    logits = Predictor(41, False, True).logits(head.double()(x.double()), predictions)
+    expected = F.cross_entropy(logits, chosen, reduction="none")
     torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
 
 
