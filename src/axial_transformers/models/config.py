@@ -98,7 +98,8 @@ class AxialTransformerConfig:
         )
         _require(
             self.prediction != "none" or not self.signed_differences,
-            "signed_differences need a prediction: set prediction to neighbours or neighbours_and_channels",
+            "signed_differences need a prediction: choose prediction=neighbours, prediction=neighbours_and_channels or "
+            "signed_differences=False",
         )
         _require(
             self.channel_planes in ("one_hot", "index"),
