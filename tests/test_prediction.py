@@ -1,5 +1,6 @@
 """Models of differences from a prediction: an exact bijection of the values, with the likelihood of the values."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,7 +16,7 @@ from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.likelihood import bits_map
 from axial_transformers.likelihood.dependencies import check, influence
-from axial_transformers.models import AxialTransformerConfig, Conditioning
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.ops.prediction import Predictor
 from small_models import random_given, random_model, random_values, small_config
@@ -88,6 +89,14 @@ def test_a_difference_that_leads_beyond_the_last_value_has_the_logit_of_the_diff
         [0, 1, 6, 7],
         [0, 5, 6, 7],
     ]
+
+
+def test_untrained_models_find_small_differences_likelier_in_either_direction_if_differences_are_signed():
+    modular, signed = (AxialTransformer(replace(VARIANTS[kind], num_values=9)) for kind in ("gray", "signed"))
+    assert not modular.head[1].bias.any()
+    logits = signed.head[1].bias  # of 0, 1, .., 8, -9, -8, .., -1
+    assert torch.equal(logits[1:9], logits[10:].flip(0))
+    assert (logits[:9].diff() < 0).all()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -56,7 +56,10 @@ class AxialTransformer(nn.Module):
         self.position = Positions(self.layout.shape, config.dim)
         self.outer_decoders = ModuleListOf(OuterDecoder(config, level) for level in range(len(self.layout.shape) - 1))
         self.inner_decoder = self.build_inner(config)
-        self.head = nn.Sequential(nn.LayerNorm(config.dim), Dense(config.dim, config.num_logits, residual=True))
+        last = Dense(config.dim, config.num_logits, residual=True)
+        if self.predictor is not None:
+            last.bias.data.copy_(self.predictor.first_logits())
+        self.head = nn.Sequential(nn.LayerNorm(config.dim), last)
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:

@@ -59,6 +59,17 @@ class Predictor(NamedTuple):
         beyond = torch.arange(self.values, device=x.device) + predictions.unsqueeze(-1) >= self.values
         return torch.where(beyond, x[..., self.values :], x[..., : self.values])
 
+    def first_logits(self) -> Float[Tensor, " n"]:
+        """Logits of the head before training: all equal, or, of signed differences s, those of (1 + 64 |s| / V)^-2.
+
+        Large differences have so few examples that they would keep a probability that shows in samples.
+        """
+        if not self.signed:
+            return torch.zeros(self.values)
+        sizes = torch.arange(2 * self.values)
+        sizes = torch.where(sizes < self.values, sizes, 2 * self.values - sizes)
+        return -2 * torch.log1p(64 * sizes / self.values)
+
     def neighbours(self, shape: tuple[int, ...]) -> Integer[Tensor, "sites 4"]:
         """w, n, nw and the channel before of every site of data [*A, C], as numbers of sites; -1: there is none."""
         sites = torch.arange(torch.Size(shape).numel()).view(1, *shape)
