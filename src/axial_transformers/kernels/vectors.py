@@ -44,7 +44,7 @@ def widen(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: A
             number = widened(builder, load(builder, x, builder.add(x_at, j), lanes))
             store(builder, builder.fmul(number, splat(builder, scale, lanes)), out, builder.add(out_at, j))
 
-        _in_vectors(builder, count, convert)
+        in_vectors(builder, count, convert)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, scale, out, out_at), generate
@@ -62,7 +62,7 @@ def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: 
             number = builder.fmul(number, splat(builder, scale, lanes))
             store(builder, narrowed(builder, number, signature.args[4].dtype), out, builder.add(out_at, j))
 
-        _in_vectors(builder, count, convert)
+        in_vectors(builder, count, convert)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, scale, out, out_at), generate
@@ -94,7 +94,7 @@ def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: An
             total = builder.fadd(load(builder, out, place, lanes), load(builder, x, builder.add(x_at, j), lanes))
             store(builder, total, out, place)
 
-        _in_vectors(builder, count, work)
+        in_vectors(builder, count, work)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, out, out_at), generate
@@ -122,7 +122,7 @@ def quick_gelu(typing_context: Any, x: Any, count: Any) -> Any:
             power = exponential(builder, builder.fmul(number, constant(number.type, -STEEPNESS)))
             store(builder, builder.fdiv(number, builder.fadd(power, constant(number.type, 1.0))), x, j)
 
-        _in_vectors(builder, count, activate)
+        in_vectors(builder, count, activate)
         return context.get_dummy_value()
 
     return types.void(x, count), generate
@@ -327,7 +327,7 @@ def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
     return builder.trunc(rounded, like(number.type, ir.IntType(16)))
 
 
-def _in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
+def in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
     """work(j, lanes) for whole vectors first, then for half of one, which narrow heads are, then for single numbers."""
     done = count.type(0)
     for lanes in (LANES, LANES // 2, 1):
