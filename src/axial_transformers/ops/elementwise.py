@@ -65,7 +65,7 @@ def _kept(x: Tensor, dropped: int) -> Tensor:
 
     One draw is the seed of SplitMix64, an output of whose serves four numbers; torch's own dropout draws one for each.
     """
-    bits = (torch.arange(1, -(-x.numel() // 4) + 1) * GOLDEN).add_(_seed())
+    bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(_seed())
     for shift, factor in zip((30, 27), FACTORS):
         bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
     bits = bits.bitwise_xor_(_shifted(bits, 31))
@@ -79,7 +79,7 @@ def _(x: Tensor, dropped: int) -> Tensor:
 
 def _seed() -> int:
     """64 bits of torch's generator."""
-    return int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
@@ -122,14 +122,14 @@ class _AddDropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, dropped: int) -> Tensor:
         ctx.seed, ctx.dropped, ctx.dtype = _seed(), dropped, y.dtype
-        out = torch.empty(x.shape, dtype=x.dtype)
+        out = x.new_empty(x.shape)
         _drop(x.contiguous(), y.contiguous(), ctx.seed, dropped, out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        d_y = torch.empty(grad.shape, dtype=ctx.dtype)
+        d_y = grad.new_empty(grad.shape, dtype=ctx.dtype)
         _drop(None, grad.contiguous(), ctx.seed, ctx.dropped, d_y)
         return grad, d_y, None
 
