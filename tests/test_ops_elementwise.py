@@ -5,7 +5,10 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from axial_transformers.ops import elementwise
-from axial_transformers.ops.elementwise import dropout, quick_gelu
+from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu
+from axial_transformers.ops.kernel_choice import HAS_NUMBA
+
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 
 
 def slow_quick_gelu(x: torch.Tensor) -> torch.Tensor:
@@ -86,3 +89,37 @@ def test_compiled_dropout_draws_what_the_eager_one_does():
         found.append((out.detach(), *torch.autograd.grad(out.sum(), x)))
     assert all(map(torch.equal, *found))
     assert found[0][0].count_nonzero() not in (0, x.numel())
+
+
+def test_the_definition_of_kept_numbers_is_splitmix64(monkeypatch):
+    """The first outputs for seed 1234567, which Steele et al. and others list, as four int16 each."""
+    monkeypatch.setattr(elementwise, "_seed", lambda: 1234567)
+    outputs = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    bits = [number >> 16 * place & 0xFFFF for number in outputs for place in range(4)][:11]
+    signed = [each - 2**16 if each >= 2**15 else each for each in bits]
+    for dropped in (1000, 2**15, 50000):
+        expected = [each >= dropped - 2**15 for each in signed]
+        assert elementwise._kept(torch.empty(11), dropped).tolist() == expected
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="kernels need numba")
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_compiled_kernels_compute_what_torch_does_and_drop_the_same_numbers(dtype, monkeypatch):
+    """More than one unit of work, and a last vector that is not full."""
+    x, grad = torch.randn(3, 347), torch.randn(3, 347)
+    y = 4 * torch.randn(3, 347)
+    y[0, :3] = torch.tensor([100.0, -100.0, torch.nan])
+
+    def computed(pays_from):
+        monkeypatch.setattr(elementwise, "PAYS_FROM", pays_from)
+        torch.manual_seed(0)
+        base, given = x.clone().requires_grad_(), y.to(dtype).requires_grad_()
+        activated = quick_gelu(given)
+        (slope,) = torch.autograd.grad(activated, given, grad.to(dtype))
+        out = add_dropped(base, given, 0.3)
+        return activated, slope, out, *torch.autograd.grad(out, (base, given), grad)
+
+    for got, expected in zip(computed(0), computed(2**62), strict=True):
+        assert got.dtype == expected.dtype
+        torch.testing.assert_close(got, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
+    assert (computed(0)[4] == 0).sum() == (computed(2**62)[4] == 0).sum() > 200

@@ -61,6 +61,25 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 
 
 @needs_numba
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal):
+    """Lengths that do not fill a tile, and lines that do not fill the last vector."""
+    from axial_transformers.kernels.llvm import LANES
+
+    heads, widths, shape = 2, (2 * LANES, 2 * LANES, 4 * LANES), (3, 9, 7)
+    for dtype in TOLERANCE:
+        qkv = torch.randn(*shape, sum(widths)).to(dtype).requires_grad_()
+        wide, grad = qkv.detach().double().requires_grad_(), torch.randn(*shape, heads, 2 * LANES).to(dtype)
+        for axis in (1, 2):
+            expected = reference.axial_attention(*unpacked((wide,), (heads, *widths)), axis, causal)
+            out = attend_packed(qkv, heads, widths, axis, causal)
+            assert_near(out, expected, dtype)
+            (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
+            assert_near(torch.autograd.grad(out, qkv, grad)[0], expected_gradient, dtype)
+    assert compiled_attention._pieces_of_short_lines(unpacked((qkv,), (heads, *widths)), 1, None, None)
+
+
+@needs_numba
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("at_a_time", [6, 3], ids=["six heads", "three heads"])
 @pytest.mark.parametrize(("axis", "groups", "causal"), [(1, 2, False), (2, 1, True)])

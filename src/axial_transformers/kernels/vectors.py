@@ -16,7 +16,6 @@ from axial_transformers.kernels.llvm import (
     intrinsic,
     like,
     load,
-    of_lanes,
     shuffle,
     splat,
     store,
@@ -42,13 +41,10 @@ def widen(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: A
         x, x_at, count, scale, out, out_at = unpacked(context, builder, signature, arguments)
 
         def convert(j: Any, lanes: int) -> None:
-            number = load(builder, x, builder.add(x_at, j), lanes)
-            if signature.args[0].dtype != float32:
-                bits = builder.zext(number, of_lanes(ir.IntType(32), lanes))
-                number = builder.bitcast(builder.shl(bits, constant(bits.type, 16)), of_lanes(ir.FloatType(), lanes))
+            number = widened(builder, load(builder, x, builder.add(x_at, j), lanes))
             store(builder, builder.fmul(number, splat(builder, scale, lanes)), out, builder.add(out_at, j))
 
-        _in_vectors(builder, count, convert)
+        in_vectors(builder, count, convert)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, scale, out, out_at), generate
@@ -64,11 +60,9 @@ def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: 
         def convert(j: Any, lanes: int) -> None:
             number = load(builder, x, builder.add(x_at, j), lanes)
             number = builder.fmul(number, splat(builder, scale, lanes))
-            if signature.args[4].dtype != float32:
-                number = _bfloat16_bits(builder, number)
-            store(builder, number, out, builder.add(out_at, j))
+            store(builder, narrowed(builder, number, signature.args[4].dtype), out, builder.add(out_at, j))
 
-        _in_vectors(builder, count, convert)
+        in_vectors(builder, count, convert)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, scale, out, out_at), generate
@@ -100,7 +94,7 @@ def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: An
             total = builder.fadd(load(builder, out, place, lanes), load(builder, x, builder.add(x_at, j), lanes))
             store(builder, total, out, place)
 
-        _in_vectors(builder, count, work)
+        in_vectors(builder, count, work)
         return context.get_dummy_value()
 
     return types.void(x, x_at, count, out, out_at), generate
@@ -128,7 +122,7 @@ def quick_gelu(typing_context: Any, x: Any, count: Any) -> Any:
             power = exponential(builder, builder.fmul(number, constant(number.type, -STEEPNESS)))
             store(builder, builder.fdiv(number, builder.fadd(power, constant(number.type, 1.0))), x, j)
 
-        _in_vectors(builder, count, activate)
+        in_vectors(builder, count, activate)
         return context.get_dummy_value()
 
     return types.void(x, count), generate
@@ -177,8 +171,8 @@ def _take_exponentials(
     totals = [cgutils.alloca_once_value(builder, constant(vector, 0.0)) for _ in rows]
     with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
         for (at, of_row), each in zip(rows, most):
-            builder.store(_greater(builder, _score(builder, x, at, j, of_row), builder.load(each)), each)
-    largest = [_reduced(builder, builder.load(each), partial(_greater, builder)) for each in most]
+            builder.store(greater(builder, _score(builder, x, at, j, of_row), builder.load(each)), each)
+    largest = [_reduced(builder, builder.load(each), partial(greater, builder)) for each in most]
     subtracted = [splat(builder, each, LANES) for each in largest]
     with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
         for (at, of_row), each, total in zip(rows, subtracted, totals):
@@ -244,7 +238,7 @@ def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, to
             builder.store(constant(vector, 0.0), total)
             with cgutils.for_range(builder, rows) as loop:
                 score = load(builder, x, _in_column(builder, loop.index, c))
-                builder.store(_greater(builder, score, builder.load(most)), most)
+                builder.store(greater(builder, score, builder.load(most)), most)
             greatest = builder.load(most)
             with cgutils.for_range(builder, rows) as loop:
                 at = _in_column(builder, loop.index, c)
@@ -299,7 +293,7 @@ def exponential(builder: Any, x: Any) -> Any:
     kind, word = x.type, like(x.type, ir.IntType(32))
     number = partial(constant, kind)
     tiny = builder.fcmp_ordered("<", x, number(-LARGEST))
-    near = _greater(builder, x, number(-LARGEST))
+    near = greater(builder, x, number(-LARGEST))
     near = builder.select(builder.fcmp_ordered("<", near, number(LARGEST)), near, number(LARGEST))
     n = builder.fptosi(fused_multiply_add(builder, near, number(LOG2_E), number(127.5)), word)
     whole = builder.fsub(builder.sitofp(n, kind), number(127.0))
@@ -312,8 +306,18 @@ def exponential(builder: Any, x: Any) -> Any:
     return builder.select(builder.fcmp_ordered("ord", x, x), result, x)
 
 
-def _bfloat16_bits(builder: Any, number: Any) -> Any:
-    """The bits of the nearest bfloat16 numbers, ties to even."""
+def widened(builder: Any, number: Any) -> Any:
+    """float32 numbers as they are, bits of bfloat16 as float32."""
+    if number.type == like(number.type, ir.FloatType()):
+        return number
+    bits = builder.zext(number, like(number.type, ir.IntType(32)))
+    return builder.bitcast(builder.shl(bits, constant(bits.type, 16)), like(number.type, ir.FloatType()))
+
+
+def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
+    """float32 numbers as they are, or the bits of the nearest bfloat16 numbers, ties to even, for another dtype."""
+    if dtype == float32:
+        return number
     bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
     half = constant(bits.type, 16)
     odd = builder.and_(builder.lshr(bits, half), constant(bits.type, 1))
@@ -323,7 +327,7 @@ def _bfloat16_bits(builder: Any, number: Any) -> Any:
     return builder.trunc(rounded, like(number.type, ir.IntType(16)))
 
 
-def _in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
+def in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
     """work(j, lanes) for whole vectors first, then for half of one, which narrow heads are, then for single numbers."""
     done = count.type(0)
     for lanes in (LANES, LANES // 2, 1):
@@ -364,7 +368,8 @@ def _in_column(builder: Any, row: Any, column: Any) -> Any:
     return builder.add(builder.mul(row, row.type(2 * LANES)), column)
 
 
-def _greater(builder: Any, a: Any, b: Any) -> Any:
+def greater(builder: Any, a: Any, b: Any) -> Any:
+    """The greater of two numbers, by lane."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 

@@ -80,7 +80,8 @@ class AxialBlock(nn.Module):
         _check_axes("coordinates", coordinates, self.axes)
         for axis in self.axes:
             norm, attention = self.norms[f"axis_{axis}"], self.attentions[f"axis_{axis}"]
-            x = x + self.dropout(attention(norm(x), key_mask, attn_bias.get(axis), coordinates.get(axis)))
+            attended = attention(norm(x), key_mask, attn_bias.get(axis), coordinates.get(axis))
+            x = self.dropout.add_to(x, attended)
         return self.feedforward(x)
 
 

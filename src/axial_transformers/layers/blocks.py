@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.ops import compiled_block
-from axial_transformers.ops.elementwise import dropout, quick_gelu
+from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu
 
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -38,6 +38,10 @@ class Dropout(nn.Module):
         """[...] -> [...]."""
         return dropout(x, self.p) if self.training and self.p else x
 
+    def add_to(self, x: Float[Tensor, "*s"], y: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """x + Dropout(y), of one shape."""
+        return add_dropped(x, y, self.p) if self.training and self.p else x + y
+
     def extra_repr(self) -> str:
         """The settings shown by print."""
         return f"p={self.p}"
@@ -54,7 +58,7 @@ class AttentionBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
-        return x + self.dropout(self.attention(self.norm(x)))
+        return self.dropout.add_to(x, self.attention(self.norm(x)))
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
         """One slab of `forward`; see `AxisAttention.step`."""
@@ -73,7 +77,7 @@ class FeedforwardBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
         """[.., D] -> [.., D]."""
-        return x + self.dropout(self.contract(quick_gelu(self.expand(self.norm(x)))))
+        return self.dropout.add_to(x, self.contract(quick_gelu(self.expand(self.norm(x)))))
 
 
 class TransformerBlock(nn.Module):

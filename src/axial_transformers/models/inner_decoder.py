@@ -51,7 +51,7 @@ class InnerLSTM(nn.Module):
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
         rows, _ = self.lstm(self.norm(r).flatten(0, -3))
-        return r + self.dropout(rows.view(r.shape))
+        return self.dropout.add_to(r, rows.view(r.shape))
 
     def start(self, batch: int) -> list[Tensor]:
         """Hidden and cell state [B, D] before the row."""

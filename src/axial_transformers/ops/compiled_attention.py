@@ -1,6 +1,7 @@
-"""Attention along one axis on a CPU, by the compiled kernels of `kernels.line_attention`."""
+"""Attention along one axis on a CPU, by the compiled kernels of `kernels.line_attention` and `kernels.short_lines`."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ PARTS = 32
 """Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
 TOGETHER = 2**17
 """Numbers of heads that the kernels load together: what a core's own cache holds."""
+SHORT = 24
+"""Places of a line up to which `short_lines` takes less time."""
 NONE = np.zeros(0, np.float32)
 
 
@@ -111,9 +114,13 @@ def _forward(
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    from axial_transformers.kernels import line_attention  # takes a second
+    from axial_transformers.kernels import line_attention, short_lines  # takes a second
 
     arrays, strides = flat_lines([*qkv, out], axis)
+    if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias):
+        of_lines = np.array(sizes_of(qkv[0], qkv[2], axis))
+        parallel_ranges(partial(short_lines.forward, *arrays, strides, of_lines, causal), pieces)
+        return
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
@@ -135,9 +142,13 @@ def _backward(
     grads: Sequence[Tensor],
 ) -> None:
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
-    from axial_transformers.kernels import line_attention
+    from axial_transformers.kernels import line_attention, short_lines
 
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
+    if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias):
+        of_lines = np.array(sizes_of(qkv_grad[0], qkv_grad[2], axis))
+        parallel_ranges(partial(short_lines.backward, *arrays, strides, of_lines, causal), pieces)
+        return
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
@@ -159,6 +170,17 @@ def _backward(
 
     parallel_ranges(work_on_parts, biases_of_lines * parts)
     grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
+
+
+def _pieces_of_short_lines(qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None) -> int:
+    """The pieces of work of `short_lines`; 0 where it cannot take the lines, or does not pay."""
+    from axial_transformers.kernels.llvm import LANES
+
+    q, k, v = qkv[:3]
+    outer, inner, heads, length, width, value_width = sizes_of(q, v, axis)
+    plain = key_mask is None and bias is None and heads == k.shape[-2]
+    fits = width % LANES == value_width % LANES == 0 and outer * inner >= LANES and 0 < length <= SHORT
+    return -(-outer * inner // LANES) * heads if plain and fits else 0
 
 
 def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:

@@ -1,19 +1,29 @@
-"""Quick GELU and dropout, with little traffic to memory and few random numbers."""
+"""Quick GELU and dropout, with little traffic to memory and few random numbers: in one pass by `kernels.pointwise`
+where a CPU has much to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.ops.kernel_choice import is_transformed
+from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.ops.kernel_choice import HAS_NUMBA, is_transformed
 
 STEEPNESS = 1.702
 BLOCK = 2**18
 """Numbers that several operations in a row work on at a time on a CPU: they stay in its cache."""
+PAYS_FROM = 2**16
+"""Numbers from which a compiled kernel pays: for fewer, the call takes as long as torch's operations."""
+UNIT = 1024
+"""Numbers that stay together when they are divided among threads."""
+GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
+"""Of SplitMix64 (Steele et al. 2014), as int64."""
 
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -31,7 +41,20 @@ def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     dropped = round(p * 2**16)
     if x.device.type != "cpu" or not 0 < dropped < 2**16:
         return F.dropout(x, p)
-    return x * _kept(x.detach(), dropped).to(x.dtype).mul_(2**16 / (2**16 - dropped))
+    return x * _kept(x.detach(), dropped).to(x.dtype).mul_(_scale(dropped))
+
+
+def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
+    """x + dropout(y, p); first derivatives only where a compiled kernel computes it, which draws as `dropout` does."""
+    dropped = round(p * 2**16)
+    fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
+    if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
+        return x + dropout(y, p)
+    return _AddDropped.apply(x, y, dropped)  # type: ignore[no-untyped-call]
+
+
+def _scale(dropped: int) -> float:
+    return 2**16 / (2**16 - dropped)
 
 
 @torch.library.custom_op(  # opaque to torch.compile, whose own random numbers take longer
@@ -40,15 +63,28 @@ def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
 def _kept(x: Tensor, dropped: int) -> Tensor:
     """A bool of x's shape, False with probability dropped / 2^16.
 
-    One draw of 64 bits serves four numbers; torch's own dropout draws one for each and takes four times as long.
+    One draw is the seed of SplitMix64, an output of whose serves four numbers; torch's own dropout draws one for each.
     """
-    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    return draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
+    bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(_seed())
+    for shift, factor in zip((30, 27), FACTORS):
+        bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
+    bits = bits.bitwise_xor_(_shifted(bits, 31))
+    return bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
 
 
 @_kept.register_fake
 def _(x: Tensor, dropped: int) -> Tensor:
     return x.new_empty(x.shape, dtype=torch.bool)
+
+
+def _seed() -> int:
+    """64 bits of torch's generator."""
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
+
+
+def _shifted(bits: Tensor, shift: int) -> Tensor:
+    """64 bits to the right, zeros in front, unlike int64 by itself."""
+    return (bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)
 
 
 class _QuickGELU(torch.autograd.Function):
@@ -57,6 +93,11 @@ class _QuickGELU(torch.autograd.Function):
         x = x.contiguous()
         ctx.save_for_backward(x)
         out = torch.empty_like(x)
+        if _pays(x):
+            from axial_transformers.kernels import pointwise  # takes a second
+
+            _in_units(pointwise.quick_gelu, x, out)
+            return out
         for part, result in _blocks(x, out):
             torch.mul(part, STEEPNESS, out=result).sigmoid_().mul_(part)
         return out
@@ -65,11 +106,68 @@ class _QuickGELU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        out = torch.empty_like(x)
-        for part, part_grad, result in _blocks(x, grad.contiguous(), out):
+        out, grad = torch.empty_like(x), grad.contiguous()
+        if _pays(x) and _pays(grad):
+            from axial_transformers.kernels import pointwise
+
+            _in_units(pointwise.quick_gelu_backward, x, grad, out)
+            return out
+        for part, part_grad, result in _blocks(x, grad, out):
             torch.mul(part, STEEPNESS, out=result)  # the derivative of quick_gelu at x is that of silu at 1.702 x
             torch.ops.aten.silu_backward.grad_input(part_grad, result, grad_input=result)
         return out
+
+
+class _AddDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, dropped: int) -> Tensor:
+        ctx.seed, ctx.dropped, ctx.dtype = _seed(), dropped, y.dtype
+        out = x.new_empty(x.shape)
+        _drop(x.contiguous(), y.contiguous(), ctx.seed, dropped, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        d_y = grad.new_empty(grad.shape, dtype=ctx.dtype)
+        _drop(None, grad.contiguous(), ctx.seed, ctx.dropped, d_y)
+        return grad, d_y, None
+
+
+def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
+    """out = x + y / (1 - p) where y is kept, else x; None stands for zeros."""
+    from axial_transformers.kernels import pointwise
+
+    base = np.zeros(0, np.float32) if x is None else _array(x)
+    arrays, scale, count = (_array(y), _array(out)), np.float32(_scale(dropped)), y.numel()
+
+    def work(first: int, last: int) -> None:
+        numbers = first * UNIT, min(last * UNIT, count)
+        pointwise.add_dropped(base, arrays[0], seed, dropped - 2**15, scale, arrays[1], *numbers)
+
+    parallel_ranges(work, -(-count // UNIT))
+
+
+def _pays(x: Tensor) -> bool:
+    """Whether a compiled kernel takes x, which has values then, and is faster."""
+    kinds = torch.float32, torch.bfloat16
+    return HAS_NUMBA and type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM
+
+
+def _in_units(kernel: Callable[..., None], *tensors: Tensor) -> None:
+    """Calls a kernel on contiguous tensors of one size, flat."""
+    arrays = [_array(x) for x in tensors]
+
+    def work(first: int, last: int) -> None:
+        kernel(*(x[first * UNIT : last * UNIT] for x in arrays))
+
+    parallel_ranges(work, -(-arrays[0].size // UNIT))
+
+
+def _array(x: Tensor) -> NDArray[Any]:
+    """A contiguous tensor, flat; bfloat16 as int16 bits."""
+    flat = x.detach().view(-1)
+    return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
 
 
 def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
