@@ -183,6 +183,12 @@ def score_columns(
     if bias.size:
         for key in range(reach):
             add(bias, bias_at + key * length + b, min(PANEL, length - b), scores, key * PANEL)
+    hide_columns(b, reach, causal, key_mask, mask_at, scores)
+
+
+@part
+def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, scores: Array) -> None:
+    """Minus infinity for the scores of keys that a query from b on does not attend to."""
     if causal:
         for key in range(b + 1, reach):
             for o in range(key - b):

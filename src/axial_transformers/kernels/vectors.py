@@ -291,6 +291,87 @@ def column_softmax_backward(
     return types.void(x, rows, columns, inverses, largest, grad), generate
 
 
+@intrinsic
+def column_weights(
+    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, pairs: Any, totals: Any, largest: Any
+) -> Any:
+    """exp(scale x[r, c] - the largest of its column) in bfloat16, two successive rows in a word of `pairs`.
+
+    x, columns, totals and largest are as for `column_exponentials`; `rows` is even, `scale` positive.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, rows, columns, scale, pairs, totals, largest = unpacked(context, builder, signature, arguments)
+        vector, scale = ir.VectorType(ir.FloatType(), LANES), splat(builder, scale, LANES)
+        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+            most = cgutils.alloca_once(builder, vector)
+            total = cgutils.alloca_once(builder, vector)
+            builder.store(constant(vector, -1e30), most)
+            builder.store(constant(vector, 0.0), total)
+            with cgutils.for_range(builder, rows) as loop:
+                score = load(builder, x, _in_column(builder, loop.index, c))
+                builder.store(_greater(builder, score, builder.load(most)), most)
+            greatest = builder.fmul(builder.load(most), scale)
+            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
+                both = []
+                for k in range(2):
+                    score = load(builder, x, _in_column(builder, builder.add(row, row.type(k)), c))
+                    both.append(exponential(builder, builder.fsub(builder.fmul(score, scale), greatest)))
+                    builder.store(builder.fadd(builder.load(total), both[k]), total)
+                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
+            store(builder, builder.load(total), totals, c)
+            store(builder, greatest, largest, c)
+        return context.get_dummy_value()
+
+    return types.void(x, rows, columns, scale, pairs, totals, largest), generate
+
+
+@intrinsic
+def column_gradients(
+    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any, grad: Any,
+    weights: Any, d_weights: Any, pairs: Any,
+) -> Any:  # fmt: skip
+    """`column_softmax_backward` of scale x, with its results in bfloat16, too.
+
+    p and the gradients go to `weights` and `d_weights`, arrays of words with two successive columns in each; the
+    gradients also to `pairs`, with two successive rows in each. `rows` is even.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs = unpacked(
+            context, builder, signature, arguments
+        )
+        vector, scale = ir.VectorType(ir.FloatType(), LANES), splat(builder, scale, LANES)
+        weights, d_weights = (
+            builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (weights, d_weights)
+        )
+        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+            total = cgutils.alloca_once(builder, vector)
+            builder.store(constant(vector, 0.0), total)
+            inverse, greatest = load(builder, inverses, c), load(builder, largest, c)
+            with cgutils.for_range(builder, rows) as loop:
+                at = _in_column(builder, loop.index, c)
+                score = builder.fmul(load(builder, x, at), scale)
+                p = builder.fmul(exponential(builder, builder.fsub(score, greatest)), inverse)
+                store(builder, p, x, at)
+                store(builder, _upper_half(builder, p), weights, at)
+                product = builder.fmul(p, load(builder, grad, at))
+                builder.store(builder.fadd(builder.load(total), product), total)
+            mean = builder.load(total)
+            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
+                both = []
+                for k in range(2):
+                    at = _in_column(builder, builder.add(row, row.type(k)), c)
+                    difference = builder.fsub(load(builder, grad, at), mean)
+                    both.append(builder.fmul(load(builder, x, at), difference))
+                    store(builder, both[k], grad, at)
+                    store(builder, _upper_half(builder, both[k]), d_weights, at)
+                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
+        return context.get_dummy_value()
+
+    return types.void(x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs), generate
+
+
 def exponential(builder: Any, x: Any) -> Any:
     """e^x of one float32 or of LANES, to about a millionth of it: 2^n e^r with n whole and |r| <= log(2) / 2.
 
@@ -321,6 +402,28 @@ def _bfloat16_bits(builder: Any, number: Any) -> Any:
     is_number = builder.fcmp_ordered("ord", number, number)
     rounded = builder.select(is_number, rounded, constant(bits.type, 0x7FC0))
     return builder.trunc(rounded, like(number.type, ir.IntType(16)))
+
+
+def _bfloat16_pairs(builder: Any, a: Any, b: Any) -> Any:
+    """Words of the bfloat16 numbers nearest to a, in the lower halves, and to b."""
+    a, b = _rounded(builder, a), _rounded(builder, b)
+    lower = builder.lshr(a, constant(a.type, 16))
+    return builder.or_(lower, builder.and_(b, constant(b.type, -(1 << 16))))
+
+
+def _upper_half(builder: Any, number: Any) -> Any:
+    """The bits of the nearest bfloat16 numbers."""
+    bits = _rounded(builder, number)
+    return builder.trunc(builder.lshr(bits, constant(bits.type, 16)), like(number.type, ir.IntType(16)))
+
+
+def _rounded(builder: Any, number: Any) -> Any:
+    """Bits whose upper halves are the nearest bfloat16 numbers, ties away from zero: in fewer steps than to even.
+
+    NaN stays NaN where it comes from arithmetic or from bfloat16, which set no lower bits.
+    """
+    bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
+    return builder.add(bits, constant(bits.type, 0x8000))
 
 
 def _in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:

@@ -1,4 +1,4 @@
-"""Attention along one axis on a CPU, by the compiled kernels of `kernels.line_attention`."""
+"""Attention along one axis on a CPU, by the compiled kernels of `kernels.line_attention` or `tile_attention`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -111,15 +111,14 @@ def _forward(
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    from axial_transformers.kernels import line_attention  # takes a second
-
+    kernels = _kernels(out.dtype)
     arrays, strides = flat_lines([*qkv, out], axis)
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int) -> None:
         pieces = first * sizes[8], last * sizes[8]
-        line_attention.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), *pieces)
+        kernels.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), *pieces)
 
     parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
@@ -135,15 +134,14 @@ def _backward(
     grads: Sequence[Tensor],
 ) -> None:
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
-    from axial_transformers.kernels import line_attention
-
+    kernels = _kernels(qkv_grad[0].dtype)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
         pieces = first * sizes[8], last * sizes[8]
-        line_attention.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), *pieces)
+        kernels.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
         parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
@@ -159,6 +157,13 @@ def _backward(
 
     parallel_ranges(work_on_parts, biases_of_lines * parts)
     grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
+
+
+def _kernels(dtype: torch.dtype) -> Any:
+    """The module with `forward` and `backward` for tensors of a dtype."""
+    from axial_transformers.kernels import line_attention, matrix_tiles, tile_attention  # takes a second
+
+    return tile_attention if dtype == torch.bfloat16 and matrix_tiles.are_there() else line_attention
 
 
 def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
