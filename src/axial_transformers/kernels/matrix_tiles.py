@@ -38,11 +38,11 @@ CONFIGURATION[48:56] = WORDS
 @cache
 def are_there() -> bool:
     """Whether numba compiles for a processor that has these registers, and the system lets this process use them."""
-    if not (FEATURES <= {*registers.features().split(",")} and sys.platform == "linux" and LANES == WORDS):
+    if sys.platform != "linux" or platform.machine() != "x86_64" or LANES != WORDS:
         return False
-    return platform.machine() == "x86_64" and not ctypes.CDLL(None).syscall(
-        REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA
-    )
+    if not FEATURES.issubset(registers.features().split(",")):
+        return False
+    return not ctypes.CDLL(None).syscall(REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA)
 
 
 @intrinsic

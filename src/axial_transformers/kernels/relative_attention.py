@@ -118,6 +118,7 @@ def forward(
             for o in range(b, b + band.rows):
                 to, present = pairs_of(band, o, distance)
                 exponentials(weights, to, round_up(present, LANES), present, sums, 2 * (m * length + o))
+                sums[m * length + o, 0] = ONE / sums[m * length + o, 0]
                 isolate(weights, to, present)
             of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
             to = value_at + b * value_wide

@@ -1,4 +1,4 @@
-"""`line_attention` of bfloat16 tensors where the processor has matrix registers: the same functions of the same arguments.
+"""`line_attention` of bfloat16 tensors where the processor has matrix registers: functions of the same arguments.
 
 Products take bfloat16 numbers as they are, and attention weights and gradients of scores rounded to it; sums, and the
 softmax, are float32. See `matrix_tiles` for words, in rows and in pairs.
@@ -22,8 +22,8 @@ from axial_transformers.kernels.matrix_tiles import (
     pair_rows,
 )
 from axial_transformers.kernels.register_tiles import round_up, transpose_part
-from axial_transformers.kernels.staging import ONE, start, store_heads, store_normalised, zeros
-from axial_transformers.kernels.vectors import add, clear, column_gradients, column_weights, widen
+from axial_transformers.kernels.staging import AHEAD, ONE, start, store_heads, store_normalised, zeros
+from axial_transformers.kernels.vectors import add, clear, column_gradients, column_weights, prefetch, widen
 
 
 @compiled
@@ -37,8 +37,12 @@ def forward(
     shared, words, value_words, steps = together // group, wide // 2, value_wide // 2, padded // 2
     queries, keys = zeros(together * padded * words), zeros(shared * padded * words)
     values, value_pairs = zeros(shared * padded * value_words), zeros(shared * padded * value_words)
-    queries_transposed, scores, attended = zeros(words * BLOCK), zeros(padded * BLOCK), zeros(together * padded * value_wide)
-    weight_pairs, weights, totals, largest = zeros(steps * BLOCK), zeros(steps * BLOCK), zeros(BLOCK), zeros(BLOCK)
+    queries_transposed, scores, attended = (
+        zeros(words * BLOCK),
+        zeros(padded * BLOCK),
+        zeros(together * padded * value_wide),
+    )
+    weight_pairs, weights, inverses, largest = zeros(steps * BLOCK), zeros(steps * BLOCK), zeros(BLOCK), zeros(BLOCK)
     of_groups = sizes.copy()
     of_groups[2] //= group
     of_groups[8] //= group
@@ -62,9 +66,9 @@ def forward(
                 keys, key_row * words, words, width, queries_transposed, b, reach, causal, key_mask, mask_at, bias,
                 bias_at, length, scores,
             )  # fmt: skip
-            column_weights(scores, round_up(reach, 2), columns, scale, weight_pairs, totals, largest)
+            column_weights(scores, round_up(reach, 2), columns, scale, weight_pairs, inverses, largest)
             for o in range(rows):
-                sums[m * length + b + o, 0] = totals[o]
+                sums[m * length + b + o, 0] = inverses[o]
                 sums[m * length + b + o, 1] = largest[o]
             transpose_part(weight_pairs, 0, BLOCK, blocks * WORDS, BLOCK, weights, 0, steps)
             for j in range(0, value_wide, BLOCK):
@@ -86,9 +90,8 @@ def backward(
     length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
     padded, wide, value_wide = round_up(length, BLOCK), round_up(width, BLOCK), round_up(value_width, BLOCK)
     shared, words, value_words, steps = together // group, wide // 2, value_wide // 2, padded // 2
-    size, value_size, own, own_values = (
-        shared * padded * words, shared * padded * value_words, together * padded * words, together * padded * value_words
-    )  # fmt: skip
+    size, value_size = shared * padded * words, shared * padded * value_words
+    own, own_values = together * padded * words, together * padded * value_words
     queries, query_pairs, grads, grad_pairs = zeros(own), zeros(own), zeros(own_values), zeros(own_values)
     keys, key_pairs, values = zeros(size), zeros(size), zeros(value_size)
     d_queries, d_keys, d_values = zeros(2 * own), zeros(2 * size), zeros(2 * value_size)
@@ -156,8 +159,8 @@ def backward(
                     )  # fmt: skip
                 for j in range(0, value_wide, BLOCK):
                     multiply_add_block(
-                        weight_rows, key * WORDS, WORDS, 1, grad_pairs, (row + b) * value_words + j, value_wide, d_values,
-                        (key_row + key) * value_wide + j, value_wide,
+                        weight_rows, key * WORDS, WORDS, 1, grad_pairs, (row + b) * value_words + j, value_wide,
+                        d_values, (key_row + key) * value_wide + j, value_wide,
                     )  # fmt: skip
         if head == together - 1:
             at = m - head
@@ -175,7 +178,9 @@ def load_words(
     at = start(m, strides, sizes)
     for row in range(sizes[3]):
         for head in range(sizes[8]):
-            copy_bits(x, at + row * strides[3] + head * strides[2], width, out, (head * padded + row) * wide)
+            from_x = at + row * strides[3] + head * strides[2]
+            prefetch(x, from_x + AHEAD * strides[3], width)
+            copy_bits(x, from_x, width, out, (head * padded + row) * wide)
 
 
 @part

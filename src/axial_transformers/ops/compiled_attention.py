@@ -18,6 +18,8 @@ PARTS = 32
 """Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
 TOGETHER = 2**17
 """Numbers of heads that the kernels load together: what a core's own cache holds."""
+TILES_PAY_FROM = 512
+"""Length of a line times width of its keys from which matrix registers pay in bfloat16: they are filled with zeros."""
 NONE = np.zeros(0, np.float32)
 
 
@@ -111,9 +113,9 @@ def _forward(
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    kernels = _kernels(out.dtype)
     arrays, strides = flat_lines([*qkv, out], axis)
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
+    kernels = _kernels(out.dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int) -> None:
@@ -134,9 +136,9 @@ def _backward(
     grads: Sequence[Tensor],
 ) -> None:
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
-    kernels = _kernels(qkv_grad[0].dtype)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
+    kernels = _kernels(qkv_grad[0].dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
@@ -159,11 +161,12 @@ def _backward(
     grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
 
 
-def _kernels(dtype: torch.dtype) -> Any:
-    """The module with `forward` and `backward` for tensors of a dtype."""
+def _kernels(dtype: torch.dtype, sizes: NDArray[np.int64]) -> Any:
+    """The module with `forward` and `backward` for tensors of a dtype and lines of the given sizes."""
     from axial_transformers.kernels import line_attention, matrix_tiles, tile_attention  # takes a second
 
-    return tile_attention if dtype == torch.bfloat16 and matrix_tiles.are_there() else line_attention
+    tiled = dtype == torch.bfloat16 and sizes[3] * sizes[4] >= TILES_PAY_FROM and matrix_tiles.are_there()
+    return tile_attention if tiled else line_attention
 
 
 def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
