@@ -77,6 +77,7 @@ def store_heads(
     for row in range(sizes[3]):
         for head in range(sizes[8]):
             to = at + row * strides[3] + head * strides[2]
+            prefetch(out, to + AHEAD * strides[3], width)
             narrow(x, (head * padded + row) * wide, width, scale, out, to)
 
 
@@ -89,4 +90,5 @@ def store_normalised(
     for row in range(sizes[3]):
         for head in range(sizes[8]):
             to = at + row * strides[3] + head * strides[2]
+            prefetch(out, to + AHEAD * strides[3], width)
             narrow(x, (head * padded + row) * wide, width, sums[(m + head) * sizes[3] + row, 0], out, to)
