@@ -1,6 +1,7 @@
 """Attention along one axis on a CPU, by the compiled kernels of `kernels.line_attention` or `tile_attention`."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -176,15 +177,34 @@ def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], ND
     """
     arrays, strides = [], []
     for x in tensors:
-        x = x.detach()
-        lines = x.reshape(x.shape[:axis].numel(), x.shape[axis], x.shape[axis + 1 : -2].numel(), *x.shape[-2:])
-        lines = lines if lines.stride(-1) == 1 else lines.contiguous()
-        span = 1 + sum((size - 1) * stride for size, stride in zip(lines.shape, lines.stride()))
-        flat = lines.as_strided((span,), (1,))
+        found = _strides_of_lines(x.shape, x.stride(), axis)
+        if found is None:
+            x = x.contiguous()
+            found = _strides_of_lines(x.shape, x.stride(), axis)
+        assert found is not None, "contiguous tensors have such strides"
+        flat = x.detach().as_strided((found[0],), (1,))
         arrays.append((flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy())
-        outer, place, inner, head, _ = lines.stride()
-        strides.append((outer, inner, head, place))
+        strides.append(found[1])
     return arrays, np.array(strides)
+
+
+@lru_cache(maxsize=256)
+def _strides_of_lines(
+    shape: torch.Size, strides: tuple[int, ...], axis: int
+) -> tuple[int, tuple[int, int, int, int]] | None:
+    """The numbers from the first to the last of [B, *A, N, K], and its strides for `flat_lines`; None without such.
+
+    Kept, since torch takes longer to find them than some lines take to be attended along.
+    """
+    x = torch.empty_strided(shape, strides, device="meta")
+    try:
+        lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])
+    except RuntimeError:
+        return None
+    outer, place, inner, head, number = lines.stride()
+    if number != 1 and shape[-1] > 1:
+        return None
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)), (outer, inner, head, place)
 
 
 def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:
