@@ -22,6 +22,11 @@ def _seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _matrix_registers(monkeypatch):
+    monkeypatch.setattr(compiled_attention, "TILES_PAY_FROM", 0)  # for lines of any length, where there are any
+
+
 def assert_near(got, expected, dtype):
     bound = TOLERANCE[dtype] * max(1.0, expected.abs().max().item() if expected.numel() else 0)
     torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=bound)
@@ -80,6 +85,15 @@ def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal)
 
 
 @needs_numba
+@pytest.mark.slow
+def test_bfloat16_needs_no_matrix_registers(monkeypatch):
+    from axial_transformers.kernels import matrix_tiles
+
+    monkeypatch.setattr(matrix_tiles, "are_there", lambda: False)
+    test_compiled_attention_equals_its_reference((1, 1, 33), 3, 5, 20, masked=True, causal=True)
+
+
+@needs_numba
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("at_a_time", [6, 3], ids=["six heads", "three heads"])
 @pytest.mark.parametrize(("axis", "groups", "causal"), [(1, 2, False), (2, 1, True)])
@@ -132,12 +146,13 @@ def test_tensors_that_lie_anyhow_in_memory_are_read_as_they_are():
 
 
 @needs_numba
-def test_what_is_masked_out_or_not_a_number_elsewhere_has_no_influence():
-    q, k, v = (torch.randn(1, 4, 9, 2, 8) for _ in range(3))
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_what_is_masked_out_or_not_a_number_elsewhere_has_no_influence(dtype):
+    q, k, v = (torch.randn(1, 4, 9, 2, 8).to(dtype) for _ in range(3))
     mask = torch.ones(1, 4, 9, dtype=torch.bool)
     mask[0, 1], mask[0, 2, 3] = False, False
     out = attend(q, k, v, 2, key_mask=mask)
-    assert torch.equal(out[0, 1], torch.zeros(9, 2, 8))
+    assert torch.equal(out[0, 1], torch.zeros(9, 2, 8, dtype=dtype))
     v[0, 2, 3], k[0, 2, 3] = 1e30, -1e30
     q[0, 3] = torch.nan
     changed = attend(q, k, v, 2, key_mask=mask)

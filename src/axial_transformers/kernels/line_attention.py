@@ -56,7 +56,7 @@ def forward(
     queries, keys = zeros(together * padded * wide), zeros(shared * padded * wide)
     values, attended = zeros(shared * padded * value_wide), zeros(together * padded * value_wide)
     queries_transposed, scores = zeros(wide * PANEL), zeros((padded + HIGH) * PANEL)
-    attended_transposed, totals, largest = zeros(value_wide * PANEL), zeros(PANEL), zeros(PANEL)
+    attended_transposed, inverses, largest = zeros(value_wide * PANEL), zeros(PANEL), zeros(PANEL)
     scale = np.float32(1 / np.sqrt(width))
     of_groups = sizes.copy()
     of_groups[2] //= group
@@ -77,9 +77,9 @@ def forward(
                 keys, at, wide, width, queries_transposed, b, columns, reach, causal, key_mask, mask_at, bias, bias_at,
                 length, scores,
             )  # fmt: skip
-            column_exponentials(scores, reach, columns, totals, largest)
+            column_exponentials(scores, reach, columns, inverses, largest)
             for o in range(rows):
-                sums[m * length + b + o, 0] = totals[o]
+                sums[m * length + b + o, 0] = inverses[o]
                 sums[m * length + b + o, 1] = largest[o]
             combine(values, value_at, value_wide, value_width, scores, reach, columns, attended_transposed)
             to = (head * padded + b) * value_wide
@@ -183,6 +183,12 @@ def score_columns(
     if bias.size:
         for key in range(reach):
             add(bias, bias_at + key * length + b, min(PANEL, length - b), scores, key * PANEL)
+    hide_columns(b, reach, causal, key_mask, mask_at, scores)
+
+
+@part
+def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, scores: Array) -> None:
+    """Minus infinity for the scores of keys that a query from b on does not attend to."""
     if causal:
         for key in range(b + 1, reach):
             for o in range(key - b):

@@ -118,6 +118,7 @@ def forward(
             for o in range(b, b + band.rows):
                 to, present = pairs_of(band, o, distance)
                 exponentials(weights, to, round_up(present, LANES), present, sums, 2 * (m * length + o))
+                sums[m * length + o, 0] = ONE / sums[m * length + o, 0]
                 isolate(weights, to, present)
             of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
             to = value_at + b * value_wide
@@ -130,12 +131,14 @@ def forward(
 @compiled
 def backward(
     q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
-    scale: np.float32, tables: Tables, sums: Array, d_query: Array, d_key: Array, d_value: Array, first: int, last: int,
+    scale: np.float32, tables: Tables, sums: Array, d_query: Any, d_key: Any, d_value: Any, bounds: Integers,
+    first: int, last: int,
 ) -> None:  # fmt: skip
     """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
 
-    `strides` is [7, 4]: a row each for q, k, v, grad, dq, dk, dv. The gradients of the tables' rows, flat
-    [tables, 2R + 1 + HIGH, padded width], are added to d_query, d_key and d_value.
+    `strides` is [7, 4]: a row each for q, k, v, grad, dq, dk, dv. `first` and `last` count parts: pieces bounds[i] to
+    bounds[i + 1] are part i, and add the gradients of the tables' rows, flat [tables, 2R + 1 + HIGH, padded width], to
+    rows i of d_query, d_key and d_value. No part is empty, and each has all heads of a line that are loaded together.
     """
     length, width, value_width, radius, together = sizes[3], sizes[4], sizes[5], sizes[6], sizes[8]
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
@@ -146,7 +149,10 @@ def backward(
     d_queries, d_keys, d_values = zeros(size), zeros(size), zeros(value_size)
     keys_transposed, values_transposed = zeros(wide * row), zeros(value_wide * row)
     weights, d_scores = zeros((BLOCK + 2 * MARGIN) * distance), zeros((BLOCK + 2 * MARGIN) * distance)
-    for m in range(first, last):
+    i = first
+    for m in range(bounds[first], bounds[last]):
+        if m == bounds[i + 1]:
+            i += 1
         head = m % together
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
@@ -185,10 +191,10 @@ def backward(
             add_product(weights, of_queries, grads, value_at, d_values, value_at, value_wide)
             add_product(d_scores, of_queries, queries, at, d_keys, at, wide)
             of_queries = offsets_by_queries(band, distance)
-            add_product(weights, of_queries, grads, value_at, d_value, d_centre * value_wide, value_wide)
-            add_product(d_scores, of_queries, queries, at, d_query, d_centre * wide, wide)
+            add_product(weights, of_queries, grads, value_at, d_value[i], d_centre * value_wide, value_wide)
+            add_product(d_scores, of_queries, queries, at, d_query[i], d_centre * wide, wide)
             add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, at, wide)
-            add_product(d_scores, offsets_by_keys(band, distance), keys, at, d_key, d_centre * wide, wide)
+            add_product(d_scores, offsets_by_keys(band, distance), keys, at, d_key[i], d_centre * wide, wide)
         if head == together - 1:
             store_heads(d_queries, padded, wide, dq, m - head, strides[4], sizes, width, scale)
             store_heads(d_keys, padded, wide, dk, m - head, strides[5], sizes, width, ONE)

@@ -11,9 +11,11 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import part
 from axial_transformers.kernels.llvm import LANES, Array, Integers
-from axial_transformers.kernels.vectors import narrow, widen
+from axial_transformers.kernels.vectors import narrow, prefetch, widen
 
 ONE = np.float32(1)
+AHEAD = 8
+"""Places of a line that are on their way from memory: with strides of a power of two, a cache holds few more."""
 
 
 @part
@@ -61,6 +63,7 @@ def load_heads(
     for row in range(sizes[3]):
         for head in range(sizes[8]):
             from_x = at + row * strides[3] + head * strides[2]
+            prefetch(x, from_x + AHEAD * strides[3], width)
             widen(x, from_x, width, scale, out, (head * padded + row) * wide)
 
 
@@ -74,6 +77,7 @@ def store_heads(
     for row in range(sizes[3]):
         for head in range(sizes[8]):
             to = at + row * strides[3] + head * strides[2]
+            prefetch(out, to + AHEAD * strides[3], width)
             narrow(x, (head * padded + row) * wide, width, scale, out, to)
 
 
@@ -81,18 +85,10 @@ def store_heads(
 def store_normalised(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, width: int, sums: Array
 ) -> None:  # fmt: skip
-    """`store_heads` of rows that are divided by their sums of [pieces times L, 2]; these become their reciprocals."""
+    """`store_heads` of rows that are multiplied by the first of their numbers in sums, [pieces times L, 2]."""
     at = start(m, strides, sizes)
     for row in range(sizes[3]):
         for head in range(sizes[8]):
             to = at + row * strides[3] + head * strides[2]
-            inverse = invert_sum(sums, (m + head) * sizes[3] + row)
-            narrow(x, (head * padded + row) * wide, width, inverse, out, to)
-
-
-@part
-def invert_sum(sums: Array, row: int) -> np.float32:
-    """Replaces a row's sum by its reciprocal; zero stays zero."""
-    total = sums[row, 0]
-    sums[row, 0] = ONE / total if total > 0 else total
-    return sums[row, 0]
+            prefetch(out, to + AHEAD * strides[3], width)
+            narrow(x, (head * padded + row) * wide, width, sums[(m + head) * sizes[3] + row, 0], out, to)

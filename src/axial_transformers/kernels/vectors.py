@@ -24,13 +24,19 @@ from axial_transformers.kernels.llvm import (
 
 LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""
+CACHE_LINE = 64
+"""Bytes."""
 TOGETHER = 4
 """Rows whose exponentials are computed in turns."""
 STEEPNESS = 1.702
 """Factor of x in the sigmoid of quick GELU."""
+SHIFT = 3 * 2.0**22 + 127
+"""A number added to round to a whole number: float32 has no halves there."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 """Coefficients of e^r, the highest power first."""
+COARSE_SERIES = (0.0550086, 0.2422104, 0.6932829, 1.0)
+"""Coefficients of 2^r for |r| <= 1/2, likewise, by least largest error."""
 
 
 @intrinsic
@@ -77,6 +83,24 @@ def clear(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
         with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
             store(builder, zero, x, builder.add(x_at, j))
+        return context.get_dummy_value()
+
+    return types.void(x, x_at, count), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
+    """Asks for `count` numbers of x from x_at on, which need not exist, to be brought into a core's first cache."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, count = unpacked(context, builder, signature, arguments)
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        numbers = CACHE_LINE // (signature.args[0].dtype.bitwidth // 8)
+        with cgutils.for_range_slice(builder, count.type(0), count, count.type(numbers)) as (j, _):
+            place = builder.bitcast(builder.gep(x, [builder.add(x_at, j)]), byte)
+            builder.call(function, [place, word(0), word(3), word(1)])  # to read; to keep in all caches; data
         return context.get_dummy_value()
 
     return types.void(x, x_at, count), generate
@@ -222,14 +246,15 @@ def softmax_backward(
 
 
 @intrinsic
-def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, totals: Any, largest: Any) -> Any:
+def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any) -> Any:
     """x[r, c] = exp(x[r, c] - the largest of its column), [rows, columns] with rows of 2 LANES numbers.
 
-    `columns` is a multiple of LANES. totals[c] is set to the sum of the column, largest[c] to its largest number.
+    `columns` is a multiple of LANES. inverses[c] is set to the reciprocal of the column's sum, zero if that is zero,
+    largest[c] to its largest number.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, totals, largest = unpacked(context, builder, signature, arguments)
+        x, rows, columns, inverses, largest = unpacked(context, builder, signature, arguments)
         vector = ir.VectorType(ir.FloatType(), LANES)
         with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
             most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
@@ -245,11 +270,11 @@ def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, to
                 power = exponential(builder, builder.fsub(load(builder, x, at), greatest))
                 builder.store(builder.fadd(builder.load(total), power), total)
                 store(builder, power, x, at)
-            store(builder, builder.load(total), totals, c)
+            store(builder, _inverse(builder, builder.load(total)), inverses, c)
             store(builder, greatest, largest, c)
         return context.get_dummy_value()
 
-    return types.void(x, rows, columns, totals, largest), generate
+    return types.void(x, rows, columns, inverses, largest), generate
 
 
 @intrinsic
@@ -258,8 +283,7 @@ def column_softmax_backward(
 ) -> Any:
     """Replaces columns of scores x by their softmax p, and its gradient by theirs, p (grad - sum of p grad).
 
-    x, rows, columns and grad are as for `column_exponentials`; inverses[c] is the reciprocal of the total that it
-    found.
+    All but grad, whose shape is that of x, are as for `column_exponentials`, inverses and largest as it found them.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -285,25 +309,131 @@ def column_softmax_backward(
     return types.void(x, rows, columns, inverses, largest, grad), generate
 
 
+@intrinsic
+def column_weights(
+    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, pairs: Any, inverses: Any, largest: Any
+) -> Any:
+    """exp(scale x[r, c] - the largest of its column) in bfloat16, two successive rows in a word of `pairs`.
+
+    x, columns and inverses are as for `column_exponentials`; `rows` is even, `scale` positive. largest[c] is set to the
+    exponent of 2 that stands for the largest number of a column.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, rows, columns, scale, pairs, inverses, largest = unpacked(context, builder, signature, arguments)
+        vector = ir.VectorType(ir.FloatType(), LANES)
+        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
+        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+            most = cgutils.alloca_once(builder, vector)
+            total = cgutils.alloca_once(builder, vector)
+            builder.store(constant(vector, -1e30), most)
+            builder.store(constant(vector, 0.0), total)
+            with cgutils.for_range(builder, rows) as loop:
+                score = load(builder, x, _in_column(builder, loop.index, c))
+                builder.store(greater(builder, score, builder.load(most)), most)
+            greatest = builder.fmul(builder.load(most), scale)
+            lowered = builder.fneg(greatest)
+            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
+                both = []
+                for k in range(2):
+                    score = load(builder, x, _in_column(builder, builder.add(row, row.type(k)), c))
+                    both.append(_coarse_power(builder, fused_multiply_add(builder, score, scale, lowered)))
+                    builder.store(builder.fadd(builder.load(total), both[k]), total)
+                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
+            store(builder, _inverse(builder, builder.load(total)), inverses, c)
+            store(builder, greatest, largest, c)
+        return context.get_dummy_value()
+
+    return types.void(x, rows, columns, scale, pairs, inverses, largest), generate
+
+
+@intrinsic
+def column_gradients(
+    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any, grad: Any,
+    weights: Any, d_weights: Any, pairs: Any,
+) -> Any:  # fmt: skip
+    """`column_softmax_backward` of scale x after `column_weights`, with its results in bfloat16, too.
+
+    p and the gradients go to `weights` and `d_weights`, arrays of words with two successive columns in each; the
+    gradients also to `pairs`, with two successive rows in each. `rows` is even.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs = unpacked(
+            context, builder, signature, arguments
+        )
+        vector = ir.VectorType(ir.FloatType(), LANES)
+        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
+        weights, d_weights = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (weights, d_weights))
+        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+            total = cgutils.alloca_once(builder, vector)
+            builder.store(constant(vector, 0.0), total)
+            inverse, lowered = load(builder, inverses, c), builder.fneg(load(builder, largest, c))
+            with cgutils.for_range(builder, rows) as loop:
+                at = _in_column(builder, loop.index, c)
+                power = _coarse_power(builder, fused_multiply_add(builder, load(builder, x, at), scale, lowered))
+                p = builder.fmul(power, inverse)
+                store(builder, p, x, at)
+                store(builder, _upper_half(builder, p), weights, at)
+                product = builder.fmul(p, load(builder, grad, at))
+                builder.store(builder.fadd(builder.load(total), product), total)
+            mean = builder.load(total)
+            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
+                both = []
+                for k in range(2):
+                    at = _in_column(builder, builder.add(row, row.type(k)), c)
+                    difference = builder.fsub(load(builder, grad, at), mean)
+                    both.append(builder.fmul(load(builder, x, at), difference))
+                    store(builder, both[k], grad, at)
+                    store(builder, _upper_half(builder, both[k]), d_weights, at)
+                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
+        return context.get_dummy_value()
+
+    return types.void(x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs), generate
+
+
 def exponential(builder: Any, x: Any) -> Any:
     """e^x of one float32 or of LANES, to about a millionth of it: 2^n e^r with n whole and |r| <= log(2) / 2.
 
     e^r by its series, 2^n by the bits of a float. Zero below -LARGEST, e^LARGEST above LARGEST; NaN stays NaN.
     """
-    kind, word = x.type, like(x.type, ir.IntType(32))
+    kind = x.type
     number = partial(constant, kind)
     tiny = builder.fcmp_ordered("<", x, number(-LARGEST))
-    near = greater(builder, x, number(-LARGEST))
-    near = builder.select(builder.fcmp_ordered("<", near, number(LARGEST)), near, number(LARGEST))
-    n = builder.fptosi(fused_multiply_add(builder, near, number(LOG2_E), number(127.5)), word)
-    whole = builder.fsub(builder.sitofp(n, kind), number(127.0))
-    r = fused_multiply_add(builder, whole, number(-LN_2), near)
+    near = builder.select(tiny, number(-LARGEST), x)
+    near = builder.select(builder.fcmp_ordered(">", near, number(LARGEST)), number(LARGEST), near)
+    shifted = _fence(builder, fused_multiply_add(builder, near, number(LOG2_E), number(SHIFT)))
+    n = _fence(builder, builder.fsub(shifted, number(SHIFT)))
+    r = fused_multiply_add(builder, n, number(-LN_2), near)
     series = number(SERIES[0])
     for coefficient in SERIES[1:]:
         series = fused_multiply_add(builder, series, r, number(coefficient))
-    power = builder.bitcast(builder.shl(n, constant(word, 23)), kind)
-    result = builder.select(tiny, number(0.0), builder.fmul(series, power))
-    return builder.select(builder.fcmp_ordered("ord", x, x), result, x)
+    return builder.select(tiny, number(0.0), builder.fmul(series, _power_of_two(builder, shifted)))
+
+
+def _coarse_power(builder: Any, x: Any) -> Any:
+    """2^x for x up to 0, to a ten thousandth of it: enough for bfloat16. Exactly zero from -127 down; NaN stays NaN."""
+    number = partial(constant, x.type)
+    x = builder.select(builder.fcmp_ordered("<", x, number(-127.0)), number(-127.0), x)
+    shifted = _fence(builder, builder.fadd(x, number(SHIFT)))
+    r = builder.fsub(x, _fence(builder, builder.fsub(shifted, number(SHIFT))))
+    series = number(COARSE_SERIES[0])
+    for coefficient in COARSE_SERIES[1:]:
+        series = fused_multiply_add(builder, series, r, number(coefficient))
+    return builder.fmul(series, _power_of_two(builder, shifted))
+
+
+def _fence(builder: Any, x: Any) -> Any:
+    """x, a sum that must be rounded: numba lets all operations of a kernel be done in another order."""
+    lanes = f"v{x.type.count}" if isinstance(x.type, ir.VectorType) else ""
+    name = f"llvm.arithmetic.fence.{lanes}f32"
+    return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(x.type, [x.type]), name), [x])
+
+
+def _power_of_two(builder: Any, shifted: Any) -> Any:
+    """2^n, from n + SHIFT, whose lowest bits are those of n + 127, the exponent of a float; 0 for n = -127."""
+    bits = builder.bitcast(shifted, like(shifted.type, ir.IntType(32)))
+    return builder.bitcast(builder.shl(bits, constant(bits.type, 23)), shifted.type)
 
 
 def widened(builder: Any, number: Any) -> Any:
@@ -325,6 +455,28 @@ def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
     is_number = builder.fcmp_ordered("ord", number, number)
     rounded = builder.select(is_number, rounded, constant(bits.type, 0x7FC0))
     return builder.trunc(rounded, like(number.type, ir.IntType(16)))
+
+
+def _bfloat16_pairs(builder: Any, a: Any, b: Any) -> Any:
+    """Words of the bfloat16 numbers nearest to a, in the lower halves, and to b."""
+    a, b = _rounded(builder, a), _rounded(builder, b)
+    lower = builder.lshr(a, constant(a.type, 16))
+    return builder.or_(lower, builder.and_(b, constant(b.type, -(1 << 16))))
+
+
+def _upper_half(builder: Any, number: Any) -> Any:
+    """The bits of the nearest bfloat16 numbers."""
+    bits = _rounded(builder, number)
+    return builder.trunc(builder.lshr(bits, constant(bits.type, 16)), like(number.type, ir.IntType(16)))
+
+
+def _rounded(builder: Any, number: Any) -> Any:
+    """Bits whose upper halves are the nearest bfloat16 numbers, ties away from zero: in fewer steps than to even.
+
+    NaN stays NaN where it comes from arithmetic or from bfloat16, which set no lower bits.
+    """
+    bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
+    return builder.add(bits, constant(bits.type, 0x8000))
 
 
 def in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
@@ -361,6 +513,12 @@ def _present(builder: Any, x: Any, x_at: Any, j: Any, present: Any, otherwise: f
     """Numbers j, j + 1, .. of x; `otherwise` where there is no key."""
     numbers = load(builder, x, builder.add(x_at, j))
     return numbers if present is None else builder.select(present, numbers, constant(numbers.type, otherwise))
+
+
+def _inverse(builder: Any, total: Any) -> Any:
+    """1 / total where it is positive; zero and NaN stay what they are."""
+    positive = builder.fcmp_ordered(">", total, constant(total.type, 0.0))
+    return builder.select(positive, builder.fdiv(constant(total.type, 1.0), total), total)
 
 
 def _in_column(builder: Any, row: Any, column: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Attention along one axis on a CPU, by the compiled kernels of `kernels.line_attention` and `kernels.short_lines`."""
+"""Attention along one axis on a CPU, by compiled kernels: `line_attention`, `tile_attention` or `short_lines`."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ TOGETHER = 2**17
 """Numbers of heads that the kernels load together: what a core's own cache holds."""
 SHORT = 24
 """Places of a line up to which `short_lines` takes less time."""
+TILES_PAY_FROM = 512
+"""Length of a line times width of its keys from which matrix registers pay in bfloat16: they are filled with zeros."""
 NONE = np.zeros(0, np.float32)
 
 
@@ -114,7 +116,7 @@ def _forward(
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    from axial_transformers.kernels import line_attention, short_lines  # takes a second
+    from axial_transformers.kernels import short_lines  # takes a second
 
     arrays, strides = flat_lines([*qkv, out], axis)
     if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias):
@@ -122,11 +124,12 @@ def _forward(
         parallel_ranges(partial(short_lines.forward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
+    kernels = _kernels(out.dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int) -> None:
         pieces = first * sizes[8], last * sizes[8]
-        line_attention.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), *pieces)
+        kernels.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), *pieces)
 
     parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
@@ -142,7 +145,7 @@ def _backward(
     grads: Sequence[Tensor],
 ) -> None:
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
-    from axial_transformers.kernels import line_attention, short_lines
+    from axial_transformers.kernels import short_lines
 
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias):
@@ -150,11 +153,12 @@ def _backward(
         parallel_ranges(partial(short_lines.backward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
+    kernels = _kernels(qkv_grad[0].dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
         pieces = first * sizes[8], last * sizes[8]
-        line_attention.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), *pieces)
+        kernels.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
         parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
@@ -183,6 +187,14 @@ def _pieces_of_short_lines(qkv: Sequence[Tensor], axis: int, key_mask: Tensor | 
     return -(-outer * inner // LANES) * heads if plain and fits else 0
 
 
+def _kernels(dtype: torch.dtype, sizes: NDArray[np.int64]) -> Any:
+    """The module with `forward` and `backward` for tensors of a dtype and lines of the given sizes."""
+    from axial_transformers.kernels import line_attention, matrix_tiles, tile_attention  # takes a second
+
+    tiled = dtype == torch.bfloat16 and sizes[3] * sizes[4] >= TILES_PAY_FROM and matrix_tiles.are_there()
+    return tile_attention if tiled else line_attention
+
+
 def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
     """Tensors [B, *A, N, K] as flat arrays, and their strides along outer axes, inner axes, heads and `axis`.
 
@@ -190,15 +202,34 @@ def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], ND
     """
     arrays, strides = [], []
     for x in tensors:
-        x = x.detach()
-        lines = x.reshape(x.shape[:axis].numel(), x.shape[axis], x.shape[axis + 1 : -2].numel(), *x.shape[-2:])
-        lines = lines if lines.stride(-1) == 1 else lines.contiguous()
-        span = 1 + sum((size - 1) * stride for size, stride in zip(lines.shape, lines.stride()))
-        flat = lines.as_strided((span,), (1,))
+        found = _strides_of_lines(x.shape, x.stride(), axis)
+        if found is None:
+            x = x.contiguous()
+            found = _strides_of_lines(x.shape, x.stride(), axis)
+        assert found is not None, "contiguous tensors have such strides"
+        flat = x.detach().as_strided((found[0],), (1,))
         arrays.append((flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy())
-        outer, place, inner, head, _ = lines.stride()
-        strides.append((outer, inner, head, place))
+        strides.append(found[1])
     return arrays, np.array(strides)
+
+
+@lru_cache(maxsize=256)
+def _strides_of_lines(
+    shape: torch.Size, strides: tuple[int, ...], axis: int
+) -> tuple[int, tuple[int, int, int, int]] | None:
+    """The numbers from the first to the last of [B, *A, N, K], and its strides for `flat_lines`; None without such.
+
+    Kept, since torch takes longer to find them than some lines take to be attended along.
+    """
+    x = torch.empty_strided(shape, strides, device="meta")
+    try:
+        lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])
+    except RuntimeError:
+        return None
+    outer, place, inner, head, number = lines.stride()
+    if number != 1 and shape[-1] > 1:
+        return None
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)), (outer, inner, head, place)
 
 
 def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:

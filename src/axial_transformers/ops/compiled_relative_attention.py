@@ -99,19 +99,18 @@ def _backward(
     encodings, groups = _padded(tables, scale), len(sums) // (sizes[3] * sizes[8])
     parts = min(PARTS, groups)
     rows, heads, widths = len(tables[0]), tables[0].shape[1], [_whole(table.shape[-1]) for table in tables]
-    found = [torch.zeros(parts, heads, rows + HIGH, width) for width in widths]
+    found = [np.zeros((parts, heads * (rows + HIGH) * width), np.float32) for width in widths]
+
+    bounds = np.arange(parts + 1) * groups // parts * sizes[8]
 
     def work(first: int, last: int) -> None:
-        for part in range(first, last):
-            relative_attention.backward(
-                *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(),
-                *(sums_of_part[part].view(-1).numpy() for sums_of_part in found),
-                groups * part // parts * sizes[8], groups * (part + 1) // parts * sizes[8],
-            )  # fmt: skip
+        relative_attention.backward(
+            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *found, bounds, first, last
+        )
 
     parallel_ranges(work, parts)
-    for d_table, of_parts, factor in zip(d_tables, found, (1.0, scale, 1.0)):
-        total = of_parts.sum(0)[:, :rows, : d_table.shape[-1]]
+    for d_table, of_parts, width, factor in zip(d_tables, found, widths, (1.0, scale, 1.0)):
+        total = torch.from_numpy(of_parts.sum(axis=0)).view(heads, -1, width)[:, :rows, : d_table.shape[-1]]
         d_table.copy_(total.transpose(0, 1) * factor)
 
 

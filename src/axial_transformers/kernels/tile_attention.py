@@ -1,0 +1,207 @@
+"""`line_attention` of bfloat16 tensors where the processor has matrix registers: functions of the same arguments.
+
+Products take bfloat16 numbers as they are, and attention weights and gradients of scores rounded to it; sums, and the
+softmax, are float32. See `matrix_tiles` for words, in rows and in pairs.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from axial_transformers.kernels.compilation import compiled, part
+from axial_transformers.kernels.line_attention import hide_columns, piece
+from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.matrix_tiles import (
+    BLOCK,
+    CONFIGURATION,
+    WORDS,
+    copy_bits,
+    exchange_configuration,
+    multiply_add_block,
+    multiply_block,
+    pair_rows,
+)
+from axial_transformers.kernels.register_tiles import round_up, transpose_part
+from axial_transformers.kernels.staging import AHEAD, ONE, start, store_heads, store_normalised, zeros
+from axial_transformers.kernels.vectors import add, clear, column_gradients, column_weights, prefetch, widen
+
+
+@compiled
+def forward(
+    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, bias: Array,
+    sums: Array, first: int, last: int,
+) -> None:  # fmt: skip
+    """See `line_attention.forward`."""
+    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    padded, wide, value_wide = round_up(length, BLOCK), round_up(width, BLOCK), round_up(value_width, BLOCK)
+    shared, words, value_words, steps = together // group, wide // 2, value_wide // 2, padded // 2
+    queries, keys = zeros(together * padded * words), zeros(shared * padded * words)
+    values, value_pairs = zeros(shared * padded * value_words), zeros(shared * padded * value_words)
+    queries_transposed, scores, attended = (
+        zeros(words * BLOCK),
+        zeros(padded * BLOCK),
+        zeros(together * padded * value_wide),
+    )
+    weight_pairs, weights, inverses, largest = zeros(steps * BLOCK), zeros(steps * BLOCK), zeros(BLOCK), zeros(BLOCK)
+    of_groups = sizes.copy()
+    of_groups[2] //= group
+    of_groups[8] //= group
+    configuration = np.empty_like(CONFIGURATION)
+    exchange_configuration(CONFIGURATION, configuration)
+    for p in range(first, last):
+        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
+        head, mask_at = m % together, m // sizes[2] * length
+        if head == 0:
+            load_words(q, m, strides[0], sizes, width, queries, padded, wide)
+            load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
+            load_words(v, m // group, strides[2], of_groups, value_width, values, padded, value_wide)
+            pair_rows(values, shared * padded, value_wide, value_pairs)
+        row, key_row = head * padded, head // group * padded
+        for b in range(0, length, BLOCK):
+            rows, columns = min(BLOCK, length - b), min(BLOCK, round_up(length, LANES))
+            reach = b + rows if causal else length
+            blocks = round_up(reach, BLOCK) // BLOCK
+            transpose_part(queries, (row + b) * words, words, BLOCK, words, queries_transposed, 0, BLOCK)
+            scale = score_columns(
+                keys, key_row * words, words, width, queries_transposed, b, reach, causal, key_mask, mask_at, bias,
+                bias_at, length, scores,
+            )  # fmt: skip
+            column_weights(scores, round_up(reach, 2), columns, scale, weight_pairs, inverses, largest)
+            for o in range(rows):
+                sums[m * length + b + o, 0] = inverses[o]
+                sums[m * length + b + o, 1] = largest[o]
+            transpose_part(weight_pairs, 0, BLOCK, blocks * WORDS, BLOCK, weights, 0, steps)
+            for j in range(0, value_wide, BLOCK):
+                multiply_block(
+                    weights, 0, steps, blocks, value_pairs, key_row * value_words + j, value_wide, attended,
+                    (row + b) * value_wide + j, value_wide,
+                )  # fmt: skip
+        if head == together - 1:
+            store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
+    exchange_configuration(configuration, np.empty_like(CONFIGURATION))
+
+
+@compiled
+def backward(
+    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
+    key_mask: Any, bias: Array, d_bias: Array, sums: Array, first: int, last: int,
+) -> None:  # fmt: skip
+    """See `line_attention.backward`."""
+    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    padded, wide, value_wide = round_up(length, BLOCK), round_up(width, BLOCK), round_up(value_width, BLOCK)
+    shared, words, value_words, steps = together // group, wide // 2, value_wide // 2, padded // 2
+    size, value_size = shared * padded * words, shared * padded * value_words
+    own, own_values = together * padded * words, together * padded * value_words
+    queries, query_pairs, grads, grad_pairs = zeros(own), zeros(own), zeros(own_values), zeros(own_values)
+    keys, key_pairs, values = zeros(size), zeros(size), zeros(value_size)
+    d_queries, d_keys, d_values = zeros(2 * own), zeros(2 * size), zeros(2 * value_size)
+    queries_transposed, grads_transposed = zeros(words * BLOCK), zeros(value_words * BLOCK)
+    scores, d_scores, weight_rows, d_rows = (
+        zeros(padded * BLOCK), zeros(padded * BLOCK), zeros(padded * WORDS), zeros(padded * WORDS)
+    )  # fmt: skip
+    d_pairs, d_transposed, inverses, largest = zeros(steps * BLOCK), zeros(steps * BLOCK), zeros(BLOCK), zeros(BLOCK)
+    of_groups = sizes.copy()
+    of_groups[2] //= group
+    of_groups[8] //= group
+    factor = np.float32(1 / np.sqrt(width))
+    configuration = np.empty_like(CONFIGURATION)
+    exchange_configuration(CONFIGURATION, configuration)
+    for p in range(first, last):
+        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
+        head, mask_at = m % together, m // sizes[2] * length
+        if head == 0:
+            load_words(q, m, strides[0], sizes, width, queries, padded, wide)
+            load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
+            load_words(v, m // group, strides[2], of_groups, value_width, values, padded, value_wide)
+            load_words(grad, m, strides[3], sizes, value_width, grads, padded, value_wide)
+            pair_rows(queries, together * padded, wide, query_pairs)
+            pair_rows(keys, shared * padded, wide, key_pairs)
+            pair_rows(grads, together * padded, value_wide, grad_pairs)
+            clear(d_keys, 0, 2 * size)
+            clear(d_values, 0, 2 * value_size)
+        row, key_row = head * padded, head // group * padded
+        for b in range(0, length, BLOCK):
+            rows, columns = min(BLOCK, length - b), min(BLOCK, round_up(length, LANES))
+            reach = b + rows if causal else length
+            blocks = round_up(reach, BLOCK) // BLOCK
+            transpose_part(queries, (row + b) * words, words, BLOCK, words, queries_transposed, 0, BLOCK)
+            transpose_part(grads, (row + b) * value_words, value_words, BLOCK, value_words, grads_transposed, 0, BLOCK)
+            scale = score_columns(
+                keys, key_row * words, words, width, queries_transposed, b, reach, causal, key_mask, mask_at, bias,
+                bias_at, length, scores,
+            )  # fmt: skip
+            for key in range(0, reach, BLOCK):
+                multiply_block(
+                    values, (key_row + key) * value_words, value_words, value_wide // BLOCK, grads_transposed, 0, BLOCK,
+                    d_scores, key * BLOCK, BLOCK,
+                )  # fmt: skip
+            clear(inverses, 0, BLOCK)  # behind the last query
+            for o in range(rows):
+                inverses[o] = sums[m * length + b + o, 0]
+                largest[o] = sums[m * length + b + o, 1]
+            column_gradients(
+                scores, round_up(reach, 2), columns, scale, inverses, largest, d_scores, weight_rows, d_rows, d_pairs
+            )
+            if d_bias.size:
+                for key in range(reach):
+                    add(d_scores, key * BLOCK, rows, d_bias, key * length + b)
+            transpose_part(d_pairs, 0, BLOCK, blocks * WORDS, BLOCK, d_transposed, 0, steps)
+            for j in range(0, wide, BLOCK):
+                multiply_block(
+                    d_transposed, 0, steps, blocks, key_pairs, key_row * words + j, wide, d_queries,
+                    (row + b) * wide + j, wide,
+                )  # fmt: skip
+            for key in range(0, reach, BLOCK):
+                for j in range(0, wide, BLOCK):
+                    multiply_add_block(
+                        d_rows, key * WORDS, WORDS, 1, query_pairs, (row + b) * words + j, wide, d_keys,
+                        (key_row + key) * wide + j, wide,
+                    )  # fmt: skip
+                for j in range(0, value_wide, BLOCK):
+                    multiply_add_block(
+                        weight_rows, key * WORDS, WORDS, 1, grad_pairs, (row + b) * value_words + j, value_wide,
+                        d_values, (key_row + key) * value_wide + j, value_wide,
+                    )  # fmt: skip
+        if head == together - 1:
+            at = m - head
+            store_heads(d_queries, padded, wide, dq, at, strides[4], sizes, width, factor)
+            store_heads(d_keys, padded, wide, dk, at // group, strides[5], of_groups, width, factor)
+            store_heads(d_values, padded, value_wide, dv, at // group, strides[6], of_groups, value_width, ONE)
+    exchange_configuration(configuration, np.empty_like(CONFIGURATION))
+
+
+@part
+def load_words(
+    x: Any, m: int, strides: Integers, sizes: Integers, width: int, out: Array, padded: int, wide: int
+) -> None:  # fmt: skip
+    """Pieces m, m + 1, .. of x, the heads that are loaded together, to words in rows, [.., padded, wide / 2]."""
+    at = start(m, strides, sizes)
+    for row in range(sizes[3]):
+        for head in range(sizes[8]):
+            from_x = at + row * strides[3] + head * strides[2]
+            prefetch(x, from_x + AHEAD * strides[3], width)
+            copy_bits(x, from_x, width, out, (head * padded + row) * wide)
+
+
+@part
+def score_columns(
+    keys: Array, at: int, words: int, width: int, queries_transposed: Array, b: int, reach: int, causal: bool,
+    key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
+) -> np.float32:  # fmt: skip
+    """The scores of the queries from b on, [reach, BLOCK], and the factor that they lack; an odd row is followed by
+    one of minus infinity.
+    """
+    scale = np.float32(1 / np.sqrt(width))
+    for key in range(0, reach, BLOCK):
+        multiply_block(
+            keys, at + key * words, words, words // WORDS, queries_transposed, 0, BLOCK, scores, key * BLOCK, BLOCK
+        )
+    if bias.size:
+        for key in range(reach):
+            widen(scores, key * BLOCK, BLOCK, scale, scores, key * BLOCK)
+            add(bias, bias_at + key * length + b, min(BLOCK, length - b), scores, key * BLOCK)
+        scale = ONE
+    hide_columns(b, reach, causal, key_mask, mask_at, scores)
+    if reach % 2:
+        scores[reach * BLOCK : (reach + 1) * BLOCK] = -np.float32(np.inf)
+    return scale
