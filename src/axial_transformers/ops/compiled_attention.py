@@ -177,7 +177,7 @@ def _backward(
 
 
 def _pieces_of_short_lines(qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None) -> int:
-    """The pieces of work of `short_lines`; 0 where it cannot take the lines, or does not pay."""
+    """The pieces of work of `short_lines`, which needs no `sums`; 0 where it cannot take the lines, or does not pay."""
     from axial_transformers.kernels.llvm import LANES
 
     q, k, v = qkv[:3]
