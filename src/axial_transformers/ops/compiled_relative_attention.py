@@ -100,7 +100,6 @@ def _backward(
     parts = min(PARTS, groups)
     rows, heads, widths = len(tables[0]), tables[0].shape[1], [_whole(table.shape[-1]) for table in tables]
     found = [np.zeros((parts, heads * (rows + HIGH) * width), np.float32) for width in widths]
-
     bounds = np.arange(parts + 1) * groups // parts * sizes[8]
 
     def work(first: int, last: int) -> None:
