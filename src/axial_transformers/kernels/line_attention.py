@@ -24,8 +24,9 @@ from axial_transformers.kernels.register_tiles import (
     round_up,
     transpose_part,
 )
+from axial_transformers.kernels.softmaxes import column_exponentials, column_softmax_backward
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
-from axial_transformers.kernels.vectors import add, clear, column_exponentials, column_softmax_backward
+from axial_transformers.kernels.vectors import add, clear
 
 STEPS = 256
 """Keys of a product at a time: their weights stay in a core's first cache."""

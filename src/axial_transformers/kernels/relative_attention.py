@@ -25,8 +25,9 @@ from axial_transformers.kernels.register_tiles import (
     round_up,
     transpose_part,
 )
+from axial_transformers.kernels.softmaxes import exponentials, softmax_backward
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
-from axial_transformers.kernels.vectors import clear, exponentials, softmax_backward
+from axial_transformers.kernels.vectors import clear
 
 BLOCK = 32
 """Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""

@@ -22,8 +22,9 @@ from axial_transformers.kernels.matrix_tiles import (
     pair_rows,
 )
 from axial_transformers.kernels.register_tiles import round_up, transpose_part
+from axial_transformers.kernels.softmaxes import column_gradients, column_weights
 from axial_transformers.kernels.staging import AHEAD, ONE, start, store_heads, store_normalised, zeros
-from axial_transformers.kernels.vectors import add, clear, column_gradients, column_weights, prefetch, widen
+from axial_transformers.kernels.vectors import add, clear, prefetch, widen
 
 
 @compiled

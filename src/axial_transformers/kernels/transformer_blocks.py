@@ -19,8 +19,9 @@ from axial_transformers.kernels.register_tiles import (
     multiply_add_tall,
     round_up,
 )
+from axial_transformers.kernels.softmaxes import TOGETHER, exponentials_together
 from axial_transformers.kernels.staging import ONE, load_rows, store_rows
-from axial_transformers.kernels.vectors import TOGETHER, exponentials_together, quick_gelu
+from axial_transformers.kernels.vectors import quick_gelu
 
 EPSILON = np.float32(1e-5)
 ORIGIN = np.int64(0)

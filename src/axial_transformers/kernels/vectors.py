@@ -1,7 +1,6 @@
-"""Rows of numbers, LANES at a time: conversions of dtype, the exponential, quick GELU, softmax and its
-derivative."""
+"""Rows of numbers, LANES at a time: conversions of dtype, the exponential, quick GELU."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ from axial_transformers.kernels.llvm import (
     intrinsic,
     like,
     load,
-    shuffle,
     splat,
     store,
     unpacked,
@@ -26,8 +24,6 @@ LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""
 CACHE_LINE = 64
 """Bytes."""
-TOGETHER = 4
-"""Rows whose exponentials are computed in turns."""
 STEEPNESS = 1.702
 """Factor of x in the sigmoid of quick GELU."""
 SHIFT = 3 * 2.0**22 + 127
@@ -35,8 +31,6 @@ SHIFT = 3 * 2.0**22 + 127
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 """Coefficients of e^r, the highest power first."""
-COARSE_SERIES = (0.0550086, 0.2422104, 0.6932829, 1.0)
-"""Coefficients of 2^r for |r| <= 1/2, likewise, by least largest error."""
 
 
 @intrinsic
@@ -152,246 +146,6 @@ def quick_gelu(typing_context: Any, x: Any, count: Any) -> Any:
     return types.void(x, count), generate
 
 
-@intrinsic
-def exponentials(typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any) -> Any:
-    """x[j] = exp(x[j] - largest) of the first `keys` of `count` numbers of x from `x_at` on, zero for the others.
-
-    `count` is a multiple of LANES. sums[sums_at] is set to their sum, sums[sums_at + 1] to `largest`.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count, keys, sums, sums_at = unpacked(context, builder, signature, arguments)
-        _take_exponentials(builder, x, [x_at], count, [keys], sums, sums_at)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count, keys, sums, sums_at), generate
-
-
-@intrinsic
-def exponentials_together(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
-) -> Any:
-    """`exponentials` of TOGETHER rows of x, `x_row` apart, each with `more` keys more than the row before."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, count, keys, more, sums, sums_at = unpacked(context, builder, signature, arguments)
-        ats, of_rows = (
-            [builder.add(first, builder.mul(step, step.type(row))) for row in range(TOGETHER)]
-            for first, step in ((x_at, x_row), (keys, more))
-        )
-        _take_exponentials(builder, x, ats, count, of_rows, sums, sums_at)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, x_row, count, keys, more, sums, sums_at), generate
-
-
-def _take_exponentials(
-    builder: Any, x: Any, ats: Sequence[Any], count: Any, keys: Sequence[Any], sums: Any, sums_at: Any
-) -> None:
-    """`exponentials` of rows of x from `ats` on, with `keys` each; in turns, as each waits for its own results."""
-    vector = ir.VectorType(ir.FloatType(), LANES)
-    rows = [*zip(ats, keys)]
-    most = [cgutils.alloca_once_value(builder, constant(vector, -1e30)) for _ in rows]
-    totals = [cgutils.alloca_once_value(builder, constant(vector, 0.0)) for _ in rows]
-    with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-        for (at, of_row), each in zip(rows, most):
-            builder.store(greater(builder, _score(builder, x, at, j, of_row), builder.load(each)), each)
-    largest = [_reduced(builder, builder.load(each), partial(greater, builder)) for each in most]
-    subtracted = [splat(builder, each, LANES) for each in largest]
-    with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-        for (at, of_row), each, total in zip(rows, subtracted, totals):
-            power = exponential(builder, builder.fsub(_score(builder, x, at, j, of_row), each))
-            builder.store(builder.fadd(builder.load(total), power), total)
-            store(builder, power, x, builder.add(at, j))
-    for row, (each, total) in enumerate(zip(largest, totals)):
-        for k, number in enumerate((_reduced(builder, builder.load(total), builder.fadd), each)):
-            store(builder, number, sums, builder.add(sums_at, sums_at.type(2 * row + k)))
-
-
-@intrinsic
-def softmax_backward(
-    typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any, grad: Any, grad_at: Any
-) -> Any:
-    """Replaces scores x by their softmax p, and its gradient by that of the scores, p[j] (grad[j] - sum of p grad).
-
-    x, count and keys are as for `exponentials`; sums[sums_at] is the reciprocal of the sum that it found, and
-    sums[sums_at + 1] its `largest`.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count, keys, sums, sums_at, grad, grad_at = unpacked(context, builder, signature, arguments)
-        scale = splat(builder, load(builder, sums, sums_at, 1), LANES)
-        largest = splat(builder, load(builder, sums, builder.add(sums_at, sums_at.type(1)), 1), LANES)
-        total = cgutils.alloca_once_value(builder, constant(ir.VectorType(ir.FloatType(), LANES), 0.0))
-
-        def weigh(j: Any, present: Any) -> None:
-            score = _present(builder, x, x_at, j, present, float("-inf"))
-            p = builder.fmul(exponential(builder, builder.fsub(score, largest)), scale)
-            store(builder, p, x, builder.add(x_at, j))
-            product = builder.fmul(p, _present(builder, grad, grad_at, j, present, 0.0))
-            builder.store(builder.fadd(builder.load(total), product), total)
-
-        _over_keys(builder, count, keys, weigh)
-        mean = splat(builder, _reduced(builder, builder.load(total), builder.fadd), LANES)
-
-        def subtract_mean(j: Any, present: Any) -> None:
-            difference = builder.fsub(_present(builder, grad, grad_at, j, present, 0.0), mean)
-            p = load(builder, x, builder.add(x_at, j))
-            store(builder, builder.fmul(p, difference), grad, builder.add(grad_at, j))
-
-        _over_keys(builder, count, keys, subtract_mean)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count, keys, sums, sums_at, grad, grad_at), generate
-
-
-@intrinsic
-def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any) -> Any:
-    """x[r, c] = exp(x[r, c] - the largest of its column), [rows, columns] with rows of 2 LANES numbers.
-
-    `columns` is a multiple of LANES. inverses[c] is set to the reciprocal of the column's sum, zero if that is zero,
-    largest[c] to its largest number.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, inverses, largest = unpacked(context, builder, signature, arguments)
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
-            total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
-            builder.store(constant(vector, -1e30), most)
-            builder.store(constant(vector, 0.0), total)
-            with cgutils.for_range(builder, rows) as loop:
-                score = load(builder, x, _in_column(builder, loop.index, c))
-                builder.store(greater(builder, score, builder.load(most)), most)
-            greatest = builder.load(most)
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                power = exponential(builder, builder.fsub(load(builder, x, at), greatest))
-                builder.store(builder.fadd(builder.load(total), power), total)
-                store(builder, power, x, at)
-            store(builder, _inverse(builder, builder.load(total)), inverses, c)
-            store(builder, greatest, largest, c)
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, inverses, largest), generate
-
-
-@intrinsic
-def column_softmax_backward(
-    typing_context: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any, grad: Any
-) -> Any:
-    """Replaces columns of scores x by their softmax p, and its gradient by theirs, p (grad - sum of p grad).
-
-    All but grad, whose shape is that of x, are as for `column_exponentials`, inverses and largest as it found them.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, inverses, largest, grad = unpacked(context, builder, signature, arguments)
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
-            builder.store(constant(vector, 0.0), total)
-            scale, greatest = load(builder, inverses, c), load(builder, largest, c)
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                p = builder.fmul(exponential(builder, builder.fsub(load(builder, x, at), greatest)), scale)
-                store(builder, p, x, at)
-                product = builder.fmul(p, load(builder, grad, at))
-                builder.store(builder.fadd(builder.load(total), product), total)
-            mean = builder.load(total)
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                difference = builder.fsub(load(builder, grad, at), mean)
-                store(builder, builder.fmul(load(builder, x, at), difference), grad, at)
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, inverses, largest, grad), generate
-
-
-@intrinsic
-def column_weights(
-    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, pairs: Any, inverses: Any, largest: Any
-) -> Any:
-    """exp(scale x[r, c] - the largest of its column) in bfloat16, two successive rows in a word of `pairs`.
-
-    x, columns and inverses are as for `column_exponentials`; `rows` is even, `scale` positive. largest[c] is set to the
-    exponent of 2 that stands for the largest number of a column.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, scale, pairs, inverses, largest = unpacked(context, builder, signature, arguments)
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            most = cgutils.alloca_once(builder, vector)
-            total = cgutils.alloca_once(builder, vector)
-            builder.store(constant(vector, -1e30), most)
-            builder.store(constant(vector, 0.0), total)
-            with cgutils.for_range(builder, rows) as loop:
-                score = load(builder, x, _in_column(builder, loop.index, c))
-                builder.store(greater(builder, score, builder.load(most)), most)
-            greatest = builder.fmul(builder.load(most), scale)
-            lowered = builder.fneg(greatest)
-            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
-                both = []
-                for k in range(2):
-                    score = load(builder, x, _in_column(builder, builder.add(row, row.type(k)), c))
-                    both.append(_coarse_power(builder, fused_multiply_add(builder, score, scale, lowered)))
-                    builder.store(builder.fadd(builder.load(total), both[k]), total)
-                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
-            store(builder, _inverse(builder, builder.load(total)), inverses, c)
-            store(builder, greatest, largest, c)
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, scale, pairs, inverses, largest), generate
-
-
-@intrinsic
-def column_gradients(
-    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any, grad: Any,
-    weights: Any, d_weights: Any, pairs: Any,
-) -> Any:  # fmt: skip
-    """`column_softmax_backward` of scale x after `column_weights`, with its results in bfloat16, too.
-
-    p and the gradients go to `weights` and `d_weights`, arrays of words with two successive columns in each; the
-    gradients also to `pairs`, with two successive rows in each. `rows` is even.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs = unpacked(
-            context, builder, signature, arguments
-        )
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
-        weights, d_weights = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (weights, d_weights))
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            total = cgutils.alloca_once(builder, vector)
-            builder.store(constant(vector, 0.0), total)
-            inverse, lowered = load(builder, inverses, c), builder.fneg(load(builder, largest, c))
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                power = _coarse_power(builder, fused_multiply_add(builder, load(builder, x, at), scale, lowered))
-                p = builder.fmul(power, inverse)
-                store(builder, p, x, at)
-                store(builder, _upper_half(builder, p), weights, at)
-                product = builder.fmul(p, load(builder, grad, at))
-                builder.store(builder.fadd(builder.load(total), product), total)
-            mean = builder.load(total)
-            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
-                both = []
-                for k in range(2):
-                    at = _in_column(builder, builder.add(row, row.type(k)), c)
-                    difference = builder.fsub(load(builder, grad, at), mean)
-                    both.append(builder.fmul(load(builder, x, at), difference))
-                    store(builder, both[k], grad, at)
-                    store(builder, _upper_half(builder, both[k]), d_weights, at)
-                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs), generate
-
-
 def exponential(builder: Any, x: Any) -> Any:
     """e^x of one float32 or of LANES, to about a millionth of it: 2^n e^r with n whole and |r| <= log(2) / 2.
 
@@ -402,35 +156,23 @@ def exponential(builder: Any, x: Any) -> Any:
     tiny = builder.fcmp_ordered("<", x, number(-LARGEST))
     near = builder.select(tiny, number(-LARGEST), x)
     near = builder.select(builder.fcmp_ordered(">", near, number(LARGEST)), number(LARGEST), near)
-    shifted = _fence(builder, fused_multiply_add(builder, near, number(LOG2_E), number(SHIFT)))
-    n = _fence(builder, builder.fsub(shifted, number(SHIFT)))
+    shifted = fence(builder, fused_multiply_add(builder, near, number(LOG2_E), number(SHIFT)))
+    n = fence(builder, builder.fsub(shifted, number(SHIFT)))
     r = fused_multiply_add(builder, n, number(-LN_2), near)
     series = number(SERIES[0])
     for coefficient in SERIES[1:]:
         series = fused_multiply_add(builder, series, r, number(coefficient))
-    return builder.select(tiny, number(0.0), builder.fmul(series, _power_of_two(builder, shifted)))
+    return builder.select(tiny, number(0.0), builder.fmul(series, power_of_two(builder, shifted)))
 
 
-def _coarse_power(builder: Any, x: Any) -> Any:
-    """2^x for x up to 0, to a ten thousandth of it: enough for bfloat16. Exactly zero from -127 down; NaN stays NaN."""
-    number = partial(constant, x.type)
-    x = builder.select(builder.fcmp_ordered("<", x, number(-127.0)), number(-127.0), x)
-    shifted = _fence(builder, builder.fadd(x, number(SHIFT)))
-    r = builder.fsub(x, _fence(builder, builder.fsub(shifted, number(SHIFT))))
-    series = number(COARSE_SERIES[0])
-    for coefficient in COARSE_SERIES[1:]:
-        series = fused_multiply_add(builder, series, r, number(coefficient))
-    return builder.fmul(series, _power_of_two(builder, shifted))
-
-
-def _fence(builder: Any, x: Any) -> Any:
+def fence(builder: Any, x: Any) -> Any:
     """x, a sum that must be rounded: numba lets all operations of a kernel be done in another order."""
     lanes = f"v{x.type.count}" if isinstance(x.type, ir.VectorType) else ""
     name = f"llvm.arithmetic.fence.{lanes}f32"
     return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(x.type, [x.type]), name), [x])
 
 
-def _power_of_two(builder: Any, shifted: Any) -> Any:
+def power_of_two(builder: Any, shifted: Any) -> Any:
     """2^n, from n + SHIFT, whose lowest bits are those of n + 127, the exponent of a float; 0 for n = -127."""
     bits = builder.bitcast(shifted, like(shifted.type, ir.IntType(32)))
     return builder.bitcast(builder.shl(bits, constant(bits.type, 23)), shifted.type)
@@ -457,20 +199,7 @@ def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
     return builder.trunc(rounded, like(number.type, ir.IntType(16)))
 
 
-def _bfloat16_pairs(builder: Any, a: Any, b: Any) -> Any:
-    """Words of the bfloat16 numbers nearest to a, in the lower halves, and to b."""
-    a, b = _rounded(builder, a), _rounded(builder, b)
-    lower = builder.lshr(a, constant(a.type, 16))
-    return builder.or_(lower, builder.and_(b, constant(b.type, -(1 << 16))))
-
-
-def _upper_half(builder: Any, number: Any) -> Any:
-    """The bits of the nearest bfloat16 numbers."""
-    bits = _rounded(builder, number)
-    return builder.trunc(builder.lshr(bits, constant(bits.type, 16)), like(number.type, ir.IntType(16)))
-
-
-def _rounded(builder: Any, number: Any) -> Any:
+def rounded(builder: Any, number: Any) -> Any:
     """Bits whose upper halves are the nearest bfloat16 numbers, ties away from zero: in fewer steps than to even.
 
     NaN stays NaN where it comes from arithmetic or from bfloat16, which set no lower bits.
@@ -489,53 +218,6 @@ def in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> No
         done = end
 
 
-def _score(builder: Any, x: Any, x_at: Any, j: Any, keys: Any) -> Any:
-    """Scores j, j + 1, ..; minus infinity from number `keys` on."""
-    word = ir.IntType(32)
-    left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
-    lane = ir.Constant(ir.VectorType(word, LANES), list(range(LANES)))
-    scores = load(builder, x, builder.add(x_at, j))
-    return builder.select(builder.icmp_signed("<", lane, left), scores, constant(scores.type, float("-inf")))
-
-
-def _over_keys(builder: Any, count: Any, keys: Any, work: Callable[[Any, Any], None]) -> None:
-    """work(j, None) for vectors of keys, then work(j, which of its lanes are keys) up to `count`."""
-    whole, word = builder.and_(keys, keys.type(-LANES)), ir.IntType(32)
-    lane = ir.Constant(ir.VectorType(word, LANES), list(range(LANES)))
-    with cgutils.for_range_slice(builder, count.type(0), whole, count.type(LANES)) as (j, _):
-        work(j, None)
-    with cgutils.for_range_slice(builder, whole, count, count.type(LANES)) as (j, _):
-        left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
-        work(j, builder.icmp_signed("<", lane, left))
-
-
-def _present(builder: Any, x: Any, x_at: Any, j: Any, present: Any, otherwise: float) -> Any:
-    """Numbers j, j + 1, .. of x; `otherwise` where there is no key."""
-    numbers = load(builder, x, builder.add(x_at, j))
-    return numbers if present is None else builder.select(present, numbers, constant(numbers.type, otherwise))
-
-
-def _inverse(builder: Any, total: Any) -> Any:
-    """1 / total where it is positive; zero and NaN stay what they are."""
-    positive = builder.fcmp_ordered(">", total, constant(total.type, 0.0))
-    return builder.select(positive, builder.fdiv(constant(total.type, 1.0), total), total)
-
-
-def _in_column(builder: Any, row: Any, column: Any) -> Any:
-    """The index of a row's vector in rows of 2 LANES numbers."""
-    return builder.add(builder.mul(row, row.type(2 * LANES)), column)
-
-
 def greater(builder: Any, a: Any, b: Any) -> Any:
     """The greater of two numbers, by lane."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-
-def _reduced(builder: Any, numbers: Any, operation: Callable[[Any, Any], Any]) -> Any:
-    """All lanes combined by an operation of two vectors."""
-    half = LANES // 2
-    while half:
-        rotated = shuffle(builder, numbers, numbers, [(lane + half) % LANES for lane in range(LANES)])
-        numbers = operation(numbers, rotated)
-        half //= 2
-    return builder.extract_element(numbers, ir.IntType(32)(0))
