@@ -67,16 +67,19 @@ class Positions(nn.Module):
         return self.rows.weight[:, None] + self.columns.weight
 
 
-def differences(x: Tensor, values: int, of_channels: bool) -> Tensor:
-    """Images [B, H, W, C] minus the median of west, north and west + north - north-west, modulo `values`."""
+def predictions(x: Tensor, values: int, of_channels: bool, signed: bool) -> Tensor:
+    """The median of west, north and west + north - north-west of images [B, H, W, C], plus the channel before."""
+    before = torch.full_like(x, values // 2)
     if of_channels:
-        x = torch.cat([x[..., :1], (x[..., 1:] - x[..., :-1] + values // 2) % values], dim=-1)
+        before[..., 1:] = x[..., :-1]
+    x = (x - before + values // 2) % values
     west, north = x.roll(1, dims=2), x.roll(1, dims=1)
     plane = west + north - x.roll((1, 1), dims=(1, 2))
     predicted = torch.stack([west, north, plane]).median(dim=0).values
     predicted[:, 0], predicted[:, :, 0] = west[:, 0], north[:, :, 0]
     predicted[:, 0, 0] = values // 2
-    return (x - predicted) % values
+    predicted = predicted + before - values // 2
+    return predicted.clamp(0, values - 1) if signed else predicted % values
 
 
 class Straightforward(nn.Module):
@@ -84,9 +87,10 @@ class Straightforward(nn.Module):
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
-        self.interleaved, self.predicts, self.num_values = (
+        self.interleaved, self.predicts, self.signed, self.num_values = (
             config.layout == "columns",
             config.prediction,
+            config.signed_differences,
             config.num_values,
         )
         (height, width), self.channels = config.bijection.shape, config.bijection.channels
@@ -107,14 +111,16 @@ class Straightforward(nn.Module):
         )
         self.inner = nn.ModuleList(Block(config, ROWS, masked=True) for _ in range(config.inner_layers))
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, config.num_values)
+        self.head = nn.Linear(dim, config.num_values * (2 if self.signed else 1))
 
     def forward(self, x: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:
         x = x.long()
+        predicted = torch.zeros_like(x)
         if self.predicts != "none":
-            x = differences(x, self.num_values, self.predicts == "neighbours_and_channels")
+            predicted = predictions(x, self.num_values, self.predicts == "neighbours_and_channels", self.signed)
+            x = (x - predicted) % self.num_values
         if self.interleaved:
-            x = x.flatten(2, 3).unsqueeze(3)
+            x, predicted = (each.flatten(2, 3).unsqueeze(3) for each in (x, predicted))
         context = self.positions().expand(len(x), -1, -1, -1)
         if self.channels > 1:
             context = context + self.encode(x, label, channel)
@@ -130,6 +136,10 @@ class Straightforward(nn.Module):
         for block in self.inner:
             h = block(h)
         logits = self.head(self.norm(h))
+        if self.signed:
+            predicted = predicted[torch.arange(len(x)), :, :, channel].unsqueeze(-1)
+            wraps = torch.arange(self.num_values, device=x.device) + predicted >= self.num_values
+            logits = torch.where(wraps, *reversed(logits.chunk(2, dim=-1)))
         return F.cross_entropy(logits.float().flatten(0, 2), target.flatten())
 
     def encode(self, x: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ CONFIGS = {
     "classes": small_config((3, 5), num_classes=3),
     "channels": small_config((3, 5), 3, encoder_layers=4, outer_layers=2, inner_layers=1),
     "predicted columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels"),
+    "signed columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels", signed_differences=True),
+    "signed channels": small_config((3, 4), 2, prediction="neighbours_and_channels", signed_differences=True),
     "channels and classes": small_config((5, 3), 2, num_classes=3),
 }
 

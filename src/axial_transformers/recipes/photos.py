@@ -10,7 +10,7 @@ def photos32() -> Recipe:
     """RGB photographs of any size, as 32x32 tiles: a model of their differences from a prediction by neighbours."""
     return Recipe(
         title="photographs of any size, cut into 32x32 tiles",
-        reaches="1.657 bits/dim on tiles of 3 photographs, a fifth below JPEG XL (62 minutes, one core)",
+        reaches="1.648 bits/dim on tiles of 3 photographs, a fifth below JPEG XL (60 minutes, one core)",
         fits=Machine("cpu", 1),
         data=DataConfig(size=32, fit="tiles", offsets="random", mode="rgb"),
         model=AxialTransformerConfig(
