@@ -89,6 +89,7 @@ def model_card(
     size = f"{parameters:,} parameters, width {config.dim}, {config.heads} heads, {config.layers} layers"
     values = f"{config.channels} channels{known}, values 0..{config.num_values - 1}{classes}"
     coding = "" if config.prediction == "none" else f", prediction `{config.prediction}`"
+    coding += ", signed differences" if config.signed_differences else ""
     table = {
         "model": f"`{kind.__name__}`, {size}, layout `{config.layout}`{coding}",
         "data": f"axes {list(config.shape)}, {values}",
