@@ -57,6 +57,15 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
     return builder.shuffle_vector(single, unset, ir.Constant(ir.VectorType(ir.IntType(32), lanes), None))
 
 
+def opaque(builder: Any, number: Any) -> Any:
+    """A number of unknown origin to LLVM, which computes a multiple from the one before it where it knows of both.
+
+    Addresses of the rows of a tile would so wait for each other in every step of a product.
+    """
+    kind = ir.FunctionType(number.type, [number.type])
+    return builder.asm(kind, "", "=r,0", [number], side_effect=False)
+
+
 def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
     """The given lanes of two vectors side by side."""
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))

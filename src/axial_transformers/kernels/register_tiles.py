@@ -18,6 +18,7 @@ from axial_transformers.kernels.llvm import (
     fused_multiply_add,
     intrinsic,
     load,
+    opaque,
     splat,
     store,
     transposed,
@@ -28,6 +29,8 @@ ROWS, PANEL = 4, 2 * LANES
 """Rows and columns of a product: eight vectors of sums keep the arithmetic units of a core busy, in 16 registers."""
 HIGH = 2 * ROWS
 """Rows of a product of LANES columns: eight vectors of sums, too."""
+LARGE = HIGH if LANES == 16 else ROWS
+"""Rows of a product whose sums stay in registers: AVX-512 has 32 of them."""
 TALL = 6
 """Rows of a product where there are many: twelve vectors of sums, and fewer loads for each."""
 
@@ -93,6 +96,36 @@ def multiply_add_high(
     return kind, _product(HIGH, add=True, width=LANES)
 
 
+@intrinsic
+def multiply_add_large(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """`multiply_add` of LARGE rows."""
+    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
+    return kind, _product(LARGE, add=True)
+
+
+@intrinsic
+def multiply_large(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """`multiply` of LARGE rows."""
+    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
+    return kind, _product(LARGE, add=False)
+
+
+@intrinsic
+def multiply_high(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """`multiply` of HIGH rows and LANES columns."""
+    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
+    return kind, _product(HIGH, add=False, width=LANES)
+
+
 @part
 def multiply_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
@@ -155,12 +188,13 @@ def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
         outs = [offset(out_at, out_row, count.type(row), c) for row in range(height) for c in columns]
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
         sums = [cgutils.alloca_once_value(builder, load(builder, out, at) if add else zero) for at in outs]
-        rows = [offset(x_at, x_row, count.type(row)) for row in range(height)]
+        rows = [builder.mul(x_row, count.type(row)) for row in range(height)]
 
         def add_step(step: Any, sums: list[Any]) -> None:
             panel = [load(builder, w, offset(w_at, w_row, step, c)) for c in columns]
-            for row, start in enumerate(rows):
-                number = splat(builder, load(builder, x, offset(start, x_step, step), 1), LANES)
+            first = opaque(builder, builder.gep(x, [offset(x_at, x_step, step)]))
+            for row, beside in enumerate(rows):
+                number = splat(builder, load(builder, first, beside, 1), LANES)
                 for total, weights in zip(sums[row * len(panel) :], panel):
                     builder.store(fused_multiply_add(builder, number, weights, builder.load(total)), total)
 
@@ -214,21 +248,6 @@ def relative_scores(
     kind = types.void(
         x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
     )
-    return kind, _relative(two_tables=True)
-
-
-@intrinsic
-def relative_products(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
-    table: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """out[r, c] = sum over s of x[r, s] (keys[s, r + c] + table[s, c]); see `relative_scores`."""
-    kind = types.void(x, x_at, x_row, count, keys, keys_at, keys_row, table, table_at, table_row, out, out_at, out_row)
-    return kind, _relative(two_tables=False)
-
-
-def _relative(two_tables: bool) -> Callable[..., Any]:
-    """The code of `relative_scores` or of `relative_products`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, x_row, count, keys, keys_at, keys_row, *tables, table_at, table_row, out, out_at, out_row = unpacked(
@@ -242,21 +261,17 @@ def _relative(two_tables: bool) -> Callable[..., Any]:
         sums = [cgutils.alloca_once_value(builder, zero) for _ in range(HIGH)]
         rows = [offset(x_at, x_row, count.type(row)) for row in range(HIGH)]
         with cgutils.for_range(builder, count) as loop:
-            encodings = [load(builder, table, offset(table_at, table_row, loop.index)) for table in tables]
+            of_queries, of_keys = (load(builder, table, offset(table_at, table_row, loop.index)) for table in tables)
             for row, (start, total) in enumerate(zip(rows, sums)):
                 number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
                 key = load(builder, keys, offset(keys_at, keys_row, loop.index, row))
-                if two_tables:
-                    factors = [(number, encodings[0]), (key, builder.fadd(number, encodings[1]))]
-                else:
-                    factors = [(number, builder.fadd(key, encodings[0]))]
-                for a, b in factors:
+                for a, b in ((number, of_queries), (key, builder.fadd(number, of_keys))):
                     builder.store(fused_multiply_add(builder, a, b, builder.load(total)), total)
         for row, total in enumerate(sums):
             store(builder, builder.load(total), out, offset(out_at, out_row, count.type(row)))
         return context.get_dummy_value()
 
-    return generate
+    return kind, generate
 
 
 @part

@@ -1,9 +1,7 @@
 """Position-sensitive attention along lines (Wang et al. 2020, equation 4), forward and backward.
 
-The scores of a block of queries stand in a band: a row for each query o, a column for each offset d = p - o from it to
-a key p. A global table is a wide band. In a band, keys and values of successive queries start one column later, which
-a product takes as the distance of its rows or steps; so all sums over the band, those of places as those of table rows,
-are one function of register tiles, `add_product`. A band is a few rows of numbers: no line's scores are held.
+The scores of a block of queries stand in a band; a global table is a wide band. It is a few rows of numbers: no line's
+scores are held.
 
 As in `line_attention`, one head of one line is one piece of work. float32 throughout.
 """
@@ -12,27 +10,42 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from axial_transformers.kernels.bands import (
+    BLOCK,
+    MARGIN,
+    Band,
+    add_product,
+    band_at,
+    isolate,
+    keys_by_offsets,
+    keys_by_queries,
+    offsets,
+    offsets_by_keys,
+    offsets_by_queries,
+    pairs_of,
+    place_in_band,
+    queries_by_keys,
+    queries_by_offsets,
+    row_of_band,
+)
 from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
     HIGH,
+    LARGE,
     PANEL,
-    ROWS,
-    multiply_add,
     multiply_add_high,
-    relative_products,
+    multiply_add_large,
+    multiply_high,
+    multiply_large,
     relative_scores,
     round_up,
     transpose_part,
 )
-from axial_transformers.kernels.softmaxes import exponentials, softmax_backward
+from axial_transformers.kernels.softmaxes import TOGETHER, exponentials, exponentials_together, softmax_backward
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import clear
 
-BLOCK = 32
-"""Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""
-MARGIN = max(LANES, HIGH)
-"""Zeros before and behind the numbers of a query, and queries of zeros: tiles read them."""
 BEFORE = LANES + MARGIN
 """Places before the first of transposed keys: tiles of scores read them."""
 
@@ -50,36 +63,6 @@ class Tables(NamedTuple):
     query_transposed: Array
     key_transposed: Array
     value_transposed: Array
-
-
-class Band(NamedTuple):
-    """The pairs of the queries first .. first + rows - 1 of a line of `length` places with keys at low .. high."""
-
-    first: int
-    rows: int
-    low: int
-    high: int
-    length: int
-
-
-class Product(NamedTuple):
-    """The numbers x[i, s] of a band in sums over s, for the rows first <= i < last, some at a time.
-
-    x[i, s] is number x_at + i x_row + s x_step. The steps of row i are the larger of `least` and
-    least_of_row + sign i, up to the smaller of `most` and most_of_row + sign i; all rows of a tile take the steps of
-    any of them, and what they read is zero where there is no pair.
-    """
-
-    x_at: int
-    x_row: int
-    x_step: int
-    first: int
-    last: int
-    least: int
-    least_of_row: int
-    most: int
-    most_of_row: int
-    sign: int
 
 
 @compiled
@@ -116,11 +99,7 @@ def forward(
         for b in range(0, length, BLOCK):
             band = band_at(b, length, radius, causal)
             score_band(queries, at, wide, width, keys_transposed, row, tables, table, radius, band, weights, distance)
-            for o in range(b, b + band.rows):
-                to, present = pairs_of(band, o, distance)
-                exponentials(weights, to, round_up(present, LANES), present, sums, 2 * (m * length + o))
-                sums[m * length + o, 0] = ONE / sums[m * length + o, 0]
-                isolate(weights, to, present)
+            weigh_band(weights, band, distance, sums, m * length)
             of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
             to = value_at + b * value_wide
             add_product(weights, of_keys, values, value_at, attended, to, value_wide)
@@ -185,15 +164,14 @@ def backward(
                 rest = (MARGIN + band.rows) * distance
                 clear(weights, rest, MARGIN * distance)
                 clear(d_scores, rest, MARGIN * distance)
+            of_queries, by_queries = keys_by_queries(band, distance), offsets_by_queries(band, distance)
+            add_product(weights, of_queries, grads, value_at, d_values, value_at, value_wide)
+            add_product(weights, by_queries, grads, value_at, d_value[i], d_centre * value_wide, value_wide)
             of_keys, of_offsets, to = queries_by_keys(band, distance), queries_by_offsets(band, distance), at + b * wide
             add_product(d_scores, of_keys, keys, at, d_queries, to, wide)
             add_product(d_scores, of_offsets, tables.query, centre * wide, d_queries, to, wide)
-            of_queries = keys_by_queries(band, distance)
-            add_product(weights, of_queries, grads, value_at, d_values, value_at, value_wide)
             add_product(d_scores, of_queries, queries, at, d_keys, at, wide)
-            of_queries = offsets_by_queries(band, distance)
-            add_product(weights, of_queries, grads, value_at, d_value[i], d_centre * value_wide, value_wide)
-            add_product(d_scores, of_queries, queries, at, d_query[i], d_centre * wide, wide)
+            add_product(d_scores, by_queries, queries, at, d_query[i], d_centre * wide, wide)
             add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, at, wide)
             add_product(d_scores, offsets_by_keys(band, distance), keys, at, d_key[i], d_centre * wide, wide)
         if head == together - 1:
@@ -206,25 +184,6 @@ def backward(
 def transposed_columns(radius: int) -> int:
     """Columns of a transposed table of the offsets -R .. R: whole vectors are read from any of them on."""
     return round_up(2 * radius + 1 + LANES, LANES)
-
-
-@part
-def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
-    """The band of the block of queries from `first` on; its lowest offset is that of a whole block."""
-    high = min(0 if causal else radius, length - 1 - first)
-    return Band(first, min(BLOCK, length - first), max(-radius, -(first + BLOCK - 1)), high, length)
-
-
-@part
-def row_of_band(length: int, radius: int) -> int:
-    """Distance of the rows of a band: margins, and the whole vectors that the softmax writes from any offset on."""
-    return 2 * MARGIN + LANES + round_up(min(2 * radius + 1, length + BLOCK), LANES)
-
-
-@part
-def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
-    """The index of query o and offset d. MARGIN rows before the first and behind the last stay zero."""
-    return (MARGIN + o - band.first) * distance + MARGIN + d - band.low
 
 
 @part
@@ -254,101 +213,63 @@ def multiply_band(
     grads: Array, at: int, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, out: Array, distance: int,
 ) -> None:  # fmt: skip
-    """grad_o . (v_p + rv_{p-o}) in a band, of any value where there is no key; see `score_band`."""
-    columns = transposed_columns(radius)
-    for c in range(0, band.high - band.low + 1, LANES):
+    """grad_o . v_p + grad_o . rv_{p-o} in a band, of any value where there is no key; see `score_band`.
+
+    In the first product, successive queries are one offset apart: so their columns are those of the same keys.
+    """
+    columns, value = transposed_columns(radius), tables.value_transposed
+    for o in range(band.first, band.first + band.rows, HIGH):
+        last = min(band.length - 1, o + HIGH - 1 + band.high)
+        for p in range(max(0, o + band.low), last + 1, PANEL):
+            from_grads, to = at + o * wide, place_in_band(distance, band, o, p - o)
+            if last - p < LANES:
+                multiply_high(
+                    grads, from_grads, wide, 1, width, values_transposed, BEFORE + p, row, out, to, distance - 1
+                )
+            else:
+                for r in range(0, HIGH, LARGE):
+                    multiply_large(
+                        grads, from_grads + r * wide, wide, 1, width, values_transposed, BEFORE + p, row, out,
+                        to + r * (distance - 1), distance - 1,
+                    )  # fmt: skip
+    for c in range(0, band.high - band.low + 1, PANEL):
         for o in range(band.first, band.first + band.rows, HIGH):
             low, high = offsets(band, o)
             d = low + c
-            if d <= high:
-                relative_products(
-                    grads, at + o * wide, wide, width, values_transposed, BEFORE + o + d, row, tables.value_transposed,
-                    table * wide * columns + radius + d, columns, out, place_in_band(distance, band, o, d), distance,
-                )  # fmt: skip
+            from_grads, to = at + o * wide, place_in_band(distance, band, o, d)
+            from_table = table * wide * columns + radius + d
+            if high - LANES < d <= high:
+                multiply_add_high(grads, from_grads, wide, 1, width, value, from_table, columns, out, to, distance)
+            elif d <= high:
+                for r in range(0, HIGH, LARGE):
+                    multiply_add_large(
+                        grads, from_grads + r * wide, wide, 1, width, value, from_table, columns, out,
+                        to + r * distance, distance,
+                    )  # fmt: skip
 
 
 @part
-def offsets(band: Band, o: int) -> tuple[int, int]:
-    """Lowest and highest offset that leads HIGH queries from o on to a key."""
-    return max(band.low, -(o + HIGH - 1)), min(band.high, band.length - 1 - o)
+def weigh_band(weights: Array, band: Band, distance: int, sums: Array, at: int) -> None:
+    """The exponentials of a band's scores; the reciprocals of their sums, and the largest scores, to sums from `at` on.
 
-
-@part
-def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
-    """The place of query o and its first key, and its number of keys."""
-    low = max(band.low, -o)
-    return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
-
-
-@part
-def isolate(x: Array, at: int, present: int) -> None:
-    """Zeros before and behind the whole vectors of a query: what is there need not be a number."""
-    clear(x, at - MARGIN, MARGIN)
-    clear(x, at + round_up(present, LANES), MARGIN)
-
-
-@part
-def queries_by_keys(band: Band, distance: int) -> Product:
-    """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
-    at, first = place_in_band(distance, band, band.first, -band.first), band.first
-    return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
-
-
-@part
-def queries_by_offsets(band: Band, distance: int) -> Product:
-    """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
-    at = place_in_band(distance, band, band.first, 0)
-    return Product(
-        at, distance, 1, 0, band.rows, band.low, -band.first, band.high, band.length - 1 - band.first, -1
-    )  # fmt: skip
-
-
-@part
-def keys_by_queries(band: Band, distance: int) -> Product:
-    """out_p += sum_o x_{o,p-o} w_o."""
-    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
-    return Product(at, 1, distance - 1, first, last, band.first, -band.high, end, -band.low, 1)
-
-
-@part
-def keys_by_offsets(band: Band, distance: int) -> Product:
-    """out_p += sum_d x_{p-d,d} w_d."""
-    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
-    return Product(at, distance, 1 - distance, first, last, band.low, -end, band.high, -band.first, 1)
-
-
-@part
-def offsets_by_queries(band: Band, distance: int) -> Product:
-    """out_d += sum_o x_{o,d} w_o."""
-    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
-    return Product(at, 1, distance, band.low, band.high + 1, band.first, 0, end, band.length - 1, -1)
-
-
-@part
-def offsets_by_keys(band: Band, distance: int) -> Product:
-    """out_d += sum_p x_{p-d,d} w_p."""
-    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
-    return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, end, 1)
-
-
-@part
-def keys_of(band: Band) -> tuple[int, int]:
-    """The first key that a query of the band may attend to, and the one behind the last."""
-    return max(0, band.first + band.low), min(band.length, band.first + band.rows + band.high)
-
-
-@part
-def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
-    """out[i] += sum over s of x[i, s] w[s], each `wide` numbers: w[s] at w_at + s wide, out[i] at out_at + i wide."""
-    for c in range(0, wide, PANEL):
-        rows = ROWS if c + PANEL <= wide else HIGH
-        for i in range(product.first, product.last, rows):
-            end = i + rows - 1
-            low, high = (i, end) if product.sign > 0 else (-end, -i)
-            s = max(product.least, product.least_of_row + low)
-            count = min(product.most, product.most_of_row + high) - s + 1
-            at, from_w, to = product.x_at + i * product.x_row + s * product.x_step, w_at + s * wide, out_at + i * wide
-            if count > 0 and rows == ROWS:
-                multiply_add(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
-            elif count > 0:
-                multiply_add_high(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
+    Some queries at a time, where those of each are one number further, or all at the same, and as many, or one more.
+    """
+    o, end = band.first, band.first + band.rows
+    while o < end:
+        to, present = pairs_of(band, o, distance)
+        row = more = rows = 0
+        if o + TOGETHER <= end:
+            second, of_second = pairs_of(band, o + 1, distance)
+            last, of_last = pairs_of(band, o + TOGETHER - 1, distance)
+            row, more = second - to, of_second - present
+            rows = TOGETHER if last - to == (TOGETHER - 1) * row and of_last - present == (TOGETHER - 1) * more else 1
+        if rows == TOGETHER:
+            count = round_up(max(present, present + (TOGETHER - 1) * more), LANES)
+            exponentials_together(weights, to, row, count, present, more, sums, 2 * (at + o))
+        else:
+            rows = 1
+            exponentials(weights, to, round_up(present, LANES), present, sums, 2 * (at + o))
+        for i in range(rows):
+            sums[at + o + i, 0] = ONE / sums[at + o + i, 0]
+            isolate(weights, to + i * row, present + i * more)
+        o += rows

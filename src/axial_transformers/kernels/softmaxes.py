@@ -66,19 +66,32 @@ def _take_exponentials(
 ) -> None:
     """`exponentials` of rows of x from `ats` on, with `keys` each; in turns, as each waits for its own results."""
     vector = ir.VectorType(ir.FloatType(), LANES)
-    rows = [*zip(ats, keys)]
-    most = [cgutils.alloca_once_value(builder, constant(vector, -1e30)) for _ in rows]
-    totals = [cgutils.alloca_once_value(builder, constant(vector, 0.0)) for _ in rows]
-    with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-        for (at, of_row), each in zip(rows, most):
-            builder.store(greater(builder, _score(builder, x, at, j, of_row), builder.load(each)), each)
+    most = [cgutils.alloca_once_value(builder, constant(vector, -1e30)) for _ in ats]
+    totals = [cgutils.alloca_once_value(builder, constant(vector, 0.0)) for _ in ats]
+    fewest = builder.select(builder.icmp_signed("<", keys[0], keys[-1]), keys[0], keys[-1])
+    whole = builder.and_(fewest, fewest.type(-LANES))
+
+    def over_keys(work: Callable[[int, Any, Any], None]) -> None:
+        """work(row, j, its scores j, j + 1, ..), which are minus infinity where there is no key."""
+        for first, last in ((count.type(0), whole), (whole, count)):
+            with cgutils.for_range_slice(builder, first, last, count.type(LANES)) as (j, _):
+                for row, at in enumerate(ats):
+                    present = None if last is whole else _are_keys(builder, j, keys[row])
+                    work(row, j, _present(builder, x, at, j, present, float("-inf")))
+
+    def compare(row: int, j: Any, score: Any) -> None:
+        builder.store(greater(builder, score, builder.load(most[row])), most[row])
+
+    over_keys(compare)
     largest = [_reduced(builder, builder.load(each), partial(greater, builder)) for each in most]
     subtracted = [splat(builder, each, LANES) for each in largest]
-    with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-        for (at, of_row), each, total in zip(rows, subtracted, totals):
-            power = exponential(builder, builder.fsub(_score(builder, x, at, j, of_row), each))
-            builder.store(builder.fadd(builder.load(total), power), total)
-            store(builder, power, x, builder.add(at, j))
+
+    def weigh(row: int, j: Any, score: Any) -> None:
+        power = exponential(builder, builder.fsub(score, subtracted[row]))
+        builder.store(builder.fadd(builder.load(totals[row]), power), totals[row])
+        store(builder, power, x, builder.add(ats[row], j))
+
+    over_keys(weigh)
     for row, (each, total) in enumerate(zip(largest, totals)):
         for k, number in enumerate((_reduced(builder, builder.load(total), builder.fadd), each)):
             store(builder, number, sums, builder.add(sums_at, sums_at.type(2 * row + k)))
@@ -293,24 +306,20 @@ def _upper_half(builder: Any, number: Any) -> Any:
     return builder.trunc(builder.lshr(bits, constant(bits.type, 16)), like(number.type, ir.IntType(16)))
 
 
-def _score(builder: Any, x: Any, x_at: Any, j: Any, keys: Any) -> Any:
-    """Scores j, j + 1, ..; minus infinity from number `keys` on."""
+def _are_keys(builder: Any, j: Any, keys: Any) -> Any:
+    """Which of the numbers j, j + 1, .. are below `keys`."""
     word = ir.IntType(32)
     left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
-    lane = ir.Constant(ir.VectorType(word, LANES), list(range(LANES)))
-    scores = load(builder, x, builder.add(x_at, j))
-    return builder.select(builder.icmp_signed("<", lane, left), scores, constant(scores.type, float("-inf")))
+    return builder.icmp_signed("<", ir.Constant(left.type, list(range(LANES))), left)
 
 
 def _over_keys(builder: Any, count: Any, keys: Any, work: Callable[[Any, Any], None]) -> None:
     """work(j, None) for vectors of keys, then work(j, which of its lanes are keys) up to `count`."""
-    whole, word = builder.and_(keys, keys.type(-LANES)), ir.IntType(32)
-    lane = ir.Constant(ir.VectorType(word, LANES), list(range(LANES)))
+    whole = builder.and_(keys, keys.type(-LANES))
     with cgutils.for_range_slice(builder, count.type(0), whole, count.type(LANES)) as (j, _):
         work(j, None)
     with cgutils.for_range_slice(builder, whole, count, count.type(LANES)) as (j, _):
-        left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
-        work(j, builder.icmp_signed("<", lane, left))
+        work(j, _are_keys(builder, j, keys))
 
 
 def _present(builder: Any, x: Any, x_at: Any, j: Any, present: Any, otherwise: float) -> Any:
