@@ -93,7 +93,7 @@ def forward(
             load_heads(v, m, strides[2], sizes, value_width, ONE, values, padded, value_wide)
             clear(attended, 0, together * padded * value_wide)
         at, value_at = head * padded * wide, head * padded * value_wide
-        transpose_part(keys, at, wide, padded, wide, keys_transposed, BEFORE, row)
+        transpose_part(keys, at, wide, round_up(length, LANES), wide, keys_transposed, BEFORE, row)
         table = m % sizes[2] % sizes[7]
         value_table = (table * (2 * radius + 1) + radius) * value_wide
         for b in range(0, length, BLOCK):
@@ -143,8 +143,10 @@ def backward(
             clear(d_keys, 0, size)
             clear(d_values, 0, value_size)
         at, value_at = head * padded * wide, head * padded * value_wide
-        transpose_part(keys, at, wide, padded, wide, keys_transposed, BEFORE, row)
-        transpose_part(values, value_at, value_wide, padded, value_wide, values_transposed, BEFORE, row)
+        transpose_part(keys, at, wide, round_up(length, LANES), wide, keys_transposed, BEFORE, row)
+        transpose_part(
+            values, value_at, value_wide, round_up(length, LANES), value_wide, values_transposed, BEFORE, row
+        )
         table = m % sizes[2] % sizes[7]
         centre, d_centre = table * (2 * radius + 1) + radius, table * (2 * radius + 1 + HIGH) + radius
         for b in range(0, length, BLOCK):

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
@@ -33,9 +32,9 @@ def attend(
         tables: of queries, keys and values, [2R + 1, heads or 1, width].
         axis: 1..d.
     """
-    length = unpacked(tuple(tensors), packing)[0].shape[axis]
-    beyond = max(0, len(tables[0]) // 2 - (length - 1))
-    tables = tuple(table[beyond : len(table) - beyond] for table in tables)  # type: ignore[assignment]
+    rows = tables[0].shape[0]
+    if (beyond := rows // 2 - (tensors[0].shape[axis] - 1)) > 0:
+        tables = tuple(table[beyond : rows - beyond] for table in tables)  # type: ignore[assignment]
     out: Tensor = _RelativeAttention.apply(packing, axis, causal, scale, *tables, *tensors)  # type: ignore[no-untyped-call]
     return out
 
@@ -98,8 +97,8 @@ def _backward(
     sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
     encodings, groups = _padded(tables, scale), len(sums) // (sizes[3] * sizes[8])
     parts = min(PARTS, groups)
-    rows, heads, widths = len(tables[0]), tables[0].shape[1], [_whole(table.shape[-1]) for table in tables]
-    found = [np.zeros((parts, heads * (rows + HIGH) * width), np.float32) for width in widths]
+    (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
+    found = [_zeros(parts, heads * (rows + HIGH) * width) for width in widths]
     bounds = np.arange(parts + 1) * groups // parts * sizes[8]
 
     def work(first: int, last: int) -> None:
@@ -109,8 +108,8 @@ def _backward(
 
     parallel_ranges(work, parts)
     for d_table, of_parts, width, factor in zip(d_tables, found, widths, (1.0, scale, 1.0)):
-        total = torch.from_numpy(of_parts.sum(axis=0)).view(heads, -1, width)[:, :rows, : d_table.shape[-1]]
-        d_table.copy_(total.transpose(0, 1) * factor)
+        total = of_parts.sum(axis=0).reshape(heads, -1, width)[:, :rows, : d_table.shape[-1]]
+        np.multiply(total.swapaxes(0, 1), np.float32(factor), out=d_table.numpy())
 
 
 def _with_tables(sizes: Sequence[int], table: Tensor) -> NDArray[np.int64]:
@@ -122,13 +121,22 @@ def _padded(tables: Sequence[Tensor], scale: float) -> Any:
     """Tables [2R + 1, heads or 1, width] as `relative_attention.Tables`; that of keys times `scale`."""
     from axial_transformers.kernels import relative_attention
 
-    columns = relative_attention.transposed_columns(len(tables[0]) // 2)
-    rows = []
+    rows, heads = tables[0].shape[:2]
+    columns = relative_attention.transposed_columns(rows // 2)
+    padded, transposed = [], []
     for table, factor in zip(tables, (1.0, scale, 1.0)):
-        x = table.detach().transpose(0, 1) * factor
-        rows.append(F.pad(x, (0, _whole(x.shape[-1]) - x.shape[-1])))
-    transposed = [F.pad(x.mT, (0, columns - x.shape[1])) for x in rows]
-    return relative_attention.Tables(*(x.contiguous().view(-1).numpy() for x in rows + transposed))
+        x = _zeros(heads, rows, _whole(table.shape[-1]))
+        np.multiply(table.detach().numpy().swapaxes(0, 1), np.float32(factor), out=x[..., : table.shape[-1]])
+        padded.append(x.ravel())
+        across = _zeros(heads, x.shape[-1], columns)
+        across[..., :rows] = x.swapaxes(1, 2)
+        transposed.append(across.ravel())
+    return relative_attention.Tables(*padded, *transposed)
+
+
+def _zeros(*shape: int) -> NDArray[np.float32]:
+    """Zeros from the start of a cache line on, as torch keeps them: vectors of whole lines load faster."""
+    return torch.zeros(shape).numpy()
 
 
 def _whole(width: int) -> int:
