@@ -23,7 +23,7 @@ WEIGHTS = (
 )
 """The weights of a block, in the order in which its module has them."""
 PAYS_FROM = 2**21
-"""Numbers in x from which a kernel pays: fewer take torch's operations milliseconds, and a kernel 15 s to compile once."""
+"""Numbers in x from which a kernel pays: for fewer, torch takes milliseconds; compiling takes 15 s, once."""
 LONGEST = 2**17
 """Numbers in a line up to which its activations stay in a core's cache."""
 
