@@ -5,6 +5,7 @@ and the frequencies of the next is computed by torch: what the loop adds and ind
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module, util
 from math import prod
@@ -41,8 +42,8 @@ from axial_transformers.ops.shift import shifted_copies
 
 Values = NDArray[np.int64]
 
-ENCODED_TOGETHER = 1 << 14
-"""Sites that go through the channel encoder at a time, at least one example."""
+SITES_TOGETHER = 1 << 14
+"""Sites whose values are known that go through encoder and outer decoders at a time, at least one example."""
 
 
 def has_kernels() -> bool:
@@ -104,6 +105,10 @@ class ExactNetwork:
             row=partial(self._row, choose),
         )
 
+    def backend_of_known(self, model: AxialTransformer, choose: Any, batch: int) -> Backend:
+        """`backend` for values that are all known, as in encoding: outer decoders compute all slabs at once."""
+        return replace(self.backend(model, choose, batch), context=self._whole_context, outer_decoders=())
+
     def _row(self, choose: CodesRows, context: Array, sites: Tensor, predictions: RowPredictions | None) -> Tensor:
         held = predictions and predictions.to("cpu")
         chosen = choose(partial(self.rows, context, arrays_of(held)), sites)
@@ -156,6 +161,16 @@ class ExactNetwork:
             context = context + embedded
         return np.broadcast_to(context, (*values.shape[:-1], self.dim))
 
+    def _whole_context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
+        """`_context` and the upper contexts of the outer decoders, which see the values of channel c too."""
+        whole = np.array(self._context(y, c, embedded))
+        for some in _parts(len(y), self.shape):
+            context, h = whole[some], self.embed_value(y[some, ..., c])
+            for level, outer in enumerate(self._outer, start=1):
+                before = (slice(None),) * level
+                context[(*before, slice(1, None))] += outer.whole(h + context)[(*before, slice(-1))]
+        return whole
+
 
 class _Outer:
     """`OuterDecoder`, slab by slab."""
@@ -175,6 +190,13 @@ class _Outer:
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
+    def whole(self, u: Array) -> Array:
+        """All slabs [.., *S, D] of known values at once, from the first to the last."""
+        if self._slabs is None:
+            return np.zeros_like(u)
+        flat: Array = self._slabs.whole(u.reshape(-1, u.shape[-1]), self._length, self._sites)
+        return flat.reshape(u.shape)
+
 
 class _Encoder:
     """`ChannelEncoder` of one channel at a time."""
@@ -189,10 +211,11 @@ class _Encoder:
 
     def __call__(self, values: Values, c: int, embedded: Array | None) -> Array:
         """Values [B, *A', C'], channel c -> e [B, *A', D]."""
-        size = max(1, ENCODED_TOGETHER // prod(self._shape))
-        parts = [slice(first, first + size) for first in range(0, len(values), size)]
         return np.concatenate(
-            [self._encode(values[part], c, None if embedded is None else embedded[part]) for part in parts]
+            [
+                self._encode(values[part], c, None if embedded is None else embedded[part])
+                for part in _parts(len(values), self._shape)
+            ]
         )
 
     def _encode(self, values: Values, c: int, embedded: Array | None) -> Array:
@@ -210,6 +233,11 @@ class _Encoder:
             h = h + embedded
         rows, sites = h.reshape(-1, h.shape[-1]), prod(self._shape)
         return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, sites)).reshape(h.shape)
+
+
+def _parts(examples: int, shape: Sequence[int]) -> list[slice]:
+    size = max(1, SITES_TOGETHER // prod(shape))
+    return [slice(first, first + size) for first in range(0, examples, size)]
 
 
 def arrays_of(predictions: RowPredictions | None) -> Prediction:

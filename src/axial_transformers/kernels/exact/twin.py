@@ -200,6 +200,13 @@ class Slabs:
             u = u + linear(hidden, block.contract)
         return u
 
+    def whole(self, u: Array, length: int, sites: int) -> Array:
+        """All slabs of the examples in u [rows, D], `length` slabs of `sites` rows in each: step after step."""
+        slabs = u.reshape(-1, length, sites, u.shape[1])
+        state = self.start(len(slabs) * sites, length, sites)
+        done = [self.step(slabs[:, i].reshape(-1, u.shape[1]), i, state) for i in range(length)]
+        return np.stack([slab.reshape(slabs[:, 0].shape) for slab in done], axis=1).reshape(u.shape)
+
 
 class Rows:
     """Inner decoder, head and coder of a row of sites; an LSTM has no heads."""
