@@ -20,7 +20,6 @@ from axial_transformers.compression.codec import OTHER_PIXELS, checksum_of, smal
 from axial_transformers.compression.container import Entry
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.decoding import decode, exact_backend
-from axial_transformers.decoding.choices import CodesRows
 from axial_transformers.decoding.exact_backend import ExactNetwork
 from axial_transformers.kernels.exact.definition import (
     GROUP,

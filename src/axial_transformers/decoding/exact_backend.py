@@ -42,8 +42,8 @@ from axial_transformers.ops.shift import shifted_copies
 
 Values = NDArray[np.int64]
 
-SITES_TOGETHER = 1 << 14
-"""Sites whose values are known that go through encoder and outer decoders at a time, at least one example."""
+ENCODED_TOGETHER = 1 << 14
+"""Sites that go through the channel encoder at a time, at least one example."""
 
 
 def has_kernels() -> bool:
@@ -163,13 +163,10 @@ class ExactNetwork:
 
     def _whole_context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
         """`_context` and the upper contexts of the outer decoders, which see the values of channel c too."""
-        whole = np.array(self._context(y, c, embedded))
-        for some in _parts(len(y), self.shape):
-            context, h = whole[some], self.embed_value(y[some, ..., c])
-            for level, outer in enumerate(self._outer, start=1):
-                before = (slice(None),) * level
-                context[(*before, slice(1, None))] += outer.whole(h + context)[(*before, slice(-1))]
-        return whole
+        context = np.array(self._context(y, c, embedded), order="C")
+        for outer in self._outer:
+            outer.add_upper(context, y[..., c].cpu().numpy(), self._tables.table)
+        return context
 
 
 class _Outer:
@@ -190,12 +187,11 @@ class _Outer:
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
-    def whole(self, u: Array) -> Array:
-        """All slabs [.., *S, D] of known values at once, from the first to the last."""
-        if self._slabs is None:
-            return np.zeros_like(u)
-        flat: Array = self._slabs.whole(u.reshape(-1, u.shape[-1]), self._length, self._sites)
-        return flat.reshape(u.shape)
+    def add_upper(self, context: Array, values: Values, table: Array) -> None:
+        """Adds the upper contexts to the context [B, *A, D] of known values [B, *A]."""
+        if self._slabs is not None:
+            rows = context.reshape(-1, context.shape[-1])
+            self._slabs.add_upper(rows, values.reshape(-1), table, self._length, self._sites)
 
 
 class _Encoder:
@@ -211,11 +207,10 @@ class _Encoder:
 
     def __call__(self, values: Values, c: int, embedded: Array | None) -> Array:
         """Values [B, *A', C'], channel c -> e [B, *A', D]."""
+        size = max(1, ENCODED_TOGETHER // prod(self._shape))
+        parts = [slice(first, first + size) for first in range(0, len(values), size)]
         return np.concatenate(
-            [
-                self._encode(values[part], c, None if embedded is None else embedded[part])
-                for part in _parts(len(values), self._shape)
-            ]
+            [self._encode(values[part], c, None if embedded is None else embedded[part]) for part in parts]
         )
 
     def _encode(self, values: Values, c: int, embedded: Array | None) -> Array:
@@ -233,11 +228,6 @@ class _Encoder:
             h = h + embedded
         rows, sites = h.reshape(-1, h.shape[-1]), prod(self._shape)
         return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, sites)).reshape(h.shape)
-
-
-def _parts(examples: int, shape: Sequence[int]) -> list[slice]:
-    size = max(1, SITES_TOGETHER // prod(shape))
-    return [slice(first, first + size) for first in range(0, examples, size)]
 
 
 def arrays_of(predictions: RowPredictions | None) -> Prediction:

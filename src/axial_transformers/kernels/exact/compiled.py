@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from math import ceil, gcd, prod
+from math import ceil, gcd, lcm, prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -34,7 +34,7 @@ from axial_transformers.kernels.exact.layers import (
     PackedLstm,
     Scratch,
 )
-from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
+from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
 from axial_transformers.kernels.llvm import Integers
 from axial_transformers.kernels.threads import parallel_ranges
@@ -44,7 +44,7 @@ __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 ROWS_TOGETHER = 192
 """Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
 KNOWN_TOGETHER = 784
-"""Rows of known values that go through all blocks at a time, at least one example; each layer's weights are read once."""
+"""Rows of known values that go through a layer before the next one, at least one example."""
 LEAST_TOGETHER = 4
 """Examples that are worth a thread: each reads all weights, so that fewer examples take as long."""
 ALL = 1 << 62
@@ -113,28 +113,30 @@ class Slabs:
 
     def step(self, u: Array, i: int, parts: Parts) -> Array:
         """See `twin.Slabs.step`."""
-        return self._computed(u, i, parts, _by_layer(self._lines, MASKED, self._heads))
-
-    def whole(self, u: Array, length: int, sites: int) -> Array:
-        """See `twin.Slabs.whole`. Layer after layer, without caches of all layers' keys and values."""
-        example = length * sites
-        part = together(len(u) // example, max(1, KNOWN_TOGETHER // example)) * example
-        lines = _by_layer(self._lines, Line(length, sites), self._heads)
-        return self._computed(u, 0, Parts(part, _cache(0, 0, self._width, length)), lines)
-
-    def _computed(self, u: Array, i: int, parts: Parts, lines: Integers) -> Array:
-        part, cache = parts
-        rows, dim = min(part, len(u)), u.shape[1]
         out = np.array(u, order="C")
-        longest = int(lines[:, 0].max())
+        self._work(steps.slab, out, parts, _by_layer(self._lines, MASKED, self._heads), i)
+        return out
+
+    def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
+        """See `twin.Slabs.add_upper`. Layer after layer, without caches of all layers' keys and values."""
+        example = length * sites
+        part = together(len(context) // example, max(1, KNOWN_TOGETHER // example)) * example
+        lines = _by_layer(self._lines, Line(length, sites), self._heads)
+        parts = Parts(part, _cache(0, 0, self._width, length))
+        self._work(steps.upper, context, parts, lines, values, table, example, sites)
+
+    def _work(self, kernel: Any, x: Array, parts: Parts, lines: Integers, *use: Any) -> None:
+        """Calls a kernel of slabs x [rows, D], in place, for some parts after some parts."""
+        (rows, dim), (part, cache) = x.shape, parts
+        rows = min(part, rows)
+        sizes = rows, dim, min(rows, int(lines[:, 3].max())), cache.length, int(lines[:, 0].max())
 
         def work(first: int, last: int) -> None:
-            x, scratch = self._memory.of(self._made, rows, dim, min(rows, int(lines[:, 3].max())), cache.length, longest)
+            own, scratch = self._memory.of(self._made, *sizes)
             with ieee_arithmetic():
-                steps.slab(out, self._blocks, self._heads, lines, i, cache, part, first, last, x, scratch)
+                kernel(x, self._blocks, self._heads, lines, cache, part, *use, first, last, own, scratch)
 
-        parallel_ranges(work, ceil(len(u) / part))
-        return out
+        parallel_ranges(work, ceil(len(x) / part))
 
     def _made(self, rows: int, dim: int, some: int, length: int, longest: int) -> tuple[Array, Scratch]:
         return _rows(rows, dim), _scratch(some, self._blocks, self._heads, length, longest)
@@ -259,11 +261,11 @@ def _by_layer(lines: Sequence[Line], of_masked: Line, heads: int) -> Integers:
 
 
 def _at_a_time(rows: int, lines: int) -> int:
-    """Rows that go through a layer together: as many times `rows`, which hold so many lines, as fill tiles of lines."""
+    """Rows that go through a layer together: as many times `rows`, which hold so many lines, as fill tiles of both."""
     if not rows:
         return ALL
-    fill = LANES // gcd(LANES, lines)
-    return rows * max(1, min(fill * max(1, BLOCK // (rows * fill)), KNOWN_TOGETHER // rows))
+    fill = lcm(LANES // gcd(LANES, lines), FEW // gcd(FEW, rows))
+    return rows * fill * max(1, BLOCK // (rows * fill))
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:

@@ -216,8 +216,12 @@ def normalise_rows(x: Array, first: int, rows: int, norms: Norms, layer: int, di
 def linear(
     x: Array, x_first: int, rows: int, weights: PackedLinear, layer: int, out: Array, out_first: int, add: bool
 ) -> None:  # fmt: skip
-    """out = x W + bias, of rows from `x_first` and `out_first` on; if `add`, this is added to out."""
+    """out = x W + bias, of rows from `x_first` and `out_first` on; if `add`, this is added to out.
+
+    As many more rows as make `rows` a multiple of FEW, at most, are read and written.
+    """
     not_inlined()
+    tall = (rows + FEW - 1) // ROWS * ROWS
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
     _, panels, inputs, _ = matrix.shape
     pairs = panels // 2 if rows == 1 else 0
@@ -228,12 +232,12 @@ def linear(
         multiply_one(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
     for panel in range(2 * pairs, panels):
         at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
-        for row in range(0, rows, ROWS):
+        for row in range(0, tall, ROWS):
             x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL
-            if rows - row > FEW:
-                multiply(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
-            else:
-                multiply_few(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+            multiply(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+        for row in range(tall, rows, FEW):
+            x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL
+            multiply_few(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
 
 
 @exact_part

@@ -65,7 +65,7 @@ class Memory(NamedTuple):
 
 @exact
 def slab(
-    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, part: int, first_part: int,
+    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, i: int, first_part: int,
     last_part: int, x: Array, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Transformer blocks over slab i: parts of u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
@@ -79,6 +79,28 @@ def slab(
         transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch)
         for row in range(count):
             copy(x, row * x.shape[1], dim, u, (first + row) * dim)
+
+
+@exact
+def upper(
+    context: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, values: Integers,
+    table: Array, example: int, sites: int, first_part: int, last_part: int, x: Array, scratch: Scratch,
+) -> None:  # fmt: skip
+    """Adds to the context [rows, D] of each slab, of `sites` rows, the output for the slab before it in its example.
+
+    Transformer blocks take context + the embeddings of known values [rows], all slabs of an example at once.
+    """
+    rows, dim = context.shape
+    for number in range(first_part, last_part):
+        first = number * part
+        count = min(part, rows - first)
+        for row in range(count):
+            copy(context, (first + row) * dim, dim, x, row * x.shape[1])
+            add(table, values[first + row] * dim, dim, x, row * x.shape[1])
+        transform(x, count, blocks, heads, lines, ORIGIN, cache, ORIGIN, scratch)
+        for row in range(count - sites):
+            if (row + sites) % example >= sites:
+                add(x, row * x.shape[1], dim, context, (first + row + sites) * dim)
 
 
 @exact
