@@ -41,7 +41,7 @@ from axial_transformers.kernels.threads import parallel_ranges
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
-ROWS_TOGETHER = 192
+ROWS_TOGETHER = 224
 """Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
 KNOWN_TOGETHER = 784
 """Rows of known values that go through a layer before the next one, at least one example."""
@@ -265,7 +265,7 @@ def _at_a_time(rows: int, lines: int) -> int:
     if not rows:
         return ALL
     fill = lcm(LANES // gcd(LANES, lines), FEW // gcd(FEW, rows))
-    return rows * fill * max(1, BLOCK // (rows * fill))
+    return rows * fill * max(1, ROWS_TOGETHER // (rows * fill))
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
