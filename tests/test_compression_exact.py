@@ -78,7 +78,9 @@ def walked(network: ExactNetwork, x: torch.Tensor, given: dict) -> tuple[np.ndar
 def test_the_walk_gives_the_models_logits_and_its_twin_the_same_bits(config):
     model = random_model(config, torch.float32)
     x, given = random_values(model, 2), random_given(model, 2)
-    logits, found = walked(ExactNetwork(model, compiled), x, given)
+    network = ExactNetwork(model, compiled)
+    logits, found = walked(network, x, given)
+    assert np.array_equal(intervals(network, x, Conditioning(**given)), found)  # all slabs at once
     with torch.no_grad():
         expected = model.layout.to_model(model(x, **given))[..., model.slices.start :, :].movedim(-2, 1)
     np.testing.assert_allclose(logits, expected.reshape(logits.shape), rtol=0, atol=1e-4)

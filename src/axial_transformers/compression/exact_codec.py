@@ -20,7 +20,6 @@ from axial_transformers.compression.codec import OTHER_PIXELS, checksum_of, smal
 from axial_transformers.compression.container import Entry
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.decoding import decode, exact_backend
-from axial_transformers.decoding.choices import CodesRows
 from axial_transformers.decoding.exact_backend import ExactNetwork
 from axial_transformers.kernels.exact.definition import (
     GROUP,
@@ -87,7 +86,8 @@ def intervals(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning
         row(Coding(of_row.numpy(), found[-1], stream, NO_LOGITS))
         return of_row
 
-    _decode(network, code, images, conditioning)
+    with network.arithmetic.ieee_arithmetic():
+        decode(network.model, code, images, conditioning, network.backend_of_known)
     _check_finite(stream)
     return np.stack(found, axis=1)
 
@@ -149,16 +149,12 @@ def _decode_stream(
             raise DamagedError("a stream ends before its last symbol, or was not written with this model")
         return torch.from_numpy(values)
 
-    images = _decode(network, code, torch.zeros(shape, dtype=torch.int64), conditioning)
+    blank = torch.zeros(shape, dtype=torch.int64)
+    with network.arithmetic.ieee_arithmetic():
+        images = decode(network.model, code, blank, conditioning, network.backend)
     if stream.state[1] != len(stream.words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     return images.to("cpu", torch.uint8)
-
-
-def _decode(network: ExactNetwork, code: CodesRows, x: Tensor, conditioning: Conditioning) -> Tensor:
-    """`decode` by the network, in this thread."""
-    with network.arithmetic.ieee_arithmetic():
-        return decode(network.model, code, x, conditioning, network.backend)
 
 
 def _first_state(pixels: NDArray[np.uint8]) -> int:

@@ -36,7 +36,8 @@ class Backend:
     embed_value: Callable[[Tensor], Slab]
     """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
-    """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]."""
+    """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]. None at all: the
+    upper contexts are in `context`, as values are known."""
     row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
     """Context [B, L, D], sites [L, d + 1] and predictions of a row -> its values [B, L], or differences, which the
     predictions keep."""

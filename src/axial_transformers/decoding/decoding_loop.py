@@ -56,6 +56,10 @@ def decode(
     return walk.so_far.values
 
 
+ROW = 3
+"""Axes of the context of a row, [B, L, D]."""
+
+
 class _Walk(NamedTuple):
     """The recursion over axes. (A nested function that calls itself would keep the noise until garbage collection.)"""
 
@@ -68,8 +72,10 @@ class _Walk(NamedTuple):
     def slab(self, level: int, context: Slab) -> Tensor:
         """Values or differences [B, *A[level:]] of a slab, whose context [B, *A[level:], D] includes all outer axes."""
         parts = self.parts
-        if level == len(parts.outer_decoders):
+        if context.ndim == ROW:
             return self._row(context, next(self.row_numbers))
+        if not parts.outer_decoders:
+            return torch.stack([self.slab(level + 1, context[:, i]) for i in range(context.shape[1])], dim=1)
         outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
         for i in range(context.shape[1]):

@@ -5,6 +5,7 @@ and the frequencies of the next is computed by torch: what the loop adds and ind
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module, util
 from math import prod
@@ -104,6 +105,10 @@ class ExactNetwork:
             row=partial(self._row, choose),
         )
 
+    def backend_of_known(self, model: AxialTransformer, choose: Any, batch: int) -> Backend:
+        """`backend` for values that are all known, as in encoding: outer decoders compute all slabs at once."""
+        return replace(self.backend(model, choose, batch), context=self._whole_context, outer_decoders=())
+
     def _row(self, choose: CodesRows, context: Array, sites: Tensor, predictions: RowPredictions | None) -> Tensor:
         held = predictions and predictions.to("cpu")
         chosen = choose(partial(self.rows, context, arrays_of(held)), sites)
@@ -156,6 +161,13 @@ class ExactNetwork:
             context = context + embedded
         return np.broadcast_to(context, (*values.shape[:-1], self.dim))
 
+    def _whole_context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
+        """`_context` and the upper contexts of the outer decoders, which see the values of channel c too."""
+        context = np.array(self._context(y, c, embedded), order="C")
+        for outer in self._outer:
+            outer.add_upper(context, y[..., c].cpu().numpy(), self._tables.table)
+        return context
+
 
 class _Outer:
     """`OuterDecoder`, slab by slab."""
@@ -174,6 +186,12 @@ class _Outer:
             return np.zeros_like(u)
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
+
+    def add_upper(self, context: Array, values: Values, table: Array) -> None:
+        """Adds the upper contexts to the context [B, *A, D] of known values [B, *A]."""
+        if self._slabs is not None:
+            rows = context.reshape(-1, context.shape[-1])
+            self._slabs.add_upper(rows, values.reshape(-1), table, self._length, self._sites)
 
 
 class _Encoder:

@@ -31,8 +31,6 @@ HIGH = 2 * ROWS
 """Rows of a product of LANES columns: eight vectors of sums, too."""
 LARGE = HIGH if LANES == 16 else ROWS
 """Rows of a product whose sums stay in registers: AVX-512 has 32 of them."""
-TALL = 6
-"""Rows of a product where there are many: twelve vectors of sums, and fewer loads for each."""
 
 
 @intrinsic
@@ -55,15 +53,6 @@ def multiply_add(
 ) -> Any:  # fmt: skip
     """`multiply`, added to out."""
     return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(ROWS, add=True)
-
-
-@intrinsic
-def multiply_add_tall(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply_add` of TALL rows."""
-    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(TALL, add=True)
 
 
 @intrinsic

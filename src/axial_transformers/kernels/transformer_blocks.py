@@ -9,16 +9,9 @@ import numpy as np
 
 from axial_transformers.kernels import line_attention
 from axial_transformers.kernels.compilation import compiled, part
+from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
 from axial_transformers.kernels.llvm import LANES, Array, Integers
-from axial_transformers.kernels.register_tiles import (
-    PANEL,
-    ROWS,
-    TALL,
-    multiply,
-    multiply_add,
-    multiply_add_tall,
-    round_up,
-)
+from axial_transformers.kernels.register_tiles import round_up
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials_together
 from axial_transformers.kernels.staging import ONE, load_rows, store_rows
 from axial_transformers.kernels.vectors import quick_gelu
@@ -26,8 +19,10 @@ from axial_transformers.kernels.vectors import quick_gelu
 EPSILON = np.float32(1e-5)
 ORIGIN = np.int64(0)
 """Zero as a variable: for each constant, a kernel would be compiled again."""
-CHUNK = 64
+CHUNK = 48
 """Rows that go through a layer at a time: many enough to read its weights seldom."""
+IN_LINES = 2 * CHUNK
+"""Rows of the lines that go through a block at a time, at least one line."""
 
 
 class Norm(NamedTuple):
@@ -38,7 +33,10 @@ class Norm(NamedTuple):
 
 
 class PackedLinear(NamedTuple):
-    """A linear layer of each block: [layers, panels, in, PANEL], its outputs padded with zeros, and [layers, out]."""
+    """A linear layer of each block: [layers, panels, in, PANEL], its outputs padded with zeros, and [layers, out].
+
+    Behind its last number, a bias goes on for a whole panel.
+    """
 
     panels: Array
     bias: Array
@@ -59,9 +57,10 @@ def packed(weights: Array, bias: Array) -> PackedLinear:
     """Weights [layers, out, in] and biases [layers, out] as the kernels read them."""
     layers, outputs, inputs = weights.shape
     panels = -(-outputs // PANEL)
-    padded = np.zeros((layers, panels * PANEL, inputs), np.float32)
-    padded[:, :outputs] = weights
-    return PackedLinear(np.ascontiguousarray(padded.reshape(layers, panels, PANEL, inputs).swapaxes(2, 3)), bias)
+    padded = np.zeros((layers, panels * PANEL, inputs + 1), np.float32)
+    padded[:, :outputs, :inputs], padded[:, :outputs, inputs] = weights, bias
+    in_panels = np.ascontiguousarray(padded[..., :inputs].reshape(layers, panels, PANEL, inputs).swapaxes(2, 3))
+    return PackedLinear(in_panels, np.ascontiguousarray(padded[..., inputs])[:, :outputs])
 
 
 @compiled
@@ -76,7 +75,7 @@ def block_along_lines(
         grid: outer, L, inner, D.
     """
     length, inner, dim = grid[1], grid[2], grid[3]
-    group = max(1, CHUNK // length)
+    group = max(1, IN_LINES // length)
     most = group * length
     chunk = min(CHUNK, most)
     state, attended = np.empty((most, dim), np.float32), row_buffer(most, dim)
@@ -95,7 +94,7 @@ def block_along_lines(
         attend_lines(qkv[:rows], heads, lines, length, 1, causal, attended)
         for r in range(0, rows, chunk):
             some = state[r : min(rows, r + chunk)]
-            add_linear(attended[r:], blocks.out, 0, some)
+            linear(attended[r:], blocks.out, 0, some, True)
             feed_forward(some, blocks, 0, normed, hidden)
         for line in range(lines):
             at = start_of(m + line, length, inner) * dim
@@ -124,7 +123,7 @@ def nats(
     for r in range(first, last, CHUNK):
         rows = min(CHUNK, last - r)
         normalise(x[r : r + rows], norm, 0, normed)
-        linear(normed, head, 0, logits[:rows])
+        linear(normed, head, 0, logits[:rows], False)
         if len(predictions):
             for row in range(rows):
                 for j in range(count - predictions[r + row], count):
@@ -142,7 +141,7 @@ def nats(
 def project(x: Array, blocks: Blocks, layer: int, normed: Array, qkv: Array) -> None:
     """Queries, keys and values of all heads: [B, D] -> [B, 3 D]."""
     normalise(x, blocks.attention_norm, layer, normed)
-    linear(normed, blocks.qkv, layer, qkv)
+    linear(normed, blocks.qkv, layer, qkv, False)
 
 
 @part
@@ -150,9 +149,9 @@ def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Ar
     """x += W2 quick_gelu(W1 LayerNorm(x))."""
     normalise(x, blocks.feedforward_norm, layer, normed)
     rows = hidden[: len(x)]
-    linear(normed, blocks.expand, layer, rows)
+    linear(normed, blocks.expand, layer, rows, False)
     quick_gelu(rows, rows.size)
-    add_linear(hidden, blocks.contract, layer, x)
+    linear(hidden, blocks.contract, layer, x, True)
 
 
 @part
@@ -192,49 +191,23 @@ def normalise(x: Array, norm: Norm, layer: int, out: Array) -> None:
 
 @part
 def row_buffer(rows: int, width: int) -> Array:
-    """Zeros [rows, width], and as many more rows as `add_linear` may read."""
-    return np.zeros((rows + ROWS - 1, width), np.float32)
+    """Zeros [rows, width], and as many more rows as `linear` may read."""
+    return np.zeros((rows + FEW - 1, width), np.float32)
 
 
 @part
-def linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
-    """out = x W^T + bias: [B, in] to [B, out], x with ROWS - 1 further rows."""
-    bias = weights.bias[layer]
-    for b in range(len(out)):
-        for j in range(len(bias)):
-            out[b, j] = bias[j]
-    add_product(x, weights.panels[layer], out)
-
-
-@part
-def add_linear(x: Array, weights: PackedLinear, layer: int, out: Array) -> None:
-    """out += x W^T + bias: [B, in] to [B, out], x with ROWS - 1 further rows."""
-    bias = weights.bias[layer]
-    for b in range(len(out)):
-        for j in range(len(bias)):
-            out[b, j] += bias[j]
-    add_product(x, weights.panels[layer], out)
-
-
-@part
-def add_product(x: Array, panels: Array, out: Array) -> None:
-    """out += x W^T: [B, in] to [B, out], x with ROWS - 1 further rows."""
+def linear(x: Array, weights: PackedLinear, layer: int, out: Array, add: bool) -> None:
+    """out = x W^T + bias, or if `add` this is added to out: [B, in] to [B, out], x with FEW - 1 further rows."""
     (batch, outputs), inputs = out.shape, x.shape[1]
-    tile = np.empty((ROWS, PANEL), np.float32)
+    panels, bias, tile = weights.panels[layer], weights.bias[layer], np.empty((FEW, PANEL), np.float32)
     for start in range(0, outputs, PANEL):
-        width = min(PANEL, outputs - start)
-        b = 0
-        while b < batch:
-            left, at, to = batch - b, b * inputs, b * outputs + start
-            if left >= TALL and left != 2 * ROWS and width == PANEL:
-                multiply_add_tall(x, at, inputs, 1, inputs, panels, start * inputs, PANEL, out, to, outputs)
-                b += TALL
-                continue
-            if left >= ROWS and width == PANEL:
-                multiply_add(x, at, inputs, 1, inputs, panels, start * inputs, PANEL, out, to, outputs)
-            else:
-                multiply(x, at, inputs, 1, inputs, panels, start * inputs, PANEL, tile, 0, PANEL)
-                for row in range(min(ROWS, left)):
-                    for j in range(width):
-                        out[b + row, start + j] += tile[row, j]
-            b += ROWS
+        width, at = min(PANEL, outputs - start), start * inputs
+        tall = batch // ROWS * ROWS if width == PANEL else 0
+        for b in range(0, tall, ROWS):
+            to = b * outputs + start
+            multiply(x, b * inputs, inputs, panels, at, bias, start, inputs, out, to, outputs, add)
+        for b in range(tall, batch, FEW):
+            multiply_few(x, b * inputs, inputs, panels, at, bias, start, inputs, tile, 0, PANEL, False)
+            for row in range(min(FEW, batch - b)):
+                for j in range(width):
+                    out[b + row, start + j] = tile[row, j] + (out[b + row, start + j] if add else np.float32(0))

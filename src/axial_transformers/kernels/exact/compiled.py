@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from math import ceil, prod
+from math import ceil, gcd, lcm, prod
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -34,16 +34,21 @@ from axial_transformers.kernels.exact.layers import (
     PackedLstm,
     Scratch,
 )
-from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
+from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
+from axial_transformers.kernels.llvm import Integers
 from axial_transformers.kernels.threads import parallel_ranges
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
-ROWS_TOGETHER = 192
+ROWS_TOGETHER = 224
 """Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
+KNOWN_TOGETHER = 784
+"""Rows of known values that go through a layer before the next one, at least one example."""
 LEAST_TOGETHER = 4
 """Examples that are worth a thread: each reads all weights, so that fewer examples take as long."""
+ALL = 1 << 62
+"""More rows than there are."""
 CACHE_LINE = 64
 """Bytes."""
 
@@ -95,8 +100,7 @@ class Slabs:
     """See `twin.Slabs`."""
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
-        self._blocks, self._heads = packed_blocks(blocks), heads
-        self._lines = np.array(lines, np.int64).reshape(-1, 2)
+        self._blocks, self._heads, self._lines = packed_blocks(blocks), heads, lines
         self._width = len(blocks[0].qkv.weight) // heads
         self._masked = lines.count(MASKED)
         self._memory = Kept[tuple[Array, Scratch]]()
@@ -109,21 +113,33 @@ class Slabs:
 
     def step(self, u: Array, i: int, parts: Parts) -> Array:
         """See `twin.Slabs.step`."""
-        part, cache = parts
-        rows, dim = min(part, len(u)), u.shape[1]
         out = np.array(u, order="C")
-
-        def work(first: int, last: int) -> None:
-            x, scratch = self._memory.of(self._made, rows, dim, cache.length)
-            with ieee_arithmetic():
-                steps.slab(out, self._blocks, self._heads, self._lines, i, cache, part, first, last, x, scratch)
-
-        parallel_ranges(work, ceil(len(u) / part))
+        self._work(steps.slab, out, parts, _by_layer(self._lines, MASKED, self._heads), i)
         return out
 
-    def _made(self, rows: int, dim: int, length: int) -> tuple[Array, Scratch]:
-        longest = int(self._lines[:, 0].max())
-        return _rows(rows, dim), _scratch(rows, self._blocks, self._heads, length, longest)
+    def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
+        """See `twin.Slabs.add_upper`. Layer after layer, without caches of all layers' keys and values."""
+        example = length * sites
+        part = together(len(context) // example, max(1, KNOWN_TOGETHER // example)) * example
+        lines = _by_layer(self._lines, Line(length, sites), self._heads)
+        parts = Parts(part, _cache(0, 0, self._width, length))
+        self._work(steps.upper, context, parts, lines, values, table, example, sites)
+
+    def _work(self, kernel: Any, x: Array, parts: Parts, lines: Integers, *use: Any) -> None:
+        """Calls a kernel of slabs x [rows, D], in place, for some parts after some parts."""
+        (rows, dim), (part, cache) = x.shape, parts
+        rows = min(part, rows)
+        sizes = rows, dim, min(rows, int(lines[:, 3].max())), cache.length, int(lines[:, 0].max())
+
+        def work(first: int, last: int) -> None:
+            own, scratch = self._memory.of(self._made, *sizes)
+            with ieee_arithmetic():
+                kernel(x, self._blocks, self._heads, lines, cache, part, *use, first, last, own, scratch)
+
+        parallel_ranges(work, ceil(len(x) / part))
+
+    def _made(self, rows: int, dim: int, some: int, length: int, longest: int) -> tuple[Array, Scratch]:
+        return _rows(rows, dim), _scratch(some, self._blocks, self._heads, length, longest)
 
 
 class Rows:
@@ -135,8 +151,7 @@ class Rows:
         lstm = inner if isinstance(inner, Lstm) else Lstm(none, unused, unused)
         blocks = [Block(none, unused, unused, none, unused, unused)] if isinstance(inner, Lstm) else inner
         packed = PackedLstm(_norms([lstm.norm]), _packed([lstm.of_input]), _packed([lstm.of_hidden]))
-        lines = np.zeros((len(blocks), 2), np.int64)  # all are masked
-        self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, lines, packed)
+        self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, packed)
         table = np.ascontiguousarray(output.table)
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
         self._memory = Kept[steps.Memory]()
@@ -145,7 +160,7 @@ class Rows:
         """See `twin.Rows`."""
         known = coding.intervals.size > 0
         at_once = known and self._inner.heads > 0
-        size = max(1, ROWS_TOGETHER // context.shape[1]) if at_once else GROUP
+        size = together(len(context), max(1, KNOWN_TOGETHER // context.shape[1])) if at_once else GROUP
         self.work(steps.code_row, context, size, coding, prediction, in_threads=known, at_once=at_once)
 
     def work(
@@ -175,15 +190,17 @@ class Rows:
         values, dim = self._output.table.shape
         blocks, heads = self._inner.blocks, self._inner.heads
         rows, of_lstm = examples * length if at_once else examples, 0 if heads else examples
-        tiles = 0 if at_once else ceil(rows * heads / LANES)
+        tiles, layers = 0 if at_once else ceil(rows * heads / LANES), len(blocks.qkv.panels)
+        lines = _by_layer([MASKED] * layers, Line(length, 1) if at_once else MASKED, heads)
         return steps.Memory(
             known=at_once,
+            lines=lines,
             x=_rows(rows, dim),
             normed=_rows(min(rows, BLOCK), dim),
             logits=_rows(min(rows, BLOCK), self._output.head.bias.shape[1]),
             numbers=np.empty(_padded(values, LANES), np.int32),
-            cache=_cache(len(blocks.qkv.panels), tiles, dim // (heads or dim), length),
-            scratch=_scratch(rows, blocks, heads, length, length if at_once else 0),
+            cache=_cache(layers, tiles, dim // (heads or dim), length),
+            scratch=_scratch(min(rows, int(lines[:, 3].max())), blocks, heads, length, length if at_once else 0),
             of_input=_rows(of_lstm, 4 * dim + LANES),
             of_hidden=_rows(of_lstm, 4 * dim + LANES),
             cell=_rows(of_lstm, dim),
@@ -227,11 +244,28 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
         hidden=_rows(block, hidden),
         query=_zeros(QUERIES, _padded(width, LANES), LANES),
         result=_zeros(QUERIES, _padded(width, LANES), LANES),
-        weights=_zeros(QUERIES, LANES + _padded(max(length, longest), MOST_PLACES), LANES),
+        weights=_zeros(QUERIES, LANES + _padded(max(length, longest + QUERIES), MOST_PLACES), LANES),
         places=np.zeros(LANES, np.int64),
         outs=np.zeros(LANES, np.int64),
         line=_cache(1, 1, width, longest),
     )
+
+
+def _by_layer(lines: Sequence[Line], of_masked: Line, heads: int) -> Integers:
+    """`lines` of `layers.transform`, those of masked layers as given: MASKED, with a cache, or across known slabs."""
+    found = np.empty((len(lines), 4), np.int64)
+    for i, line in enumerate(lines):
+        length, stride = of_masked if line == MASKED else line
+        found[i] = length, stride, line == MASKED, _at_a_time(length * stride, stride * heads)
+    return found
+
+
+def _at_a_time(rows: int, lines: int) -> int:
+    """Rows that go through a layer together: as many times `rows`, which hold so many lines, as fill tiles of both."""
+    if not rows:
+        return ALL
+    fill = lcm(LANES // gcd(LANES, lines), FEW // gcd(FEW, rows))
+    return rows * fill * max(1, ROWS_TOGETHER // (rows * fill))
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:

@@ -105,38 +105,40 @@ def tiles_of(count: int) -> int:
 @exact_part
 def transform(
     x: Array, rows: int, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, first: int,
-    scratch: Scratch, known: int,
+    scratch: Scratch,
 ) -> None:  # fmt: skip
     """Transformer blocks on x [rows, D], in place. Between products, BLOCK rows are in a core's first cache.
 
     Args:
-        lines: [layers, 2], length and stride of the lines that a layer attends along; length 0: masked.
-        i: number of the slab; masked layers attend to the same row of the slabs 0..i.
+        lines: [layers, 4]: length and stride of the lines that a layer attends along, whether to no later places, and
+            the rows that go through a layer together, whole lines. Length 0: to the same row of the slabs 0..i.
+        i: number of the slab.
         first: the tile of the cache that begins with row 0.
-        known: slabs of one row that x holds of each example, one behind the other; masked layers need no cache then.
-            0: x is slab i.
     """
     not_inlined()
     masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
+    qkv, attended = scratch.qkv, scratch.attended
     for layer in range(len(lines)):
-        length, stride = lines[layer]
-        for start in range(0, rows, BLOCK):
-            count = min(BLOCK, rows - start)
-            normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
-            linear(normed, ORIGIN, count, blocks.qkv, layer, scratch.qkv, start, False)
-        if length == 0 and not known:
-            attend_step(rows, heads, i, cache, masked, first, scratch)
-            masked += 1
-        else:
-            attend_lines(rows, heads, length or known, stride or 1, length == 0, scratch)
-        for start in range(0, rows, BLOCK):
-            count = min(BLOCK, rows - start)
-            linear(scratch.attended, start, count, blocks.out, layer, x, start, True)
-            normalise_rows(x, start, count, blocks.feedforward_norm, layer, dim, normed)
-            linear(normed, ORIGIN, count, blocks.expand, layer, hidden, ORIGIN, False)
-            for row in range(count):
-                quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
-            linear(hidden, ORIGIN, count, blocks.contract, layer, x, start, True)
+        length, stride, causal, together = lines[layer]
+        for top in range(0, rows, together):
+            end = min(top + together, rows)
+            for start in range(top, end, BLOCK):
+                count = min(BLOCK, end - start)
+                normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
+                linear(normed, ORIGIN, count, blocks.qkv, layer, qkv, start - top, False)
+            if length:
+                attend_lines(end - top, heads, length, stride, causal, scratch)
+            else:
+                attend_step(rows, heads, i, cache, masked, first, scratch)
+            for start in range(top, end, BLOCK):
+                count = min(BLOCK, end - start)
+                linear(attended, start - top, count, blocks.out, layer, x, start, True)
+                normalise_rows(x, start, count, blocks.feedforward_norm, layer, dim, normed)
+                linear(normed, ORIGIN, count, blocks.expand, layer, hidden, ORIGIN, False)
+                for row in range(count):
+                    quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
+                linear(hidden, ORIGIN, count, blocks.contract, layer, x, start, True)
+        masked += length == 0
 
 
 @exact_part
@@ -165,13 +167,13 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
         to_lanes(qkv, places, np.int64(0), width, query, np.int64(0))
         to_lanes(qkv, places, dim, width, keys, place_at)
         to_lanes(qkv, places, 2 * dim, width, values, place_at)
-        attend(query, keys, values, tile_at, width, i + 1, weights, result)
+        attend(query, keys, values, tile_at, width, i + 1, ORIGIN, weights, result)
         from_lanes(result, np.int64(0), width, attended, outs, np.int64(0))
         tile_at += cache.length * of_place
 
 
 @exact_part
-def attend_lines(rows: int, heads: int, length: int, stride: int, causal: bool, scratch: Scratch) -> None:
+def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, scratch: Scratch) -> None:
     """Attention along the lines within rows: places `stride` apart, `length` in a line; if causal, to no later ones."""
     not_inlined()
     qkv, attended, weights, places, cache = (
@@ -192,14 +194,11 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, causal: bool, 
         for i in range(length):
             to_lanes(qkv, places, i * q_step + dim, width, keys, i * of_place)
             to_lanes(qkv, places, i * q_step + 2 * dim, width, values, i * of_place)
-        for i in range(length if causal else 0):
-            to_lanes(qkv, places, i * q_step, width, query, np.int64(0))
-            attend(query, keys, values, np.int64(0), width, i + 1, weights, result)
-            from_lanes(result, np.int64(0), width, attended, outs, i * out_step)
-        for first in range(0, 0 if causal else length, QUERIES):
+        for first in range(0, length, QUERIES):
             for i in range(QUERIES):
                 to_lanes(qkv, places, min(first + i, length - 1) * q_step, width, query, i * of_query)
-            attend_together(query, keys, values, np.int64(0), width, length, weights, result)
+            count, more = (first + 1, 1) if causal else (length, 0)
+            attend_together(query, keys, values, np.int64(0), width, count, more, weights, result)
             for i in range(min(QUERIES, length - first)):
                 from_lanes(result, i * of_query, width, attended, outs, (first + i) * out_step)
 
@@ -217,8 +216,12 @@ def normalise_rows(x: Array, first: int, rows: int, norms: Norms, layer: int, di
 def linear(
     x: Array, x_first: int, rows: int, weights: PackedLinear, layer: int, out: Array, out_first: int, add: bool
 ) -> None:  # fmt: skip
-    """out = x W + bias, of rows from `x_first` and `out_first` on; if `add`, this is added to out."""
+    """out = x W + bias, of rows from `x_first` and `out_first` on; if `add`, this is added to out.
+
+    As many more rows as make `rows` a multiple of FEW, at most, are read and written.
+    """
     not_inlined()
+    tall = (rows + FEW - 1) // ROWS * ROWS
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
     _, panels, inputs, _ = matrix.shape
     pairs = panels // 2 if rows == 1 else 0
@@ -229,12 +232,12 @@ def linear(
         multiply_one(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
     for panel in range(2 * pairs, panels):
         at, of_bias = (layer * panels + panel) * inputs * PANEL, (layer * panels + panel) * PANEL
-        for row in range(0, rows, ROWS):
+        for row in range(0, tall, ROWS):
             x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL
-            if rows - row > FEW:
-                multiply(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
-            else:
-                multiply_few(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+            multiply(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
+        for row in range(tall, rows, FEW):
+            x_at, out_at = (x_first + row) * x_row, (out_first + row) * out_row + panel * PANEL
+            multiply_few(x, x_at, x_row, matrix, at, bias, of_bias, inputs, out, out_at, out_row, add)
 
 
 @exact_part

@@ -169,17 +169,17 @@ def attention(queries: int, places: int, numbers: int) -> Any:
 
     @intrinsic
     def attend(
-        typing_context: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any,
-        out: Any,
+        typing_context: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, more: Any,
+        weights: Any, out: Any,
     ) -> Any:  # fmt: skip
-        return on_rows(_attention(queries, places, numbers), query, keys, values, at, width, count, weights, out)
+        return on_rows(_attention(queries, places, numbers), query, keys, values, at, width, count, more, weights, out)
 
     return attend
 
 
 def _attention(queries: int, places: int, numbers: int) -> Generate:
     def generate(
-        b: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, weights: Any, out: Any
+        b: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, more: Any, weights: Any, out: Any
     ) -> None:
         def times(number: Any, factor: int) -> Any:
             return b.mul(number, width.type(factor))
@@ -189,36 +189,47 @@ def _attention(queries: int, places: int, numbers: int) -> Generate:
 
         none, place = width.type(0), times(width, LANES)
         of_query = times(padded(width, LANES), LANES)
-        of_weights = times(b.add(padded(count, MOST_PLACES), width.type(LANES)), LANES)
+        counts = [b.add(count, times(more, i)) for i in range(queries)]
+        of_weights = times(b.add(padded(counts[-1], MOST_PLACES), width.type(LANES)), LANES)
         query_at = [times(of_query, i) for i in range(queries)]
         partial_at = [times(of_weights, i) for i in range(queries)]
         weights_at = [b.add(start, width.type(LANES * LANES)) for start in partial_at]
 
-        def products(starts: list[Any], factors: Any, distance: Any, terms: Any) -> list[list[Any]]:
-            """Of each query, sums over k of its factor k and the numbers k `distance` behind these starts."""
+        def products(starts: list[Any], factors: Any, distance: Any, terms: Any, further: Any) -> list[list[Any]]:
+            """Of each query, sums over k of its factor k and the numbers k `distance` behind these starts.
+
+            k is below `terms`, of the next query below terms + further, and so on.
+            """
             sums = [[cgutils.alloca_once_value(b, zero()) for _ in starts] for _ in range(queries)]
-            with cgutils.for_range(b, terms) as loop:
-                first = b.mul(loop.index, distance)
+
+            def accumulate(k: Any, first_query: int) -> None:
+                first = b.mul(k, distance)
                 others = [load(b, memory, b.add(start, first)) for memory, start in starts]
-                for of_this, (memory, start) in zip(sums, factors):
-                    factor = load(b, memory, b.add(start, times(loop.index, LANES)))
+                for of_this, (memory, start) in list(zip(sums, factors))[first_query:]:
+                    factor = load(b, memory, b.add(start, times(k, LANES)))
                     for total, other in zip(of_this, others):
                         b.store(fused(b, factor, other, b.load(total)), total)
+
+            with cgutils.for_range(b, terms) as loop:
+                accumulate(loop.index, 0)
+            for later in range(1, queries):
+                with cgutils.for_range(b, further) as loop:
+                    accumulate(b.add(b.add(terms, times(further, later - 1)), loop.index), later)
             return [[b.load(total) for total in of_this] for of_this in sums]
 
-        with cgutils.for_range_slice(b, none, count, width.type(places)) as (j, _):
+        with cgutils.for_range_slice(b, none, counts[-1], width.type(places)) as (j, _):
             starts = [(keys, b.add(at, b.mul(b.add(j, width.type(i)), place))) for i in range(places)]
-            scores = products(starts, [(query, start) for start in query_at], width.type(LANES), width)
+            scores = products(starts, [(query, start) for start in query_at], width.type(LANES), width, none)
             for start, of_this in zip(weights_at, scores):
                 for i, score in enumerate(of_this):
                     store(b, score, weights, b.add(start, times(b.add(j, width.type(i)), LANES)))
         divisors = [
-            _softmax_numerators(b, weights, start, partial, count, width)
-            for start, partial in zip(weights_at, partial_at)
+            _softmax_numerators(b, weights, start, partial, of_this, width)
+            for start, partial, of_this in zip(weights_at, partial_at, counts)
         ]
         with cgutils.for_range_slice(b, none, width, width.type(numbers)) as (k, _):
             starts = [(values, b.add(at, times(b.add(k, width.type(i)), LANES))) for i in range(numbers)]
-            sums = products(starts, [(weights, start) for start in weights_at], place, count)
+            sums = products(starts, [(weights, start) for start in weights_at], place, count, more)
             for start, divisor, of_this in zip(query_at, divisors, sums):
                 for i, total in enumerate(of_this):
                     store(b, b.fdiv(total, divisor), out, b.add(start, times(b.add(k, width.type(i)), LANES)))

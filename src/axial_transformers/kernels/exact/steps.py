@@ -33,7 +33,6 @@ class Inner(NamedTuple):
 
     blocks: PackedBlocks
     heads: int
-    lines: Integers
     lstm: PackedLstm
 
 
@@ -50,6 +49,8 @@ class Memory(NamedTuple):
 
     known: bool
     """All sites are computed at once."""
+    lines: Integers
+    """Of the inner decoder's blocks, see `transform`."""
     x: Array
     normed: Array
     logits: Array
@@ -64,7 +65,7 @@ class Memory(NamedTuple):
 
 @exact
 def slab(
-    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, part: int, first_part: int,
+    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, i: int, first_part: int,
     last_part: int, x: Array, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Transformer blocks over slab i: parts of u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
@@ -75,9 +76,31 @@ def slab(
         count = min(part, rows - first)
         for row in range(count):
             copy(u, (first + row) * dim, dim, x, row * x.shape[1])
-        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch, ORIGIN)
+        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch)
         for row in range(count):
             copy(x, row * x.shape[1], dim, u, (first + row) * dim)
+
+
+@exact
+def upper(
+    context: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, values: Integers,
+    table: Array, example: int, sites: int, first_part: int, last_part: int, x: Array, scratch: Scratch,
+) -> None:  # fmt: skip
+    """Adds to the context [rows, D] of each slab, of `sites` rows, the output for the slab before it in its example.
+
+    Transformer blocks take context + the embeddings of known values [rows], all slabs of an example at once.
+    """
+    rows, dim = context.shape
+    for number in range(first_part, last_part):
+        first = number * part
+        count = min(part, rows - first)
+        for row in range(count):
+            copy(context, (first + row) * dim, dim, x, row * x.shape[1])
+            add(table, values[first + row] * dim, dim, x, row * x.shape[1])
+        transform(x, count, blocks, heads, lines, ORIGIN, cache, ORIGIN, scratch)
+        for row in range(count - sites):
+            if (row + sites) % example >= sites:
+                add(x, row * x.shape[1], dim, context, (first + row + sites) * dim)
 
 
 @exact
@@ -119,7 +142,7 @@ def known_row(
     rows, values = examples * length, len(output.table)
     for i in range(length):
         enter_site(context, first, examples, i, output.table, coding.values, x, i, length)
-    transform(x, rows, inner.blocks, inner.heads, inner.lines, ORIGIN, memory.cache, ORIGIN, memory.scratch, length)
+    transform(x, rows, inner.blocks, inner.heads, memory.lines, ORIGIN, memory.cache, ORIGIN, memory.scratch)
     for start in range(0, rows, BLOCK):
         count = min(BLOCK, rows - start)
         normalise_rows(x, start, count, output.norm, ORIGIN, output.table.shape[1], normed)
@@ -147,7 +170,7 @@ def site_logits(
     x, normed = memory.x, memory.normed
     enter_site(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
     if inner.heads:
-        transform(x, rows, inner.blocks, inner.heads, inner.lines, i, memory.cache, ORIGIN, memory.scratch, ORIGIN)
+        transform(x, rows, inner.blocks, inner.heads, memory.lines, i, memory.cache, ORIGIN, memory.scratch)
     else:
         lstm_step(x, rows, inner.lstm, normed, memory.of_input, memory.of_hidden, memory.cell, memory.hidden)
     normalise_rows(x, ORIGIN, rows, output.norm, ORIGIN, output.table.shape[1], normed)

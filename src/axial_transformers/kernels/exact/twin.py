@@ -200,6 +200,21 @@ class Slabs:
             u = u + linear(hidden, block.contract)
         return u
 
+    def add_upper(self, context: Array, values: NDArray[np.int64], table: Array, length: int, sites: int) -> None:
+        """Adds to the context of each slab the output for the slab before it, whose values are known.
+
+        Args:
+            context: [rows, D], of each example `length` slabs of `sites` rows.
+            values: [rows], which `table` [V, D] embeds.
+        """
+        slabs, of_slabs = context.reshape(-1, length, sites, context.shape[1]), values.reshape(-1, length, sites)
+        caches = self.start(len(slabs) * sites, length, sites)
+        upper = np.zeros_like(slabs[:, 0])
+        for i in range(length):
+            u = table[of_slabs[:, i]] + slabs[:, i]
+            slabs[:, i] += upper
+            upper = self.step(u.reshape(-1, u.shape[-1]), i, caches).reshape(u.shape)
+
 
 class Rows:
     """Inner decoder, head and coder of a row of sites; an LSTM has no heads."""
