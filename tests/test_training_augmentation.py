@@ -1,4 +1,4 @@
-"""Distribution augmentation: symmetries of the grid, named to the model, and of no effect on what is evaluated."""
+"""Distribution augmentation: rearranged sites, named to the model, and of no effect on what is evaluated."""
 
 from collections import Counter
 
@@ -6,28 +6,33 @@ import numpy as np
 import pytest
 import torch
 
+from axial_transformers.data import Examples
 from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.augmentation import augmented, conditioning, symmetries
+from axial_transformers.training.augmentation import augmented, conditioning, shifts, symmetries
+from axial_transformers.training.batches import draw_batch
 from axial_transformers.training.parallelism import Objective
 from small_models import random_model, random_values, small_config
 
-SHAPES = {(4, 4): 8, (3, 5): 4, (5,): 2, (2, 3, 3): 16, (1, 4): 4}
+SYMMETRIES = {(4, 4): 8, (3, 5): 4, (5,): 2, (2, 3, 3): 16, (1, 4): 4}
 
 
-@pytest.mark.parametrize(("shape", "count"), SHAPES.items(), ids=str)
-def test_every_symmetry_is_a_bijection_of_the_grid_with_a_conditioning_of_its_own(shape, count):
+@pytest.mark.parametrize(("shape", "count"), SYMMETRIES.items(), ids=str)
+def test_every_rearrangement_is_a_bijection_of_the_grid_with_a_conditioning_of_its_own(shape, count):
     example = np.arange(np.prod(shape) * 2).reshape(*shape, 2)
-    among = symmetries(shape)
-    assert len(among) == count
-    for symmetry in among:
-        image = symmetry(example)
+    turned, moved = symmetries(shape), shifts(shape)
+    assert (len(turned), len(moved)) == (count, 3 ** len(shape))
+    for rearrange in (*turned, *moved):
+        image = rearrange(example)
         assert image.shape == example.shape
         assert sorted(image.flat) == list(example.flat)
         assert (image[..., 1] == image[..., 0] + 1).all()  # channels stay together
-    told = conditioning(torch.tensor([symmetry.operations for symmetry in among]), shape, 16).flatten(1)
+    together = [[*symmetry.operations, *shift.operations] for symmetry in turned for shift in moved]
+    told = conditioning(torch.tensor(together), shape, 16).flatten(1)
     assert not told[0].any()
-    assert len(told.unique(dim=0)) == count
+    assert len(told.unique(dim=0)) == len(together)
+    of_symmetries = conditioning(torch.tensor([symmetry.operations for symmetry in turned]), shape, 16).flatten(1)
+    assert torch.equal(of_symmetries, told[:: len(moved)])
 
 
 def test_operations_are_what_their_names_say():
@@ -44,14 +49,42 @@ def test_operations_are_what_their_names_say():
     assert image(0, 2) == [[6, 3, 0], [7, 4, 1], [8, 5, 2]]
 
 
-def test_symmetries_come_as_often_as_asked():
-    values = np.broadcast_to(np.arange(9).reshape(1, 3, 3, 1), (1_600, 3, 3, 1))
-    images, operations = augmented(values, 0.5, (np.arange(1_600) + 0.5) / 1_600)
+def test_shifts_move_the_last_site_to_the_first_place():
+    x = np.array([[0, 1, 2], [3, 4, 5]])[..., None]
+    found = {tuple(map(int, shift.operations)): shift(x)[..., 0].tolist() for shift in shifts((2, 3))}
+    assert found[0, 0, 0, 0] == x[..., 0].tolist()
+    assert found[0, 1, 0, 0] == [[2, 0, 1], [5, 3, 4]]
+    assert found[0, 0, 0, 1] == [[1, 2, 0], [4, 5, 3]]
+    assert found[1, 0, 0, 1] == [[4, 5, 3], [1, 2, 0]]
+
+
+@pytest.mark.parametrize("among", [symmetries((3, 3)), shifts((3, 3))], ids=["symmetries", "shifts"])
+def test_rearrangements_come_as_often_as_asked(among):
+    values = np.broadcast_to(np.arange(9).reshape(1, 3, 3, 1), (200 * len(among), 3, 3, 1))
+    images, operations = augmented(values, among, 0.5, (np.arange(len(values)) + 0.5) / len(values))
     found = Counter(map(bytes, operations.numpy()))
-    assert len(found) == 8
-    assert found.pop(bytes(3)) == 800 + 100
+    assert len(found) == len(among)
+    assert found.pop(bytes(operations.shape[1])) == 100 * len(among) + 100
     assert set(found.values()) == {100}
     assert ((images == values).all((1, 2, 3)) == ~operations.numpy().any(1)).all()
+
+
+def test_a_batch_may_have_both_kinds_or_one():
+    values, positions = np.arange(18, dtype=np.uint8).reshape(2, 3, 3, 1), np.arange(400)
+    examples = Examples(values, ["", ""], num_values=18)
+
+    def drawn(**shares):
+        return draw_batch(examples, range(0, 1), None, TrainConfig(**shares), positions)
+
+    plain, turned, moved = drawn(), drawn(distribution_augmentation=0.4), drawn(shift_augmentation=0.4)
+    both = drawn(distribution_augmentation=0.4, shift_augmentation=0.4)
+    assert plain.operations is None
+    assert torch.equal(both.operations, torch.cat([turned.operations, moved.operations[:, 3:]], dim=1))
+    assert not moved.operations[:, :3].any()
+    for batch in (turned, moved, both):
+        untouched = ~batch.operations.any(dim=1)
+        assert torch.equal(batch.values[untouched], plain.values[untouched])
+        assert (batch.values[~untouched] != plain.values[~untouched]).flatten(1).any(dim=1).all()
 
 
 def test_the_objective_tells_the_model_what_was_done():
@@ -66,6 +99,7 @@ def test_the_objective_tells_the_model_what_was_done():
     assert not torch.equal(expected, objective(x, label, channel))
 
 
-def test_a_share_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="distribution_augmentation must be at least 0 and below 1, not 1"):
-        TrainConfig(distribution_augmentation=1)
+@pytest.mark.parametrize("name", ["distribution_augmentation", "shift_augmentation"])
+def test_a_share_out_of_range_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 0 and below 1, not 1"):
+        TrainConfig(**{name: 1})

@@ -34,7 +34,7 @@ def test_another_seed_is_another_order():
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_shares_of_all_ranks_are_the_batch(ranks):
     """Asserted on examples, slices, flips and labels, over a border of epochs."""
-    config = TrainConfig(batch_size=8, seed=5, horizontal_flip=True, label_dropout=0.5, distribution_augmentation=0.5)
+    config = TrainConfig(batch_size=8, seed=5, horizontal_flip=True, label_dropout=0.5, shift_augmentation=0.5)
     for step in range(4):
         whole = draw_batch(some_examples(), range(1, 2), 3, config, step_positions(step, 8))
         shares = [

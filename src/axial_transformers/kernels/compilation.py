@@ -151,7 +151,7 @@ class Announcement(Listener):
         self.made = True
         kept = kernel.stats.cache_path
         log.warning(
-            "compiling kernels for this processor in about 30 seconds, %s",
+            "compiling kernels for this processor in up to 30 seconds, %s",
             f"once; the code is kept in {kept}" if kept else "in every process, as no cache folder can be written to",
         )
 

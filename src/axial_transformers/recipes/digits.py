@@ -20,7 +20,7 @@ def digits() -> Recipe:
             heads=4,
             outer_layers=4,
             inner_layers=2,
-            dropout=0.3,
+            dropout=0.15,
         ),
         training=TrainConfig(
             steps=1_250,
@@ -31,6 +31,7 @@ def digits() -> Recipe:
             schedule="linear",
             ema_decay=0.99,
             distribution_augmentation=0.6,
+            shift_augmentation=0.5,
             label_dropout=0.85,
             evaluate_every=100,
             save_every=400,

@@ -13,7 +13,7 @@ from torch import Tensor
 from axial_transformers.data.windows import Windows
 from axial_transformers.data.workers import ahead
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.augmentation import augmented
+from axial_transformers.training.augmentation import augmented, shifts, symmetries
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, example_indices, step_positions, uniforms
 from axial_transformers.training.processes import Processes
@@ -142,7 +142,12 @@ def _draw(
         label = torch.from_numpy(np.where(hidden, num_classes, examples.labels[indices]))
     drawn = slices.start + slices.step * (uniforms(config.seed, Stream.SLICE, positions) * len(slices)).astype(np.int64)
     operations = None
-    if config.distribution_augmentation:
+    grid = values.shape[1:-1]
+    if config.distribution_augmentation or config.shift_augmentation:
         uniform = uniforms(config.seed, Stream.SYMMETRY, positions)
-        values, operations = augmented(values, config.distribution_augmentation, uniform)
+        values, operations = augmented(values, symmetries(grid), config.distribution_augmentation, uniform)
+        if config.shift_augmentation:
+            uniform = uniforms(config.seed, Stream.SHIFT, positions)
+            values, moves = augmented(values, shifts(grid), config.shift_augmentation, uniform)
+            operations = torch.cat([operations, moves], dim=1)
     return Batch(torch.from_numpy(values), label, torch.from_numpy(drawn), operations)

@@ -80,6 +80,9 @@ class TrainConfig:
     distribution_augmentation: float = 0.0
     """Share of the examples that are mirrored along each axis and transposed at random, which the model is told (Jun et
     al. 2020): against overfitting to few. The trained model is of the data as they are."""
+    shift_augmentation: float = 0.0
+    """Share of the examples that are moved by at most one site along each axis at random, around the ends, which the
+    model is told too."""
     label_dropout: float = 0.0
     """Probability of hiding an example's label, so that a class-conditional model also learns unlabelled examples."""
     seed: int = 0
@@ -131,6 +134,7 @@ class TrainConfig:
             "ema_decay": [self.ema_decay],
             "label_dropout": [self.label_dropout],
             "distribution_augmentation": [self.distribution_augmentation],
+            "shift_augmentation": [self.shift_augmentation],
         }.items():
             if not all(0 <= share < 1 for share in shares):
                 raise ValueError(f"{name} must be at least 0 and below 1, not {getattr(self, name)}")

@@ -24,6 +24,7 @@ class Stream(IntEnum):
     DROPOUT = 4
     OFFSET = 5
     SYMMETRY = 6
+    SHIFT = 7
 
 
 def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
