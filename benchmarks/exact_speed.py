@@ -86,7 +86,7 @@ def main(options: Options) -> None:
     rates, shares = dict.fromkeys(runs, 0.0), list[tuple[float, float, float]]()
     for _ in range(options.rounds):
         for name, (count, run) in runs.items():
-            before = tile_rate(seconds, options.threads)
+            before = tile_rate(seconds, options.threads) if name == "encoding" else 0.0
             rate = count / seconds(run)
             rates[name] = max(rates[name], rate)
             if name == "encoding":
