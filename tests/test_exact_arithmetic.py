@@ -71,13 +71,15 @@ def random_block(seed: int) -> Block:
 
 
 def outputs_of(arithmetic) -> list[np.ndarray]:
-    """What random weights give: the last slab, then logits and intervals of a row, for both inner decoders."""
+    """What random weights give: the last slab, the context of known ones, logits and intervals of a row, twice."""
     blocks = [random_block(1), random_block(2), random_block(3)]
     slabs = arithmetic.Slabs(blocks, 2, [Line(5, 1), MASKED, Line(2, 5)])
     state = slabs.start(20, LENGTH, 10)
     for i in range(LENGTH):
         u = slabs.step(random_numbers(20, D, seed=i), i, state)
-    found = [u]
+    context = random_numbers(2 * LENGTH * 10, D)
+    slabs.add_upper(context, np.arange(len(context)) % VALUES, random_numbers(VALUES, D), LENGTH, 10)
+    found = [u, context]
     wide = Linear(random_numbers(D, 4 * D), random_numbers(4 * D))
     output = Output(blocks[0].attention_norm, Linear(random_numbers(D, VALUES), random_numbers(VALUES)),
                     random_numbers(VALUES, D))  # fmt: skip
@@ -208,7 +210,7 @@ def test_the_twin_keeps_denormal_numbers_too():
 def test_optimised_code_has_no_loose_arithmetic_and_calls_no_library():
     """In what LLVM made of the kernels: no flag that loosens arithmetic, nothing to contract, no function of others."""
     outputs_of(compiled)
-    for kernel in (steps.slab, steps.code_row):
+    for kernel in (steps.slabs, steps.code_row):
         for overload in kernel.overloads.values():
             library = overload.library
             with warnings.catch_warnings():

@@ -49,6 +49,7 @@ LEAST_TOGETHER = 4
 """Examples that are worth a thread: each reads all weights, so that fewer examples take as long."""
 ALL = 1 << 62
 """More rows than there are."""
+NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), np.zeros((0, 0), np.float32), 0, 0)
 CACHE_LINE = 64
 """Bytes."""
 
@@ -114,7 +115,7 @@ class Slabs:
     def step(self, u: Array, i: int, parts: Parts) -> Array:
         """See `twin.Slabs.step`."""
         out = np.array(u, order="C")
-        self._work(steps.slab, out, parts, _by_layer(self._lines, MASKED, self._heads), i)
+        self._work(out, i, parts, _by_layer(self._lines, MASKED, self._heads), NOT_KNOWN)
         return out
 
     def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
@@ -122,11 +123,10 @@ class Slabs:
         example = length * sites
         part = together(len(context) // example, max(1, KNOWN_TOGETHER // example)) * example
         lines = _by_layer(self._lines, Line(length, sites), self._heads)
-        parts = Parts(part, _cache(0, 0, self._width, length))
-        self._work(steps.upper, context, parts, lines, values, table, example, sites)
+        parts, known = Parts(part, _cache(0, 0, self._width, length)), steps.KnownSlabs(values, table, example, sites)
+        self._work(context, 0, parts, lines, known)
 
-    def _work(self, kernel: Any, x: Array, parts: Parts, lines: Integers, *use: Any) -> None:
-        """Calls a kernel of slabs x [rows, D], in place, for some parts after some parts."""
+    def _work(self, x: Array, i: int, parts: Parts, lines: Integers, known: steps.KnownSlabs) -> None:
         (rows, dim), (part, cache) = x.shape, parts
         rows = min(part, rows)
         sizes = rows, dim, min(rows, int(lines[:, 3].max())), cache.length, int(lines[:, 0].max())
@@ -134,7 +134,7 @@ class Slabs:
         def work(first: int, last: int) -> None:
             own, scratch = self._memory.of(self._made, *sizes)
             with ieee_arithmetic():
-                kernel(x, self._blocks, self._heads, lines, cache, part, *use, first, last, own, scratch)
+                steps.slabs(x, self._blocks, self._heads, lines, cache, part, i, known, first, last, own, scratch)
 
         parallel_ranges(work, ceil(len(x) / part))
 

@@ -44,6 +44,19 @@ class PackedOutput(NamedTuple):
     table: Array
 
 
+class KnownSlabs(NamedTuple):
+    """Known values of all slabs of some examples; of size 0 where there are none."""
+
+    values: Integers
+    """[rows]."""
+    table: Array
+    """[V, D]."""
+    example: int
+    """Rows of an example."""
+    sites: int
+    """Rows of a slab."""
+
+
 class Memory(NamedTuple):
     """Memory for a row of sites of some examples, GROUP at most where values are read."""
 
@@ -64,43 +77,30 @@ class Memory(NamedTuple):
 
 
 @exact
-def slab(
-    u: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, i: int, first_part: int,
-    last_part: int, x: Array, scratch: Scratch,
+def slabs(
+    x: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, i: int, known: KnownSlabs,
+    first_part: int, last_part: int, own: Array, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Transformer blocks over slab i: parts of u [rows, D] in place; `part` rows, whole examples, at a time, as x."""
-    rows, dim = u.shape
+    """Transformer blocks over parts of x [rows, D], each `part` rows, whole examples, which go through them as `own`.
+
+    Slab i is replaced by its output. Or, with known values, x is the context of all slabs: blocks take it with the
+    values' embeddings, and their output for a slab is added to the context of the next one.
+    """
+    (rows, dim), values, own_row = x.shape, known.values, own.shape[1]
     tiles = tiles_of(part * heads)
     for number in range(first_part, last_part):
         first = number * part
         count = min(part, rows - first)
         for row in range(count):
-            copy(u, (first + row) * dim, dim, x, row * x.shape[1])
-        transform(x, count, blocks, heads, lines, i, cache, number * tiles, scratch)
+            copy(x, (first + row) * dim, dim, own, row * own_row)
+            if values.size:
+                add(known.table, values[first + row] * dim, dim, own, row * own_row)
+        transform(own, count, blocks, heads, lines, i, cache, number * tiles, scratch)
         for row in range(count):
-            copy(x, row * x.shape[1], dim, u, (first + row) * dim)
-
-
-@exact
-def upper(
-    context: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, values: Integers,
-    table: Array, example: int, sites: int, first_part: int, last_part: int, x: Array, scratch: Scratch,
-) -> None:  # fmt: skip
-    """Adds to the context [rows, D] of each slab, of `sites` rows, the output for the slab before it in its example.
-
-    Transformer blocks take context + the embeddings of known values [rows], all slabs of an example at once.
-    """
-    rows, dim = context.shape
-    for number in range(first_part, last_part):
-        first = number * part
-        count = min(part, rows - first)
-        for row in range(count):
-            copy(context, (first + row) * dim, dim, x, row * x.shape[1])
-            add(table, values[first + row] * dim, dim, x, row * x.shape[1])
-        transform(x, count, blocks, heads, lines, ORIGIN, cache, ORIGIN, scratch)
-        for row in range(count - sites):
-            if (row + sites) % example >= sites:
-                add(x, row * x.shape[1], dim, context, (first + row + sites) * dim)
+            if not values.size:
+                copy(own, row * own_row, dim, x, (first + row) * dim)
+            elif (row + known.sites) % known.example >= known.sites:
+                add(own, row * own_row, dim, x, (first + row + known.sites) * dim)
 
 
 @exact
