@@ -8,7 +8,7 @@ from axial_transformers.kernels import registers
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.likelihood import bits_map
+from axial_transformers.likelihood import bits, bits_map
 from axial_transformers.ops import compiled_block
 from axial_transformers.ops.prediction import Predictor
 from small_models import random_model, random_values, small_config
@@ -95,3 +95,13 @@ def test_kernels_are_left_where_gradients_dropout_or_another_attention_ask_for_i
 )
 def test_vectors_are_as_wide_as_the_registers(features, lanes):
     assert registers.lanes(features) == lanes
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("size", "batch"), [(6, 5_000), (28, 300), (100, 20), (300, 3)])
+def test_the_parts_of_a_large_batch_are_large_enough_for_the_kernels(size, batch):
+    model = random_model(small_config((size, size)))
+    x = torch.zeros(batch, size, size, 1, dtype=torch.uint8)
+    first, *_ = next(bits._parts(model, x, None, None))
+    assert len(first) < batch
+    assert first.numel() * model.config.dim >= compiled_block.PAYS_FROM

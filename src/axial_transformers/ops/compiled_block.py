@@ -22,8 +22,9 @@ WEIGHTS = (
     *("contract.weight", "contract.bias"),
 )
 """The weights of a block, in the order in which its module has them."""
-PAYS_FROM = 2**21
-"""Numbers in x from which a kernel pays: for fewer, torch takes milliseconds; compiling takes 15 s, once."""
+PAYS_FROM = 2**19
+"""Numbers in x from which a kernel pays: for fewer, torch takes milliseconds; compiling takes 15 s, once. Half of
+`likelihood.bits.PART`, since parts of a large batch have more than that."""
 LONGEST = 2**17
 """Numbers in a line up to which its activations stay in a core's cache."""
 

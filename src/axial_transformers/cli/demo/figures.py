@@ -15,6 +15,8 @@ from axial_transformers.models import AxialTransformer
 CLASSES = 10
 KNOWN_ROWS = 4
 COMPLETIONS = 4
+TOGETHER = 64
+"""Images whose bits are computed at once."""
 HOTTEST = 6.0
 """Bits of a pixel at the upper end of the colours."""
 
@@ -64,7 +66,8 @@ def _completions(model: AxialTransformer, test: Examples, generator: torch.Gener
 def _bits(model: AxialTransformer, test: Examples) -> Pictures:
     """Bits of every pixel: of ten test images, and the mean over all of them."""
     chosen = _one_of_each_class(test)
-    mean = bits_map(model, torch.from_numpy(test.values)).mean(dim=0, keepdim=True)
+    parts = torch.from_numpy(test.values).split(TOGETHER)  # as many as in an evaluation: no kernel is compiled
+    mean = torch.cat([bits_map(model, part) for part in parts]).mean(dim=0, keepdim=True)
     return {
         "bits_of": sheet(_ink(chosen), columns=CLASSES),
         "bits": sheet(_heat(bits_map(model, chosen)), columns=CLASSES),
