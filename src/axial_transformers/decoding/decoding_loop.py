@@ -20,6 +20,9 @@ from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.progress import Progress
 
+ROW = 3
+"""Axes of the context of a row, [B, L, D]."""
+
 
 @torch.no_grad()
 def decode(
@@ -54,10 +57,6 @@ def decode(
             y[..., c] = walk.slab(0, parts.context(y, c, embedded))
     next(row_numbers, None)  # ends a progress bar
     return walk.so_far.values
-
-
-ROW = 3
-"""Axes of the context of a row, [B, L, D]."""
 
 
 class _Walk(NamedTuple):

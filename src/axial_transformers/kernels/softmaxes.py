@@ -307,7 +307,7 @@ def _upper_half(builder: Any, number: Any) -> Any:
 
 
 def _are_keys(builder: Any, j: Any, keys: Any) -> Any:
-    """Which of the numbers j, j + 1, .. are below `keys`."""
+    """True for those of the numbers j, j + 1, .. that are below `keys`."""
     word = ir.IntType(32)
     left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
     return builder.icmp_signed("<", ir.Constant(left.type, list(range(LANES))), left)
