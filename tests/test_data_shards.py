@@ -206,10 +206,16 @@ def drawn(examples, config: TrainConfig, count: int, first: int = 0, steps: int 
     [(0, 1), (0, 4), (1, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, 4), (2, 1)])],
 )
 def test_the_sequence_is_the_same_for_any_processes_workers_and_resumes(shards, workers, count):
-    """Asserted on values, labels, slices and symmetries, over a border of epochs, against examples in memory."""
+    """Asserted on values, labels, slices and operations, over a border of epochs, against examples in memory."""
     examples = data.load(shards, split="all")
     config = TrainConfig(
-        batch_size=8, seed=7, label_dropout=0.3, distribution_augmentation=0.5, shift_augmentation=0.3, workers=workers
+        batch_size=8,
+        seed=7,
+        horizontal_flip=True,
+        label_dropout=0.3,
+        distribution_augmentation=0.5,
+        shift_augmentation=0.3,
+        workers=workers,
     )
     expected = [draw_batch(examples[:], range(1, 3), 3, config, step_positions(step, 8)) for step in range(STEPS)]
     at_once = drawn(examples, config, count)

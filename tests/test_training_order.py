@@ -33,8 +33,9 @@ def test_another_seed_is_another_order():
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_shares_of_all_ranks_are_the_batch(ranks):
-    """Asserted on examples, slices, flips and labels, over a border of epochs."""
-    config = TrainConfig(batch_size=8, seed=5, horizontal_flip=True, label_dropout=0.5, shift_augmentation=0.5)
+    """Asserted on examples, slices, flips, labels and operations, over a border of epochs."""
+    augmentation = {"distribution_augmentation": 0.5, "shift_augmentation": 0.5}
+    config = TrainConfig(batch_size=8, seed=5, horizontal_flip=True, label_dropout=0.5, **augmentation)
     for step in range(4):
         whole = draw_batch(some_examples(), range(1, 2), 3, config, step_positions(step, 8))
         shares = [
