@@ -33,133 +33,21 @@ LARGE = HIGH if LANES == 16 else ROWS
 """Rows of a product whose sums stay in registers: AVX-512 has 32 of them."""
 
 
-@intrinsic
-def multiply(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """out[r, c] = sum over s of x[r, s] w[s, c], for ROWS rows, PANEL columns and `count` steps s.
+def product_tile(rows: int, columns: int, add: bool) -> Any:
+    """The intrinsic of a product of so many rows and columns: `multiply`, or `multiply_add` if `add`."""
 
-    x[r, s] is x[x_at + r x_row + s x_step], so that x may be transposed; w[s, c] is w[w_at + s w_row + c]. Loading w
-    takes as long as multiplying four rows by it: fewer rows would take the same time.
-    """
-    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(ROWS, add=False)
+    @intrinsic
+    def product(
+        typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+        out: Any, out_at: Any, out_row: Any,
+    ) -> Any:  # fmt: skip
+        kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
+        return kind, _product(rows, columns, add)
 
-
-@intrinsic
-def multiply_add(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply`, added to out."""
-    return types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row), _product(ROWS, add=True)
+    return product
 
 
-@intrinsic
-def multiply_narrow(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply` of LANES columns."""
-    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-    return kind, _product(ROWS, add=False, width=LANES)
-
-
-@intrinsic
-def multiply_add_narrow(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply_add` of LANES columns."""
-    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-    return kind, _product(ROWS, add=True, width=LANES)
-
-
-@intrinsic
-def multiply_add_high(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply_add` of HIGH rows and LANES columns."""
-    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-    return kind, _product(HIGH, add=True, width=LANES)
-
-
-@intrinsic
-def multiply_add_large(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply_add` of LARGE rows."""
-    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-    return kind, _product(LARGE, add=True)
-
-
-@intrinsic
-def multiply_large(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply` of LARGE rows."""
-    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-    return kind, _product(LARGE, add=False)
-
-
-@intrinsic
-def multiply_high(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-    out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply` of HIGH rows and LANES columns."""
-    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-    return kind, _product(HIGH, add=False, width=LANES)
-
-
-@part
-def multiply_wide(
-    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
-    out_row: int, columns: int,
-) -> None:  # fmt: skip
-    """`multiply` of any number of columns, a multiple of LANES."""
-    for c in range(0, columns - LANES, PANEL):
-        multiply(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
-    if columns % PANEL:
-        c = columns - LANES
-        multiply_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
-
-
-@part
-def multiply_add_wide(
-    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
-    out_row: int, columns: int,
-) -> None:  # fmt: skip
-    """`multiply_add` of any number of columns, a multiple of LANES; nothing if `count` is below 1."""
-    if count > 0:
-        for c in range(0, columns - LANES, PANEL):
-            multiply_add(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
-        if columns % PANEL:
-            c = columns - LANES
-            multiply_add_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
-
-
-@part
-def multiply_add_rows(
-    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
-    out_row: int, rows: int, columns: int,
-) -> None:  # fmt: skip
-    """`multiply_add` of any number of rows and of columns, a multiple of LANES; up to HIGH - 1 rows more are read."""
-    for c in range(0, columns - LANES, PANEL):
-        for r in range(0, rows, ROWS):
-            at, to = x_at + r * x_row, out_at + r * out_row + c
-            multiply_add(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
-    if columns % PANEL:
-        c = columns - LANES
-        for r in range(0, rows, HIGH):
-            at, to = x_at + r * x_row, out_at + r * out_row + c
-            multiply_add_high(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
-
-
-def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
+def _product(height: int, width: int, add: bool) -> Callable[..., Any]:
     """The code of a product of `height` rows and `width` columns.
 
     Where there are few sums, two steps have sums of their own: additions to one sum would wait for each other.
@@ -204,6 +92,66 @@ def _product(height: int, add: bool, width: int = PANEL) -> Callable[..., Any]:
         return context.get_dummy_value()
 
     return generate
+
+
+multiply = product_tile(ROWS, PANEL, add=False)
+"""out[r, c] = sum over s of x[r, s] w[s, c], for ROWS rows, PANEL columns and `count` steps s.
+
+x[r, s] is x[x_at + r x_row + s x_step], so that x may be transposed; w[s, c] is w[w_at + s w_row + c]. Loading w takes
+as long as multiplying four rows by it: fewer rows would take the same time.
+"""
+multiply_add = product_tile(ROWS, PANEL, add=True)
+"""`multiply`, added to out."""
+multiply_narrow, multiply_add_narrow = (product_tile(ROWS, LANES, add) for add in (False, True))
+"""Both of LANES columns."""
+multiply_high, multiply_add_high = (product_tile(HIGH, LANES, add) for add in (False, True))
+"""Both of HIGH rows and LANES columns."""
+multiply_large, multiply_add_large = (product_tile(LARGE, PANEL, add) for add in (False, True))
+"""Both of LARGE rows."""
+
+
+@part
+def multiply_wide(
+    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
+    out_row: int, columns: int,
+) -> None:  # fmt: skip
+    """`multiply` of any number of columns, a multiple of LANES."""
+    for c in range(0, columns - LANES, PANEL):
+        multiply(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+    if columns % PANEL:
+        c = columns - LANES
+        multiply_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+
+
+@part
+def multiply_add_wide(
+    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
+    out_row: int, columns: int,
+) -> None:  # fmt: skip
+    """`multiply_add` of any number of columns, a multiple of LANES; nothing if `count` is below 1."""
+    if count > 0:
+        for c in range(0, columns - LANES, PANEL):
+            multiply_add(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+        if columns % PANEL:
+            c = columns - LANES
+            multiply_add_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+
+
+@part
+def multiply_add_rows(
+    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
+    out_row: int, rows: int, columns: int,
+) -> None:  # fmt: skip
+    """`multiply_add` of any number of rows and of columns, a multiple of LANES; up to HIGH - 1 rows more are read."""
+    for c in range(0, columns - LANES, PANEL):
+        for r in range(0, rows, ROWS):
+            at, to = x_at + r * x_row, out_at + r * out_row + c
+            multiply_add(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
+    if columns % PANEL:
+        c = columns - LANES
+        for r in range(0, rows, HIGH):
+            at, to = x_at + r * x_row, out_at + r * out_row + c
+            multiply_add_high(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
 
 
 @intrinsic
