@@ -63,6 +63,8 @@ VARIANTS = {
     "4d": small_config((2, 1, 3, 2)),
     "one row": small_config((1, 7), 2),
     "one column": small_config((7, 1), 2),
+    "rotary": small_config((3, 5), 2, dim=12, rotary=7.0),
+    "rotary 3d": small_config((2, 3, 4), rotary=100.0),
     "lstm": small_config((3, 4), 2, inner="lstm"),
     "lstm 1d": small_config((5,), inner="lstm"),
     "index plane": small_config((2, 3), 3, channel_planes="index"),

@@ -67,7 +67,8 @@ def random_block(seed: int) -> Block:
         return Linear(weight / np.float32(inputs**0.5), bias)
 
     norm = Norm(1 + random_numbers(D, seed=seed) / 8, random_numbers(D, seed=seed + 1))
-    return Block(norm, linear(D, 3 * D), linear(D, D), norm, linear(D, HIDDEN), linear(HIDDEN, D))
+    rotations = random_numbers(LENGTH, D // 2, seed=seed)
+    return Block(norm, linear(D, 3 * D), rotations, linear(D, D), norm, linear(D, HIDDEN), linear(HIDDEN, D))
 
 
 def outputs_of(arithmetic) -> list[np.ndarray]:

@@ -18,6 +18,7 @@ from axial_transformers.ops import (
     elementwise,
     kernel_choice,
     linear,
+    rotations,
     torch_attention,
 )
 
@@ -57,7 +58,7 @@ OPERATORS = {
         ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, GRADS[:3], [torch.empty_like(x) for x in TABLES]),
         needs_numba,
     ),
-    "transformer_block": (compiled_block._block, (random(2, 3, 5, 4), BLOCK, 2, 1, True), needs_numba),
+    "transformer_block": (compiled_block._block, (random(2, 3, 5, 4), BLOCK, 2, 1, True, random(3, 2)), needs_numba),
     "nats": (compiled_block._nats, (random(6, 4), BLOCK[:4], torch.arange(6), torch.arange(0)), needs_numba),
     "kept": (elementwise._kept, (random(5, 7), 1000), ()),
     "linear": (linear._onednn, (random(32, 16), random(16, 16), random(16)), needs_onednn),
@@ -83,6 +84,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
     "_Blocked": (lambda *qkv: torch_attention.blocked(*qkv, True, None), tuple(x.flatten(0, 1) for x in (Q, K, V))),
+    "_Rotation": (lambda qkv: rotations._Rotation.apply(qkv, random(3, 4), 4, 1), (random(2, 3, 24),)),
     "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),
 }
 

@@ -11,6 +11,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood import bits, bits_map
 from axial_transformers.ops import compiled_block
 from axial_transformers.ops.prediction import Predictor
+from axial_transformers.ops.rotations import rotation_table
 from small_models import random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="the kernels are compiled by numba")
@@ -33,7 +34,8 @@ def always(monkeypatch):
 @pytest.mark.parametrize("shape", [(7,), (3, 5, 2), (2, 70), (70, 2)], ids=str)
 def test_block_in_one_kernel_equals_its_layers(always, shape, dim, heads, hidden, causal):
     for axis in (*range(1, len(shape) + 1), -2):
-        block = TransformerBlock(AxisAttention(dim, heads, axis, masked=causal), hidden).eval()
+        turned = None if dim % (2 * heads) else rotation_table(70, dim // heads, 7.0)
+        block = TransformerBlock(AxisAttention(dim, heads, axis, causal, rotations=turned), hidden).eval()
         randomise(block, torch.Generator().manual_seed(axis))
         x = torch.randn(3, *shape, dim, generator=torch.Generator().manual_seed(1))
         before, got = x.clone(), block(x)

@@ -275,6 +275,7 @@ def _blocks(blocks: nn.ModuleList) -> list[Block]:
             Block(
                 attention_norm=_norm(block.attention.norm),
                 qkv=_linear(attention.qkv),
+                rotations=_rotations(attention),
                 out=_linear(attention.out),
                 feedforward_norm=_norm(feedforward.norm),
                 expand=_linear(feedforward.expand),
@@ -282,6 +283,12 @@ def _blocks(blocks: nn.ModuleList) -> list[Block]:
             )
         )
     return weights
+
+
+def _rotations(attention: AxisAttention) -> Array:
+    if attention.rotations is None:
+        return np.zeros((0, attention.key_dim // attention.heads), np.float32)
+    return _array(attention.rotations)
 
 
 def _lstm(inner: InnerLSTM) -> Lstm:

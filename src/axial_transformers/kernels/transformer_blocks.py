@@ -12,6 +12,7 @@ from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import round_up
+from axial_transformers.kernels.rotations import rotate
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials_together
 from axial_transformers.kernels.staging import ONE, load_rows, store_rows
 from axial_transformers.kernels.vectors import quick_gelu
@@ -47,6 +48,8 @@ class Blocks(NamedTuple):
 
     attention_norm: Norm
     qkv: PackedLinear
+    rotations: Array
+    """Of queries and keys, [layers, L or 0, K], see `ops.rotations.rotation_table`."""
     out: PackedLinear
     feedforward_norm: Norm
     expand: PackedLinear
@@ -91,6 +94,7 @@ def block_along_lines(
         for r in range(0, rows, chunk):
             end = min(rows, r + chunk)
             project(state[r:end], blocks, 0, normed, qkv[r:end])
+            rotate_heads(qkv[r:end], r, heads, length, blocks, 0)
         attend_lines(qkv[:rows], heads, lines, length, 1, causal, attended)
         for r in range(0, rows, chunk):
             some = state[r : min(rows, r + chunk)]
@@ -142,6 +146,18 @@ def project(x: Array, blocks: Blocks, layer: int, normed: Array, qkv: Array) -> 
     """Queries, keys and values of all heads: [B, D] -> [B, 3 D]."""
     normalise(x, blocks.attention_norm, layer, normed)
     linear(normed, blocks.qkv, layer, qkv, False)
+
+
+@part
+def rotate_heads(qkv: Array, first: int, heads: int, length: int, blocks: Blocks, layer: int) -> None:
+    """Queries and keys in rows of lines, [B, 3 D], rotated if the layer has rotations: row `first` + b is the first."""
+    table, row = blocks.rotations[layer], qkv.shape[1]
+    width = table.shape[1]
+    numbers, angles = qkv.reshape(-1), table.reshape(-1)
+    for b in range(len(qkv) if len(table) else 0):
+        place = (first + b) % length * width
+        for at in range(b * row, b * row + 2 * heads * width, width):
+            rotate(numbers, at, width // 2, angles, place, numbers, at)
 
 
 @part

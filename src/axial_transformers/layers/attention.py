@@ -23,6 +23,7 @@ from axial_transformers.ops.axial_attention import (
 )
 from axial_transformers.ops.compiled_attention import unpacked
 from axial_transformers.ops.full_attention import full_attention, full_attention_weights
+from axial_transformers.ops.rotations import rotate, rotate_packed
 
 
 class KeyValueCache(NamedTuple):
@@ -103,7 +104,11 @@ class AxisAttention(SelfAttention):
         axis: dimension of the input attended along: 1..d, or counted from the end, where -2 is the innermost axis.
             Counted from the end, it is the same in a whole tensor and in a slab of it.
         masked: whether a site attends only to itself and to earlier sites along the axis.
+        rotations: [L, K], see `ops.rotations.rotation_table`, a constant that is stored with the weights: queries and
+            keys, K wide each, are rotated by the row of their place along the axis, which has at most L. None: not.
     """
+
+    rotations: Tensor | None
 
     def __init__(  # noqa: PLR0913
         self,
@@ -116,9 +121,11 @@ class AxisAttention(SelfAttention):
         residual: bool = True,
         bias: bool = True,
         project: bool = True,
+        rotations: Float[Tensor, "l k"] | None = None,
     ):
         super().__init__(dim, heads, key_dim, value_dim, residual, bias, project)
         self.axis, self.masked = axis, masked
+        self.register_buffer("rotations", rotations)
 
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
@@ -127,16 +134,19 @@ class AxisAttention(SelfAttention):
         axis = self._axis_of_heads
         if by_head_pays(x, axis, key_mask):
             q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self._widths)
+            if self.rotations is not None:
+                q, k = (rotate(part, self.rotations, axis) for part in (q, k))
             out = axial_attention(q, k, v, axis, self.masked)
         else:
-            out = axial_self_attention(self.qkv(x), self.heads, self._widths, axis, self.masked, key_mask)
+            qkv = self._rotated(self.qkv(x))
+            out = axial_self_attention(qkv, self.heads, self._widths, axis, self.masked, key_mask)
         return self.out(out.flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
         """The attention weights of each site over its line: [B, *A, heads, L]."""
-        q, k, _ = self._project(x)
+        q, k, _ = unpacked((self._rotated(self.qkv(x)),), (self.heads, *self._widths))
         return axial_attention_weights(q, k, self._axis_of_heads, self.masked, key_mask)
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
@@ -151,9 +161,14 @@ class AxisAttention(SelfAttention):
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
         """The output at position `i` of the axis for its slab x [B, *S, D]; adds the keys and values to the cache."""
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
+        if self.rotations is not None:
+            q, k = (rotate(part[:, None], self.rotations[i : i + 1], axis=1)[:, 0] for part in (q, k))
         cache.keys[:, :, i], cache.values[:, :, i] = k, v
         out = attend_step(q, cache.keys[:, :, : i + 1], cache.values[:, :, : i + 1])
         return self.out(out.reshape(*x.shape[:-1], self.value_dim))
+
+    def _rotated(self, qkv: Tensor) -> Tensor:
+        return qkv if self.rotations is None else rotate_packed(qkv, self.rotations, 2 * self.heads, self.axis)
 
     @property
     def _axis_of_heads(self) -> int:
@@ -161,7 +176,8 @@ class AxisAttention(SelfAttention):
 
     def extra_repr(self) -> str:
         """The settings shown by print."""
-        return f"heads={self.heads}, axis={self.axis}, masked={self.masked}"
+        rotated = "" if self.rotations is None else ", rotated"
+        return f"heads={self.heads}, axis={self.axis}, masked={self.masked}{rotated}"
 
 
 class AxialAttention(nn.Module):

@@ -100,8 +100,8 @@ class TransformerBlock(nn.Module):
         """[B, *A, D] -> [B, *A, D]."""
         if compiled_block.pays(x) and self._in_one_kernel:
             attention = self.attention.attention
-            weights = list(self.parameters())
-            return compiled_block.transformer_block(x, weights, attention.heads, attention.axis, attention.masked)
+            weights, kind = list(self.parameters()), (attention.heads, attention.axis, attention.masked)
+            return compiled_block.transformer_block(x, weights, *kind, attention.rotations)
         return self.feedforward(self.attention(x))
 
     @property

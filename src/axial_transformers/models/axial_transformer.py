@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
+from axial_transformers.models.axis_attention import axis_attention
 from axial_transformers.models.channel_encoder import ChannelEncoder
 from axial_transformers.models.conditioning import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
@@ -67,7 +67,7 @@ class AxialTransformer(nn.Module):
         if config.inner == "lstm":
             return InnerLSTM(config)
         layers = range(config.inner_layers)
-        return InnerAttention(config, (AxisAttention(config.dim, config.heads, -2, masked=True) for _ in layers))
+        return InnerAttention(config, (axis_attention(config, -2, masked=True) for _ in layers))
 
     @property
     def device(self) -> torch.device:

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
+from axial_transformers.models.axis_attention import axis_attention
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.ops.shift import shifted_copies
 
@@ -32,7 +32,7 @@ class ChannelEncoder(nn.Module):
         self.position = Positions(shape, config.dim)
         axes = range(-2, -2 - len(shape), -1)  # innermost first
         self.blocks = ModuleListOf(
-            TransformerBlock(AxisAttention(config.dim, config.heads, axis), config.hidden, config.dropout)
+            TransformerBlock(axis_attention(config, axis, masked=False), config.hidden, config.dropout)
             for _ in range(config.layers_of_encoder // len(shape))
             for axis in axes
         )

@@ -69,6 +69,10 @@ class AxialTransformerConfig:
     divides by 255 whatever V is, and so does a stored configuration without this field."""
     dropout: float = 0.0
     """Dropout probability on the residual branches."""
+    rotary: float | None = None
+    """Base of rotary positions (Su et al. 2021) along the axis of each attention, beside the learned positions: the
+    angles of queries and keys at place p are p rotary^(-2j / K), for heads K wide. None: no rotary positions, as in the
+    paper."""
 
     FORMERLY: ClassVar[dict[str, Any]] = {"input_divisor": FORMER_DIVISOR}
     """The values of fields in configurations that were stored without them, see `from_json`."""
@@ -90,6 +94,14 @@ class AxialTransformerConfig:
         _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
         _require(1 / self.dim <= self.mlp_ratio <= 64, f"mlp_ratio must be in [1/dim, 64], not {self.mlp_ratio}")
         _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
+        _require(
+            self.rotary is None or 1 < self.rotary <= LARGEST,
+            f"rotary must be None or a base above 1 and up to {LARGEST}, not {self.rotary}",
+        )
+        _require(
+            self.rotary is None or self.dim // self.heads % 2 == 0,
+            f"rotary positions rotate pairs of numbers: dim / heads must be even, not {self.dim // self.heads}",
+        )
         _require(self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
         _require(self.inner in ("attention", "lstm"), f"inner must be attention or lstm, not {self.inner!r}")
         _require(
@@ -179,6 +191,8 @@ class AxialTransformerConfig:
             del fields["prediction"]
         if not self.signed_differences:
             del fields["signed_differences"]
+        if self.rotary is None:
+            del fields["rotary"]
         return fields
 
     @property

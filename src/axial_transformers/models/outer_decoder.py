@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import AxisAttention, KeyValueCache
+from axial_transformers.layers.attention import KeyValueCache
 from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
+from axial_transformers.models.axis_attention import axis_attention
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.ops.shift import shift
 
@@ -25,9 +26,7 @@ class OuterDecoder(nn.Module):
         self.axis = -(inside + 2)
         self.length, self.slab = shape[level], shape[level + 1 :]
         self.blocks = ModuleListOf(
-            TransformerBlock(
-                AxisAttention(config.dim, config.heads, axis, masked=axis == self.axis), config.hidden, config.dropout
-            )
+            TransformerBlock(axis_attention(config, axis, axis == self.axis), config.hidden, config.dropout)
             for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
             for axis in range(-2, self.axis - 1, -1)
         )

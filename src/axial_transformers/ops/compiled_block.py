@@ -44,7 +44,12 @@ def pays(x: Float[Tensor, "b *a d"]) -> bool:
 
 
 def transformer_block(
-    x: Float[Tensor, "b *a d"], weights: Sequence[Tensor], heads: int, axis: int, causal: bool
+    x: Float[Tensor, "b *a d"],
+    weights: Sequence[Tensor],
+    heads: int,
+    axis: int,
+    causal: bool,
+    rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a d"]:
     """`layers.blocks.TransformerBlock` of x [B, *A, D] without dropout, first derivatives neither.
 
@@ -52,8 +57,9 @@ def transformer_block(
         weights: in the order of `WEIGHTS`; qkv [3 D, D], out [D, D], expand [hidden, D], contract [D, hidden].
         axis: of x, 1..d, or counted from the end.
         causal: whether a site attends only to itself and to earlier sites of its line.
+        rotations: of queries and keys, [L, K], see `ops.rotations.rotation_table`; None: they are not rotated.
     """
-    return _block(x, list(weights), heads, axis % x.ndim, causal)
+    return _block(x, list(weights), heads, axis % x.ndim, causal, rotations)
 
 
 def nats(
@@ -73,13 +79,16 @@ def nats(
 
 
 @torch.library.custom_op("axial_transformers::transformer_block", mutates_args=(), device_types="cpu")
-def _block(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool) -> Tensor:
+def _block(
+    x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool, rotations: Tensor | None
+) -> Tensor:
     from axial_transformers.kernels import transformer_blocks as kernels  # takes a second
 
     arrays = [_stacked(weight) for weight in weights]
     norms = [kernels.Norm(*arrays[i : i + 2]) for i in (0, 6)]
     qkv, out, expand, contract = (kernels.packed(*arrays[i : i + 2]) for i in (2, 4, 8, 10))
-    blocks = kernels.Blocks(norms[0], qkv, out, norms[1], expand, contract)
+    turns = np.zeros((1, 0, x.shape[-1] // heads), np.float32) if rotations is None else _stacked(rotations)
+    blocks = kernels.Blocks(norms[0], qkv, turns, out, norms[1], expand, contract)
     grid = np.array([x.shape[:axis].numel(), x.shape[axis], x.shape[axis + 1 : -1].numel(), x.shape[-1]])
     x = x.contiguous()
     result = torch.empty_like(x)
@@ -110,7 +119,7 @@ def _nats(x: Tensor, weights: Sequence[Tensor], values: Tensor, predictions: Ten
 
 
 @_block.register_fake
-def _(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool) -> Tensor:
+def _(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool, rotations: Tensor | None) -> Tensor:
     return x.new_empty(x.shape)
 
 

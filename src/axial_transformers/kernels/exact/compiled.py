@@ -149,7 +149,8 @@ class Rows:
         unused = Linear(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
         none = Norm(unused.bias, unused.bias)
         lstm = inner if isinstance(inner, Lstm) else Lstm(none, unused, unused)
-        blocks = [Block(none, unused, unused, none, unused, unused)] if isinstance(inner, Lstm) else inner
+        no_block = Block(none, unused, unused.weight, unused, none, unused, unused)
+        blocks = [no_block] if isinstance(inner, Lstm) else inner
         packed = PackedLstm(_norms([lstm.norm]), _packed([lstm.of_input]), _packed([lstm.of_hidden]))
         self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, packed)
         table = np.ascontiguousarray(output.table)
@@ -274,6 +275,7 @@ def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
     return PackedBlocks(
         attention_norm=_norms(columns["attention_norm"]),
         qkv=_packed(columns["qkv"]),
+        rotations=_tables(columns["rotations"]),
         out=_packed(columns["out"]),
         feedforward_norm=_norms(columns["feedforward_norm"]),
         expand=_packed(columns["expand"]),
@@ -292,6 +294,16 @@ def _packed(layers: Sequence[Linear]) -> PackedLinear:
     packed = _zeros(*in_panels.shape)
     packed[:] = in_panels
     return PackedLinear(packed, biases)
+
+
+def _tables(rotations: Sequence[Array]) -> Array:
+    """Rotations of all layers or of none, those of shorter lines padded; a whole vector can be read from each."""
+    assert all(map(len, rotations)) or not any(map(len, rotations)), "some layers have rotations and others none"
+    sizes = len(rotations), max(map(len, rotations)), rotations[0].shape[1]
+    tables = _zeros(prod(sizes) + LANES)[: prod(sizes)].reshape(sizes)
+    for table, rows in zip(tables, rotations):
+        table[: len(rows)] = rows
+    return tables
 
 
 def _norms(norms: Sequence[Norm]) -> Norms:

@@ -59,6 +59,8 @@ class Block(NamedTuple):
 
     attention_norm: Norm
     qkv: Linear
+    rotations: Array
+    """[L, K], by place along the layer's axis: cosines and sines of queries and keys; L = 0: they are not rotated."""
     out: Linear
     feedforward_norm: Norm
     expand: Linear

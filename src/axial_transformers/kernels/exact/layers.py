@@ -19,6 +19,7 @@ from axial_transformers.kernels.exact.row_functions import (
     normalise,
     not_inlined,
     quick_gelu,
+    rotate,
     to_lanes,
 )
 from axial_transformers.kernels.llvm import Integers
@@ -49,6 +50,8 @@ class PackedBlocks(NamedTuple):
 
     attention_norm: Norms
     qkv: PackedLinear
+    rotations: Array
+    """[layers, longest line or 0, K]."""
     out: PackedLinear
     feedforward_norm: Norms
     expand: PackedLinear
@@ -126,6 +129,7 @@ def transform(
                 count = min(BLOCK, end - start)
                 normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)
                 linear(normed, ORIGIN, count, blocks.qkv, layer, qkv, start - top, False)
+            rotate_rows(qkv, end - top, heads, length, stride, i, blocks.rotations, layer)
             if length:
                 attend_lines(end - top, heads, length, stride, causal, scratch)
             else:
@@ -139,6 +143,25 @@ def transform(
                     quick_gelu(hidden, row * hidden.shape[1], blocks.contract.panels.shape[2])
                 linear(hidden, ORIGIN, count, blocks.contract, layer, x, start, True)
         masked += length == 0
+
+
+@exact_part
+def rotate_rows(
+    qkv: Array, rows: int, heads: int, length: int, stride: int, i: int, rotations: Array, layer: int
+) -> None:
+    """Rotates queries and keys by the place of their row in its line, or, without lines, by i, where there are tables.
+
+    The same table is behind each other for all rows of a slab.
+    """
+    not_inlined()
+    _, places, width = rotations.shape
+    if places:
+        for row in range(rows):
+            place = row // stride % length if length else i
+            table, at = (layer * places + place) * width, row * qkv.shape[1]
+            for _ in range(2 * heads):
+                rotate(qkv, at, width // 2, rotations, table)
+                at += width
 
 
 @exact_part

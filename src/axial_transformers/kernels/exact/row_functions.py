@@ -164,6 +164,22 @@ def quick_gelu(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
     return on_rows(generate, x, x_at, count)
 
 
+@intrinsic
+def rotate(typing_context: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> Any:
+    """Rotates the numbers j and j + `half` of a head by the cosines and, behind them, the sines of a table."""
+
+    def generate(b: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> None:
+        with vectors(b, half) as j:
+            places = b.add(x_at, j), b.add(b.add(x_at, half), j)
+            first, second = (load(b, x, place) for place in places)
+            cos, sin = (load(b, table, b.add(b.add(at, start), j)) for start in (half.type(0), half))
+            turned = fused(b, first, cos, b.fneg(b.fmul(second, sin))), fused(b, second, cos, b.fmul(first, sin))
+            for number, place in zip(turned, places):
+                store(b, b.select(present(b, half, j), number, load(b, x, place)), x, place)
+
+    return on_rows(generate, x, x_at, half, table, at)
+
+
 def attention(queries: int, places: int, numbers: int) -> Any:
     """The intrinsic `attend` of some queries, with sums of some places, and then of some numbers, side by side."""
 

@@ -162,6 +162,12 @@ def attend(q: Array, keys: Array, values: Array) -> Array:
     return sums / total(powers)[..., None]
 
 
+def rotated(x: Array, angles: Array) -> Array:
+    """Heads [.., K] as vectors of the plane, number j with j + K/2, rotated; angles [.., K] are cosines, then sines."""
+    (a, b), (cos, sin) = (np.split(part, 2, axis=-1) for part in (x, angles))
+    return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
+
+
 class Dense:
     """A linear layer."""
 
@@ -187,6 +193,9 @@ class Slabs:
         """Slab i, u [rows, D] -> [rows, D]; adds to the caches."""
         for block, line, cache in zip(self._blocks, self._lines, caches):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
+            if len(block.rotations):
+                places = np.full(len(u), i) if line == MASKED else np.arange(len(u)) // line.stride % line.length
+                heads[:, :2] = rotated(heads[:, :2], block.rotations[places][:, None, None])
             if line == MASKED:
                 cache.append((heads[:, 1], heads[:, 2]))
                 keys, values = (np.stack(parts, axis=-2) for parts in zip(*cache))
