@@ -12,7 +12,7 @@ from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import round_up
-from axial_transformers.kernels.rotations import rotate
+from axial_transformers.kernels.rotated_rows import rotate
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials_together
 from axial_transformers.kernels.staging import ONE, load_rows, store_rows
 from axial_transformers.kernels.vectors import quick_gelu

@@ -70,7 +70,7 @@ class _Rotation(torch.autograd.Function):
 def _rotated(x: Tensor, table: Tensor, heads: int, axis: int) -> Tensor:
     if not pays(x):
         return _composed(x, table, heads, axis)
-    from axial_transformers.kernels.rotations import rotate_rows  # takes a second
+    from axial_transformers.kernels.rotated_rows import rotate_rows  # takes a second
 
     x = x.contiguous()
     out = torch.empty_like(x)
