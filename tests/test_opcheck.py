@@ -18,7 +18,6 @@ from axial_transformers.ops import (
     elementwise,
     kernel_choice,
     linear,
-    rotations,
     torch_attention,
 )
 
@@ -40,12 +39,12 @@ BLOCK = [random(*shape) for shape in ((4,), (4,), (12, 4), (12,), (4, 4), (4,), 
 OPERATORS = {
     "attend_lines": (
         compiled_attention._forward,
-        ([Q, K, V], 2, True, MASK, BIAS, torch.empty_like(V), SUMS),
+        ([Q, K, V], 2, True, MASK, BIAS, random(5, 4), torch.empty_like(V), SUMS),
         needs_numba,
     ),
     "attend_lines_backward": (
         compiled_attention._backward,
-        ([Q, K, V, random(*V.shape)], 2, True, MASK, BIAS, SUMS, GRADS),
+        ([Q, K, V, random(*V.shape)], 2, True, MASK, BIAS, random(5, 4), SUMS, GRADS),
         needs_numba,
     ),
     "attend_relative": (
@@ -84,7 +83,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
     "_Blocked": (lambda *qkv: torch_attention.blocked(*qkv, True, None), tuple(x.flatten(0, 1) for x in (Q, K, V))),
-    "_Rotation": (lambda qkv: rotations._Rotation.apply(qkv, random(3, 4), 4, 1), (random(2, 3, 24),)),
     "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),
 }
 

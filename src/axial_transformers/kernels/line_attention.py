@@ -24,6 +24,7 @@ from axial_transformers.kernels.register_tiles import (
     round_up,
     transpose_part,
 )
+from axial_transformers.kernels.rotated_lines import rotate_heads, rotate_heads_back
 from axial_transformers.kernels.softmaxes import column_exponentials, column_softmax_backward
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import add, clear
@@ -35,7 +36,7 @@ STEPS = 256
 @compiled
 def forward(
     q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, bias: Array,
-    sums: Array, first: int, last: int,
+    rotations: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """out = softmax(q k^T / sqrt(K) + bias) v, for the pieces `first` to `last`.
 
@@ -48,6 +49,7 @@ def forward(
             are loaded together are some groups of a line, with a bias one head. `first` and `last` are multiples of it.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
         bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries, or of size 0.
+        rotations: of queries and keys, [L or 0, K], see `kernels.rotated_lines.rotate_heads`.
         sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
             nothing), and the largest score, which is subtracted before the exponential.
     """
@@ -68,6 +70,8 @@ def forward(
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
+            rotate_heads(queries, together, padded, wide, rotations)
+            rotate_heads(keys, shared, padded, wide, rotations)
             load_heads(v, m // group, strides[2], of_groups, value_width, ONE, values, padded, value_wide)
         at, value_at = head // group * padded * wide, head // group * padded * value_wide
         for b in range(0, length, PANEL):
@@ -92,7 +96,7 @@ def forward(
 @compiled
 def backward(
     q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
-    key_mask: Any, bias: Array, d_bias: Array, sums: Array, first: int, last: int,
+    key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
 
@@ -120,6 +124,8 @@ def backward(
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
+            rotate_heads(queries, together, padded, wide, rotations)
+            rotate_heads(keys, shared, padded, wide, rotations)
             load_heads(v, m // group, strides[2], of_groups, value_width, ONE, values, padded, value_wide)
             load_heads(grad, m, strides[3], sizes, value_width, ONE, grads, padded, value_wide)
             clear(d_keys, 0, size)
@@ -160,6 +166,8 @@ def backward(
             )  # fmt: skip
         if head == together - 1:
             at = m - head
+            rotate_heads_back(d_queries, together, padded, wide, rotations)
+            rotate_heads_back(d_keys, shared, padded, wide, rotations)
             store_heads(d_queries, padded, wide, dq, at, strides[4], sizes, width, scale)
             store_heads(d_keys, padded, wide, dk, at // group, strides[5], of_groups, width, ONE)
             store_heads(d_values, padded, value_wide, dv, at // group, strides[6], of_groups, value_width, ONE)

@@ -22,6 +22,7 @@ from axial_transformers.kernels.matrix_tiles import (
     pair_rows,
 )
 from axial_transformers.kernels.register_tiles import round_up, transpose_part
+from axial_transformers.kernels.rotated_lines import rotate_heads_back, rotate_words
 from axial_transformers.kernels.softmaxes import column_gradients, column_weights
 from axial_transformers.kernels.staging import AHEAD, ONE, start, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import add, clear, prefetch, widen
@@ -30,7 +31,7 @@ from axial_transformers.kernels.vectors import add, clear, prefetch, widen
 @compiled
 def forward(
     q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, bias: Array,
-    sums: Array, first: int, last: int,
+    rotations: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """See `line_attention.forward`."""
     length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
@@ -55,6 +56,8 @@ def forward(
         if head == 0:
             load_words(q, m, strides[0], sizes, width, queries, padded, wide)
             load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
+            rotate_words(queries, together, padded, wide, rotations)
+            rotate_words(keys, shared, padded, wide, rotations)
             load_words(v, m // group, strides[2], of_groups, value_width, values, padded, value_wide)
             pair_rows(values, shared * padded, value_wide, value_pairs)
         row, key_row = head * padded, head // group * padded
@@ -85,7 +88,7 @@ def forward(
 @compiled
 def backward(
     q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
-    key_mask: Any, bias: Array, d_bias: Array, sums: Array, first: int, last: int,
+    key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """See `line_attention.backward`."""
     length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
@@ -113,6 +116,8 @@ def backward(
         if head == 0:
             load_words(q, m, strides[0], sizes, width, queries, padded, wide)
             load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
+            rotate_words(queries, together, padded, wide, rotations)
+            rotate_words(keys, shared, padded, wide, rotations)
             load_words(v, m // group, strides[2], of_groups, value_width, values, padded, value_wide)
             load_words(grad, m, strides[3], sizes, value_width, grads, padded, value_wide)
             pair_rows(queries, together * padded, wide, query_pairs)
@@ -165,6 +170,8 @@ def backward(
                     )  # fmt: skip
         if head == together - 1:
             at = m - head
+            rotate_heads_back(d_queries, together, padded, wide, rotations)
+            rotate_heads_back(d_keys, shared, padded, wide, rotations)
             store_heads(d_queries, padded, wide, dq, at, strides[4], sizes, width, factor)
             store_heads(d_keys, padded, wide, dk, at // group, strides[5], of_groups, width, factor)
             store_heads(d_values, padded, value_wide, dv, at // group, strides[6], of_groups, value_width, ONE)

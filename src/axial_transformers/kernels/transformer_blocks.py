@@ -12,7 +12,6 @@ from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import round_up
-from axial_transformers.kernels.rotated_rows import rotate
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials_together
 from axial_transformers.kernels.staging import ONE, load_rows, store_rows
 from axial_transformers.kernels.vectors import quick_gelu
@@ -49,7 +48,7 @@ class Blocks(NamedTuple):
     attention_norm: Norm
     qkv: PackedLinear
     rotations: Array
-    """Of queries and keys, [layers, L or 0, K], see `ops.rotations.rotation_table`."""
+    """Of queries and keys, [layers, L or 0, K], see `line_attention.forward`."""
     out: PackedLinear
     feedforward_norm: Norm
     expand: PackedLinear
@@ -94,8 +93,7 @@ def block_along_lines(
         for r in range(0, rows, chunk):
             end = min(rows, r + chunk)
             project(state[r:end], blocks, 0, normed, qkv[r:end])
-            rotate_heads(qkv[r:end], r, heads, length, blocks, 0)
-        attend_lines(qkv[:rows], heads, lines, length, 1, causal, attended)
+        attend_lines(qkv[:rows], heads, lines, length, 1, causal, blocks.rotations[0], attended)
         for r in range(0, rows, chunk):
             some = state[r : min(rows, r + chunk)]
             linear(attended[r:], blocks.out, 0, some, True)
@@ -149,18 +147,6 @@ def project(x: Array, blocks: Blocks, layer: int, normed: Array, qkv: Array) -> 
 
 
 @part
-def rotate_heads(qkv: Array, first: int, heads: int, length: int, blocks: Blocks, layer: int) -> None:
-    """Queries and keys in rows of lines, [B, 3 D], rotated if the layer has rotations: row `first` + b is the first."""
-    table, row = blocks.rotations[layer], qkv.shape[1]
-    width = table.shape[1]
-    numbers, angles = qkv.reshape(-1), table.reshape(-1)
-    for b in range(len(qkv) if len(table) else 0):
-        place = (first + b) % length * width
-        for at in range(b * row, b * row + 2 * heads * width, width):
-            rotate(numbers, at, width // 2, angles, place, numbers, at)
-
-
-@part
 def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Array) -> None:
     """x += W2 quick_gelu(W1 LayerNorm(x))."""
     normalise(x, blocks.feedforward_norm, layer, normed)
@@ -171,7 +157,9 @@ def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Ar
 
 
 @part
-def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, causal: bool, out: Array) -> None:
+def attend_lines(
+    qkv: Array, heads: int, outer: int, length: int, inner: int, causal: bool, rotations: Array, out: Array
+) -> None:
     """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
     dim = out.shape[1]
     width = dim // heads
@@ -183,7 +171,19 @@ def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, ca
     x, pieces = qkv.reshape(-1), outer * inner * heads
     sums, whole, unbiased = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8), np.zeros(0, np.float32)
     line_attention.forward(
-        x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, unbiased, sums, ORIGIN, pieces
+        x,
+        x[dim:],
+        x[2 * dim :],
+        out.reshape(-1),
+        strides,
+        sizes,
+        causal,
+        whole,
+        unbiased,
+        rotations,
+        sums,
+        ORIGIN,
+        pieces,
     )
 
 

@@ -23,7 +23,7 @@ from axial_transformers.ops.axial_attention import (
 )
 from axial_transformers.ops.compiled_attention import unpacked
 from axial_transformers.ops.full_attention import full_attention, full_attention_weights
-from axial_transformers.ops.rotations import rotate, rotate_packed
+from axial_transformers.ops.rotations import rotate
 
 
 class KeyValueCache(NamedTuple):
@@ -134,20 +134,20 @@ class AxisAttention(SelfAttention):
         axis = self._axis_of_heads
         if by_head_pays(x, axis, key_mask):
             q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self._widths)
-            if self.rotations is not None:
-                q, k = (rotate(part, self.rotations, axis) for part in (q, k))
+            q, k = (self._rotated(part, axis) for part in (q, k))
             out = axial_attention(q, k, v, axis, self.masked)
         else:
-            qkv = self._rotated(self.qkv(x))
-            out = axial_self_attention(qkv, self.heads, self._widths, axis, self.masked, key_mask)
+            packed = self.qkv(x), self.heads, self._widths
+            out = axial_self_attention(*packed, axis, self.masked, key_mask, rotations=self.rotations)
         return self.out(out.flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
         """The attention weights of each site over its line: [B, *A, heads, L]."""
-        q, k, _ = unpacked((self._rotated(self.qkv(x)),), (self.heads, *self._widths))
-        return axial_attention_weights(q, k, self._axis_of_heads, self.masked, key_mask)
+        axis = self._axis_of_heads
+        q, k = (self._rotated(part, axis) for part in self._project(x)[:2])
+        return axial_attention_weights(q, k, axis, self.masked, key_mask)
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
         """An empty cache for `length` steps along a masked axis, each a slab of the given shape."""
@@ -167,8 +167,8 @@ class AxisAttention(SelfAttention):
         out = attend_step(q, cache.keys[:, :, : i + 1], cache.values[:, :, : i + 1])
         return self.out(out.reshape(*x.shape[:-1], self.value_dim))
 
-    def _rotated(self, qkv: Tensor) -> Tensor:
-        return qkv if self.rotations is None else rotate_packed(qkv, self.rotations, 2 * self.heads, self.axis)
+    def _rotated(self, heads: Tensor, axis: int) -> Tensor:
+        return heads if self.rotations is None else rotate(heads, self.rotations, axis)
 
     @property
     def _axis_of_heads(self) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.linear import linear
+from axial_transformers.ops.rotations import rotate
 
 
 def axial_attention(  # noqa: PLR0913
@@ -91,6 +92,7 @@ def axial_self_attention(
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
     attn_bias: Float[Tensor, "..."] | None = None,
+    rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """`axial_attention` of queries, keys and values in one tensor, the output of one linear layer.
 
@@ -98,6 +100,7 @@ def axial_self_attention(
         qkv: [B, *A, E], queries, then keys, then values, each a head after the other.
         widths: of queries, of keys, of values, all heads together; their sum is E.
         heads, axis, causal, key_mask, attn_bias: as for `axial_attention`, with q [B, *A, heads, head_dim].
+        rotations: of queries and keys before the products, see `ops.rotations.rotate`.
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_key_mask(key_mask, qkv.unsqueeze(-1))
@@ -105,7 +108,9 @@ def axial_self_attention(
     bias = None if attn_bias is None else _bias_of_lines(attn_bias, q, axis, span=None, dilation=1)
     if _is_compiled(q, axis) and (bias is None or _shared(bias)):
         bias = None if bias is None else _of_examples(bias)
-        return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask, bias)
+        return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask, bias, rotations)
+    if rotations is not None:
+        q, k = (rotate(part, rotations, axis) for part in (q, k))
     return axial_attention(q, k, v, axis, causal, key_mask, attn_bias)
 
 

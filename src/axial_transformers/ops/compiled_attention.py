@@ -40,7 +40,7 @@ def attend(
     All lines of an example share the bias. Without one, keys and values may have fewer heads than q, a divisor: they
     are read where they are, once for all heads of a group.
     """
-    arguments = axis, causal, key_mask, _by_head(bias, q.shape[-2], q.shape[axis])
+    arguments = axis, causal, key_mask, _by_head(bias, q.shape[-2], q.shape[axis]), None
     out: Tensor = _Attention.apply(None, *arguments, q, k, v)  # type: ignore[no-untyped-call]
     return out
 
@@ -53,9 +53,13 @@ def attend_packed(
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
     bias: Float[Tensor, "#b #n #l #l"] | None = None,
+    rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`attend` of queries, keys and values in one tensor, `widths` wide; their gradients are written into one, too."""
-    arguments = axis, causal, key_mask, _by_head(bias, heads, qkv.shape[axis])
+    """`attend` of queries, keys and values in one tensor, `widths` wide; their gradients are written into one, too.
+
+    With `rotations`, see `ops.rotations.rotate`, queries and keys are rotated first.
+    """
+    arguments = axis, causal, key_mask, _by_head(bias, heads, qkv.shape[axis]), rotations
     out: Tensor = _Attention.apply((heads, *widths), *arguments, qkv)  # type: ignore[no-untyped-call]
     return out
 
@@ -74,7 +78,7 @@ def unpacked(tensors: tuple[Tensor, ...], packing: Packing) -> tuple[Tensor, ...
 
 
 class _Attention(torch.autograd.Function):
-    """`attend` of three tensors or one, with a bias float32 [heads, B or 1, L, L] or None."""
+    """`attend` of three tensors or one, with a bias float32 [heads, B or 1, L, L] or None, and rotations or None."""
 
     @staticmethod
     def forward(
@@ -84,26 +88,27 @@ class _Attention(torch.autograd.Function):
         causal: bool,
         key_mask: Tensor | None,
         bias: Tensor | None,
+        rotations: Tensor | None,
         *tensors: Tensor,
     ) -> Tensor:
         q, k, v = unpacked(tensors, packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        _forward([q, k, v], axis, causal, key_mask, bias, out, sums)
-        ctx.save_for_backward(key_mask, bias, sums, *tensors)
+        _forward([q, k, v], axis, causal, key_mask, bias, rotations, out, sums)
+        ctx.save_for_backward(key_mask, bias, rotations, sums, *tensors)
         ctx.packing, ctx.axis, ctx.causal = packing, axis, causal
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        key_mask, bias, sums, *tensors = ctx.saved_tensors
+        key_mask, bias, rotations, sums, *tensors = ctx.saved_tensors
         grads = tuple(x.new_empty(x.shape) for x in tensors)
         d_bias = torch.empty_like(bias) if bias is not None and ctx.needs_input_grad[4] else None
         qkv, d_qkv = unpacked(tensors, ctx.packing), unpacked(grads, ctx.packing)
         of_bias = [] if d_bias is None else [d_bias]
-        _backward([*qkv, grad], ctx.axis, ctx.causal, key_mask, bias, sums, [*d_qkv, *of_bias])
-        return None, None, None, None, d_bias, *grads
+        _backward([*qkv, grad], ctx.axis, ctx.causal, key_mask, bias, rotations, sums, [*d_qkv, *of_bias])
+        return None, None, None, None, d_bias, None, *grads
 
 
 @torch.library.custom_op("axial_transformers::attend_lines", mutates_args=("out", "sums"), device_types="cpu")
@@ -113,23 +118,25 @@ def _forward(
     causal: bool,
     key_mask: Tensor | None,
     bias: Tensor | None,
+    rotations: Tensor | None,
     out: Tensor,
     sums: Tensor,
 ) -> None:
     from axial_transformers.kernels import short_lines  # takes a second
 
     arrays, strides = flat_lines([*qkv, out], axis)
-    if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias):
+    if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias, rotations):
         of_lines = np.array(sizes_of(qkv[0], qkv[2], axis))
         parallel_ranges(partial(short_lines.forward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
     kernels = _kernels(out.dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
+    turns = rotations_of_lines(rotations, sizes[3], sizes[4])
 
     def work(first: int, last: int) -> None:
         pieces = first * sizes[8], last * sizes[8]
-        kernels.forward(*arrays, strides, sizes, causal, mask, biases, sums.numpy(), *pieces)
+        kernels.forward(*arrays, strides, sizes, causal, mask, biases, turns, sums.numpy(), *pieces)
 
     parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
@@ -141,6 +148,7 @@ def _backward(
     causal: bool,
     key_mask: Tensor | None,
     bias: Tensor | None,
+    rotations: Tensor | None,
     sums: Tensor,
     grads: Sequence[Tensor],
 ) -> None:
@@ -148,17 +156,18 @@ def _backward(
     from axial_transformers.kernels import short_lines
 
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
-    if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias):
+    if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias, rotations):
         of_lines = np.array(sizes_of(qkv_grad[0], qkv_grad[2], axis))
         parallel_ranges(partial(short_lines.backward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
     kernels = _kernels(qkv_grad[0].dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
+    turns = rotations_of_lines(rotations, sizes[3], sizes[4])
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
         pieces = first * sizes[8], last * sizes[8]
-        kernels.backward(*arrays, strides, sizes, causal, mask, biases, d_bias, sums.numpy(), *pieces)
+        kernels.backward(*arrays, strides, sizes, causal, mask, biases, turns, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
         parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
@@ -176,13 +185,22 @@ def _backward(
     grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
 
 
-def _pieces_of_short_lines(qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None) -> int:
+def rotations_of_lines(rotations: Tensor | None, length: int, width: int) -> NDArray[np.float32]:
+    """[L, K], the rows for lines of so many places; [0, K] without rotations."""
+    if rotations is None:
+        return np.zeros((0, width), np.float32)
+    return np.ascontiguousarray(rotations.detach()[:length].float().numpy())
+
+
+def _pieces_of_short_lines(
+    qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None
+) -> int:
     """The pieces of work of `short_lines`, which needs no `sums`; 0 where it cannot take the lines, or does not pay."""
     from axial_transformers.kernels.llvm import LANES
 
     q, k, v = qkv[:3]
     outer, inner, heads, length, width, value_width = sizes_of(q, v, axis)
-    plain = key_mask is None and bias is None and heads == k.shape[-2]
+    plain = key_mask is None and bias is None and rotations is None and heads == k.shape[-2]
     fits = width % LANES == value_width % LANES == 0 and outer * inner >= LANES and 0 < length <= SHORT
     return -(-outer * inner // LANES) * heads if plain and fits else 0
 

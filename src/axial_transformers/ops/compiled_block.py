@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.ops.compiled_attention import rotations_of_lines
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 
 WEIGHTS = (
@@ -87,7 +88,7 @@ def _block(
     arrays = [_stacked(weight) for weight in weights]
     norms = [kernels.Norm(*arrays[i : i + 2]) for i in (0, 6)]
     qkv, out, expand, contract = (kernels.packed(*arrays[i : i + 2]) for i in (2, 4, 8, 10))
-    turns = np.zeros((1, 0, x.shape[-1] // heads), np.float32) if rotations is None else _stacked(rotations)
+    turns = rotations_of_lines(rotations, x.shape[axis], x.shape[-1] // heads)[None]
     blocks = kernels.Blocks(norms[0], qkv, turns, out, norms[1], expand, contract)
     grid = np.array([x.shape[:axis].numel(), x.shape[axis], x.shape[axis + 1 : -1].numel(), x.shape[-1]])
     x = x.contiguous()

@@ -48,7 +48,7 @@ def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Flo
     """x + dropout(y, p); first derivatives only where a compiled kernel computes it, which draws as `dropout` does."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
-    if torch.compiler.is_compiling() or is_transformed() or not (fits and pays(x) and pays(y)):
+    if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
         return x + dropout(y, p)
     return _AddDropped.apply(x, y, dropped)  # type: ignore[no-untyped-call]
 
@@ -93,7 +93,7 @@ class _QuickGELU(torch.autograd.Function):
         x = x.contiguous()
         ctx.save_for_backward(x)
         out = torch.empty_like(x)
-        if pays(x):
+        if _pays(x):
             from axial_transformers.kernels import pointwise  # takes a second
 
             _in_units(pointwise.quick_gelu, x, out)
@@ -107,7 +107,7 @@ class _QuickGELU(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         out, grad = torch.empty_like(x), grad.contiguous()
-        if pays(x) and pays(grad):
+        if _pays(x) and _pays(grad):
             from axial_transformers.kernels import pointwise
 
             _in_units(pointwise.quick_gelu_backward, x, grad, out)
@@ -138,8 +138,8 @@ def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> 
     """out = x + y / (1 - p) where y is kept, else x; None stands for zeros."""
     from axial_transformers.kernels import pointwise
 
-    base = np.zeros(0, np.float32) if x is None else flat_array(x)
-    arrays, scale, count = (flat_array(y), flat_array(out)), np.float32(_scale(dropped)), y.numel()
+    base = np.zeros(0, np.float32) if x is None else _array(x)
+    arrays, scale, count = (_array(y), _array(out)), np.float32(_scale(dropped)), y.numel()
 
     def work(first: int, last: int) -> None:
         numbers = first * UNIT, min(last * UNIT, count)
@@ -148,7 +148,7 @@ def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> 
     parallel_ranges(work, -(-count // UNIT))
 
 
-def pays(x: Tensor) -> bool:
+def _pays(x: Tensor) -> bool:
     """Whether a compiled kernel takes x, which has values then, and is faster."""
     kinds = torch.float32, torch.bfloat16
     return HAS_NUMBA and type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM
@@ -156,7 +156,7 @@ def pays(x: Tensor) -> bool:
 
 def _in_units(kernel: Callable[..., None], *tensors: Tensor) -> None:
     """Calls a kernel on contiguous tensors of one size, flat."""
-    arrays = [flat_array(x) for x in tensors]
+    arrays = [_array(x) for x in tensors]
 
     def work(first: int, last: int) -> None:
         kernel(*(x[first * UNIT : last * UNIT] for x in arrays))
@@ -164,7 +164,7 @@ def _in_units(kernel: Callable[..., None], *tensors: Tensor) -> None:
     parallel_ranges(work, -(-arrays[0].size // UNIT))
 
 
-def flat_array(x: Tensor) -> NDArray[Any]:
+def _array(x: Tensor) -> NDArray[Any]:
     """A contiguous tensor, flat; bfloat16 as int16 bits."""
     flat = x.detach().view(-1)
     return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
