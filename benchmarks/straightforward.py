@@ -14,9 +14,10 @@ ROWS, COLUMNS = "along rows", "along columns"
 
 
 class AttentionBlock(nn.Module):
-    def __init__(self, dim: int, heads: int, lines: str, masked: bool, dropout: float):
+    def __init__(self, config: AxialTransformerConfig, lines: str, masked: bool):
         super().__init__()
-        self.heads, self.lines, self.masked = heads, lines, masked
+        self.heads, self.lines, self.masked, self.rotary = config.heads, lines, masked, config.rotary
+        dim, dropout = config.dim, config.dropout
         self.norm = nn.LayerNorm(dim)
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
@@ -28,11 +29,22 @@ class AttentionBlock(nn.Module):
             h = h.transpose(1, 2)
         batch, lines, length, dim = h.shape
         q, k, v = self.qkv(h).view(batch * lines, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if self.rotary is not None:
+            q, k = rotated(q, self.rotary), rotated(k, self.rotary)
         h = F.scaled_dot_product_attention(q, k, v, is_causal=self.masked)
         h = self.out(h.transpose(1, 2).reshape(batch, lines, length, dim))
         if self.lines == COLUMNS:
             h = h.transpose(1, 2)
         return x + self.dropout(h)
+
+
+def rotated(x: Tensor, base: float) -> Tensor:
+    """Rotary positions of heads [lines, heads, L, K]."""
+    length, width = x.shape[-2:]
+    angles = torch.arange(length)[:, None] * base ** (-torch.arange(0, width, 2) / width)
+    cos, sin = (part.to(x) for part in (angles.cos(), angles.sin()))
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
 class FeedforwardBlock(nn.Module):
@@ -51,7 +63,7 @@ class FeedforwardBlock(nn.Module):
 class Block(nn.Module):
     def __init__(self, config: AxialTransformerConfig, lines: str, masked: bool):
         super().__init__()
-        self.attention = AttentionBlock(config.dim, config.heads, lines, masked, config.dropout)
+        self.attention = AttentionBlock(config, lines, masked)
         self.feedforward = FeedforwardBlock(config.dim, config.hidden, config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -156,7 +168,7 @@ class Straightforward(nn.Module):
 
     def load(self, ours: dict[str, Tensor]) -> None:
         """Takes the weights of an AxialTransformer of the same configuration."""
-        renamed = {_name(name): tensor for name, tensor in ours.items()}
+        renamed = {_name(name): tensor for name, tensor in ours.items() if not name.endswith("rotations")}
         if "convolution.weight" in renamed:
             flat = renamed["convolution.weight"]
             renamed["convolution.weight"] = flat.view(len(flat), 3, 3, -1).permute(0, 3, 1, 2)

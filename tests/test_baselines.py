@@ -121,6 +121,11 @@ def test_a_baseline_is_saved_and_read_back(tmp_path):
         SparseTransformer.from_pretrained(tmp_path / "model")
 
 
+def test_rotary_positions_are_refused_where_there_are_none():
+    with pytest.raises(ValueError, match="rotary must be None: StridedAttention has no rotary positions"):
+        SparseTransformer(SparseTransformerConfig(shape=(2, 3), dim=8, heads=2, inner_layers=1, rotary=9.0))
+
+
 def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="do not tile"):
         BlockTransformer(BlockTransformerConfig(shape=(3, 5), blocks=((2, 5),), **SIZES))

@@ -18,6 +18,7 @@ from straightforward import Straightforward
 CONFIGS = {
     "one channel": small_config((3, 5), outer_layers=4, inner_layers=2, mlp_ratio=2.0),
     "classes": small_config((3, 5), num_classes=3),
+    "rotary": small_config((3, 5), outer_layers=4, rotary=50.0),
     "channels": small_config((3, 5), 3, encoder_layers=4, outer_layers=2, inner_layers=1),
     "predicted columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels"),
     "signed columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels", signed_differences=True),

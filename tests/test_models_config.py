@@ -56,6 +56,29 @@ def test_the_largest_value_is_one_to_the_channel_encoder():
         torch.testing.assert_close(new.encoder(x, channel, 0.0), old.encoder(x / 16 * 255, channel, 0.0))
 
 
+def test_without_rotary_positions_a_model_has_the_identity_and_the_weights_that_it_had_before():
+    plain, rotary = (AxialTransformerConfig(shape=(3, 2), rotary=base, **SMALL) for base in (None, 9.0))
+    assert "rotary" not in plain.identity
+    assert rotary.identity["rotary"] == 9.0
+    names = [{*AxialTransformer(config).state_dict()} for config in (plain, rotary)]
+    assert names[0] < names[1]
+    assert {name.rpartition(".")[2] for name in names[1] - names[0]} == {"rotations"}
+    assert fingerprint(random_model(plain)) != fingerprint(random_model(rotary))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rotary": 1.0}, "rotary must be None or a base above 1"),
+        ({"rotary": float("nan")}, "rotary must be None or a base above 1"),
+        ({"rotary": 9.0, "dim": 6}, "dim / heads must be even, not 3"),
+    ],
+)
+def test_rotary_positions_that_do_not_fit_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        AxialTransformerConfig(shape=(3, 2), **SMALL | fields)
+
+
 @pytest.mark.parametrize("divisor", [0, 1 << 21])
 def test_a_divisor_out_of_range_is_refused(divisor):
     with pytest.raises(ValueError, match=f"input_divisor must be None or between 1 and 1048576, not {divisor}"):

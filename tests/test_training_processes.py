@@ -23,8 +23,9 @@ from shard_writer import array, write
 
 VALUES = np.random.default_rng(1).integers(0, 4, (40, 3, 2, 2), dtype=np.uint8)
 CONFIG = AxialTransformerConfig(
-    shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1
-)
+    shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1,
+    rotary=10.0,
+)  # fmt: skip
 USUAL = TrainConfig(
     steps=24, batch_size=8, learning_rate=1e-3, warmup_steps=8, ema_decay=0.9, device="cpu", log_every=1,
     save_every=8, evaluate_every=12, precision="float32",

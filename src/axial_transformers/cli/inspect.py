@@ -208,6 +208,7 @@ def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str
             "classes": str(config.num_classes or "none"),
             "layout": config.layout,
             "prediction": config.prediction + (", signed" if config.signed_differences else ""),
+            "positions": "learned" + ("" if config.rotary is None else f", rotary of base {config.rotary:g}"),
         },
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
         "operations for one example, matrix products": {

@@ -28,7 +28,7 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     It is recorded at the first row and kept with the model, for rows of equal shape, dtype and options. A graph reads
     the weights where they lie in memory: new values are taken, and weights that lie elsewhere are recorded anew.
     """
-    weights = tuple(parameter.data_ptr() for parameter in model.parameters())
+    weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
     kept = _kept.setdefault(model, {})
 
     def row(context: Tensor, sites: Tensor, predictions: RowPredictions | None) -> Tensor:

@@ -90,6 +90,7 @@ def model_card(
     values = f"{config.channels} channels{known}, values 0..{config.num_values - 1}{classes}"
     coding = "" if config.prediction == "none" else f", prediction `{config.prediction}`"
     coding += ", signed differences" if config.signed_differences else ""
+    coding += "" if config.rotary is None else f", rotary positions of base {config.rotary:g}"
     table = {
         "model": f"`{kind.__name__}`, {size}, layout `{config.layout}`{coding}",
         "data": f"axes {list(config.shape)}, {values}",

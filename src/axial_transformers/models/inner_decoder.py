@@ -13,11 +13,19 @@ from axial_transformers.models.config import AxialTransformerConfig
 
 
 class InnerAttention(nn.Module):
-    """Masked attention over the last axis, a transformer block for each of `attentions`."""
+    """Masked attention over the last axis, a transformer block for each of `attentions`.
+
+    Raises:
+        ValueError: the configuration has rotary positions, and these attentions have not.
+    """
 
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[AxisAttention]):
         super().__init__()
         self.length = config.bijection.shape[-1]
+        attentions = list(attentions)
+        for kind in {type(attention) for attention in attentions if attention.rotations is None}:
+            if config.rotary is not None:
+                raise ValueError(f"rotary must be None: {kind.__name__} has no rotary positions")
         self.blocks = ModuleListOf(
             TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
         )

@@ -58,7 +58,8 @@ def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: 
     if processes.count == 1:
         return objective
     if not shard:
-        return DistributedDataParallel(objective, gradient_as_bucket_view=True)  # else there are two of each gradient
+        # no second copy of each gradient; buffers are constants
+        return DistributedDataParallel(objective, gradient_as_bucket_view=True, broadcast_buffers=False)
     shard_blocks(objective, processes, dtype)
     return objective
 
