@@ -171,20 +171,9 @@ def attend_lines(
     x, pieces = qkv.reshape(-1), outer * inner * heads
     sums, whole, unbiased = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8), np.zeros(0, np.float32)
     line_attention.forward(
-        x,
-        x[dim:],
-        x[2 * dim :],
-        out.reshape(-1),
-        strides,
-        sizes,
-        causal,
-        whole,
-        unbiased,
-        rotations,
-        sums,
-        ORIGIN,
+        x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, unbiased, rotations, sums, ORIGIN,
         pieces,
-    )
+    )  # fmt: skip
 
 
 @part
