@@ -149,7 +149,7 @@ def transform(
 def rotate_rows(
     qkv: Array, rows: int, heads: int, length: int, stride: int, i: int, rotations: Array, layer: int
 ) -> None:
-    """Rotates queries and keys by the place of their row in its line, or, without lines, by i, where there are tables."""
+    """Rotates queries and keys by the place of their row in its line or, without lines, by i, if there are tables."""
     not_inlined()
     _, places, width = rotations.shape
     if places:
