@@ -8,7 +8,8 @@ fresh process each. "Maps" are the linear layers without the attention: a lower 
 `--package-only` compares forward + backward with the package alone, at more sizes and with its own number of heads.
 `--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
 layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
-gathered tables. All have the same linear layers; ratios are to the plain layer.
+gathered tables. `--rotary-only` compares rotary positions: inside the layer's kernels, and as operations before them.
+All have the same linear layers; ratios are to the plain layer.
 The last line is JSON.
 """
 
@@ -27,7 +28,10 @@ import tyro
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxialAttention, AxisAttention, FullAttention
+from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
+from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.positions import rotary
 from timing import interleaved, peak_memory
 
 SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
@@ -72,8 +76,11 @@ BUILD: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "equation 4": lambda shape: position_sensitive(shape, size=shape[1]),
     "span": lambda shape: position_sensitive(shape, span=SPAN),
     "published": lambda shape: Published(position_sensitive(shape, size=shape[1])),
+    "rotary": lambda shape: rotary_layer(shape),
+    "rotary before": lambda shape: RotaryBefore(rotary_layer(shape)),
 }
 OF_EQUATION_4 = ["plain", "equation 4", "span", "published"]
+OF_ROTARY = ["plain", "rotary", "rotary before"]
 
 
 class Published(nn.Module):
@@ -97,6 +104,24 @@ class Published(nn.Module):
         weights = torch.softmax(scores / sqrt(q.shape[2]), dim=-1)
         out = torch.einsum("bnop,bncp->bnco", weights, v) + torch.einsum("bnop,cop->bnco", weights, rv)
         return layer.out(out.unflatten(0, (x.shape[0], -1)).permute(0, 4, 1, 2, 3).flatten(-2))
+
+
+class RotaryBefore(nn.Module):
+    """A layer whose queries and keys are rotated by operations of their own."""
+
+    def __init__(self, layer: LineAttention):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer = self.layer
+        q, k, v = (part.unflatten(-1, (layer.heads, -1)) for part in layer.qkv(x).split(layer.widths, dim=-1))
+        out = axial_attention(rotary(q, layer.axis), rotary(k, layer.axis), v, layer.axis)
+        return layer.out(out.flatten(-2))
+
+
+def rotary_layer(shape: tuple[int, ...]) -> LineAttention:
+    return LineAttention(shape[-1], HEADS, 1, options=AttentionOptions(rotary=10000.0), key_dim=shape[-1] // 2)
 
 
 def position_sensitive(shape: tuple[int, ...], **extent: int) -> PositionSensitiveAxialAttention:
@@ -143,17 +168,18 @@ def _peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     return peak_memory(partial(run, layer, x, backward=True))
 
 
-def equation_4(rounds: int, memory: bool) -> None:
+def beside_plain(names: list[str], rounds: int, memory: bool) -> None:
     """Prints ratios to the plain layer in float32: least times of all rounds, since other jobs only add to them."""
     rows = []
     for shape in (shape for shape in SHAPES if len(shape) == 4):
         row: dict[str, Any] = {"shape": shape, "threads": torch.get_num_threads()}
-        for key, seconds in times(OF_EQUATION_4, shape, torch.float32, rounds, least=True).items():
-            row[key] = {name: round(seconds[name] / seconds["plain"], 2) for name in OF_EQUATION_4}
-            row[key]["published over equation 4"] = round(seconds["published"] / seconds["equation 4"], 2)
+        for key, seconds in times(names, shape, torch.float32, rounds, least=True).items():
+            row[key] = {name: round(seconds[name] / seconds["plain"], 2) for name in names}
+            if "published" in names:
+                row[key]["published over equation 4"] = round(seconds["published"] / seconds["equation 4"], 2)
             row[key]["ms of plain"] = round(seconds["plain"] * 1e3, 1)
         if memory and shape == (1, 128, 128, 128):
-            peaks = {name: peak(name, shape, torch.float32) for name in OF_EQUATION_4}
+            peaks = {name: peak(name, shape, torch.float32) for name in names}
             row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
         print(json.dumps(row), flush=True)
         rows.append(row)
@@ -194,17 +220,20 @@ def main(
     memory: bool = True,
     equation_4_only: bool = False,
     package_only: bool = False,
+    rotary_only: bool = False,
 ) -> None:
     """Prints ratios to axial attention: above 1 is slower, or larger."""
     torch.set_num_threads(threads)
     if package_only:
         return beside_package(rounds)
     if equation_4_only:
-        return equation_4(rounds, memory)
+        return beside_plain(OF_EQUATION_4, rounds, memory)
+    if rotary_only:
+        return beside_plain(OF_ROTARY, rounds, memory)
     names = [
         name
         for name in BUILD
-        if name not in OF_EQUATION_4
+        if name not in OF_EQUATION_4 + OF_ROTARY
         and (full or name != "full")
         and (name != "package" or find_spec("axial_attention"))
     ]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention, data_axis
 from axial_transformers.ops.positions import relative_bias, rotary
+from axial_transformers.ops.rotations import rotation_table
 from axial_transformers.ops.tied_attention import tied_axial_attention
 
 
@@ -91,7 +92,8 @@ class LineAttention(nn.Module):
             )
         self.heads, self.kv_heads, self.axis, self.causal, self.options = heads, kv_heads, axis, causal, options
         self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
-        self.packed = options == AttentionOptions(gate=options.gate, relative=options.relative)
+        packed = AttentionOptions(gate=options.gate, relative=options.relative, rotary=options.rotary)
+        self.packed = options == packed
         self.qkv = Dense(dim, sum(self.widths), bias=bias)
         self.out = Dense(value_dim, dim, residual)
         if options.gate:
@@ -121,12 +123,21 @@ class LineAttention(nn.Module):
             ValueError: coordinates without rotary positions, or what `axial_attention` refuses.
         """
         bias, axis = self._bias(x, attn_bias), self._axis_of_heads
-        if self.packed and coordinates is None:
-            out = axial_self_attention(self.qkv(x), self.heads, self.widths, axis, self.causal, key_mask, bias)
+        if self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
+            packed = self.qkv(x), self.heads, self.widths
+            out = axial_self_attention(*packed, axis, self.causal, key_mask, bias, self._rotations(x))
         else:
             out = self._attend(*self._project(x, coordinates), key_mask, bias)
         out = out.flatten(-2)
         return self.out(torch.sigmoid(self.gate(x)) * out if self.options.gate else out)
+
+    def _rotations(self, x: Tensor) -> Tensor | None:
+        """The table of rotary positions, of indices along the axis, on a CPU."""
+        if self.options.rotary is None:
+            return None
+        length = x.shape[data_axis(x.unsqueeze(-1), self._axis_of_heads)]
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return rotation_table(length, self.widths[0] // self.heads, self.options.rotary, dtype)
 
     def _project(self, x: Tensor, coordinates: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [B, *A, heads or kv_heads, width], normalised and turned."""

@@ -9,14 +9,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def rotation_table(length: int, width: int, base: float) -> Float[Tensor, "l k"]:
-    """For places 0..length - 1 the cosines of `width` / 2 angles, then their sines: float32.
+def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = torch.float32) -> Float[Tensor, "l k"]:
+    """For places 0..length - 1 the cosines of `width` / 2 angles, then their sines, rounded from float64.
 
     The angle of number j at place p is p base^(-2j / width).
+
+    Raises:
+        ValueError: an odd width.
     """
+    if width % 2:
+        raise ValueError(f"rotary positions turn pairs of numbers: head_dim must be even, not {width}")
     frequencies = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
-    return torch.cat([angles.cos(), angles.sin()], dim=1).float()
+    return torch.cat([angles.cos(), angles.sin()], dim=1).to(dtype)
 
 
 def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int) -> Float[Tensor, "b *a n k"]:
