@@ -50,7 +50,7 @@ from axial_transformers.kernels.vectors import clear
 BEFORE = LANES + MARGIN
 """Places before the first of transposed keys: tiles of scores read them."""
 SHORT = 64
-"""Places of a line up to which both products with values take less time in one tile than in two."""
+"""Places of a line up to which global tables take less time by tiles of keys than by tiles of offsets."""
 FIRST = PANEL
 """The column of the first row of a transposed table: tiles of scores read those before it."""
 
@@ -201,11 +201,11 @@ def score_band(
 ) -> None:  # fmt: skip
     """The three terms of the scores of a band, of any value where there is no key.
 
-    Where there is an encoding for every offset, tiles are of keys: tiles of offsets would compute up to half as much
-    again for short lines. What they read of keys or tables stays in cache for all queries.
+    Offsets, or keys, are the outer loop: what tiles read of the tables stays in cache for all queries. Tiles of offsets
+    compute half as much again on the shortest lines, where those of keys compute what is needed; but they read less.
     """
     columns = transposed_columns(radius)
-    if radius == band.length - 1:
+    if radius == band.length - 1 and band.length <= SHORT:
         for p in range(0, keys_of(band)[1], PANEL):
             for o in range(band.first, band.first + band.rows, PANEL):
                 for r in range(o, min(o + LANES, band.first + band.rows), BESIDE):
