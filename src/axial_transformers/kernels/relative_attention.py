@@ -42,7 +42,14 @@ from axial_transformers.kernels.register_tiles import (
     round_up,
     transpose_part,
 )
-from axial_transformers.kernels.relative_tiles import BESIDE, line_products, line_scores, relative_scores
+from axial_transformers.kernels.relative_tiles import (
+    BESIDE,
+    FEWER,
+    line_products,
+    line_scores,
+    relative_scores,
+    wide_line_scores,
+)
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials, exponentials_together, softmax_backward
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import clear
@@ -50,7 +57,7 @@ from axial_transformers.kernels.vectors import clear
 BEFORE = LANES + MARGIN
 """Places before the first of transposed keys: tiles of scores read them."""
 SHORT = 64
-"""Places of a line up to which global tables take less time by tiles of keys than by tiles of offsets."""
+"""Places of a line up to which both products with values take less time in one tile than in two."""
 FIRST = PANEL
 """The column of the first row of a transposed table: tiles of scores read those before it."""
 
@@ -201,19 +208,30 @@ def score_band(
 ) -> None:  # fmt: skip
     """The three terms of the scores of a band, of any value where there is no key.
 
-    Offsets, or keys, are the outer loop: what tiles read of the tables stays in cache for all queries. Tiles of offsets
-    compute half as much again on the shortest lines, where those of keys compute what is needed; but they read less.
+    Offsets, or keys, are the outer loop: what tiles read of the tables stays in cache for all queries. Where there is
+    an encoding for every offset, tiles are of keys: those of offsets would compute half as much again on short lines.
     """
     columns = transposed_columns(radius)
-    if radius == band.length - 1 and band.length <= SHORT:
-        for p in range(0, keys_of(band)[1], PANEL):
-            for o in range(band.first, band.first + band.rows, PANEL):
-                for r in range(o, min(o + LANES, band.first + band.rows), BESIDE):
-                    line_scores(
-                        queries, at + r * wide, wide, width, keys_transposed, BEFORE + p, row, tables.query_transposed,
-                        tables.key_transposed, table * wide * columns + FIRST + radius + p - r, columns, scores,
-                        place_in_band(distance, band, r, p - r), distance - 1,
-                    )  # fmt: skip
+    if radius == band.length - 1:
+        keys, last = keys_of(band)[1], band.first + band.rows
+        for p in range(0, keys, 2 * PANEL):
+            for o in range(band.first, last, PANEL):
+                if keys - p > PANEL:
+                    for r in range(o, min(o + LANES, last), FEWER):
+                        wide_line_scores(
+                            queries, at + r * wide, wide, width, keys_transposed, BEFORE + p, row,
+                            tables.query_transposed, tables.key_transposed,
+                            table * wide * columns + FIRST + radius + p - r, columns, scores,
+                            place_in_band(distance, band, r, p - r), distance - 1,
+                        )  # fmt: skip
+                else:
+                    for r in range(o, min(o + LANES, last), BESIDE):
+                        line_scores(
+                            queries, at + r * wide, wide, width, keys_transposed, BEFORE + p, row,
+                            tables.query_transposed, tables.key_transposed,
+                            table * wide * columns + FIRST + radius + p - r, columns, scores,
+                            place_in_band(distance, band, r, p - r), distance - 1,
+                        )  # fmt: skip
         return
     for c in range(0, band.high - band.low + 1, LANES):
         for o in range(band.first, band.first + band.rows, HIGH):

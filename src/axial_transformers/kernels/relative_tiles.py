@@ -21,10 +21,12 @@ from axial_transformers.kernels.register_tiles import HIGH
 
 BESIDE = 4 if LANES == 16 else 2
 """Successive places of `line_scores`: with as many LANES further, two vectors of sums each fill the registers."""
+FEWER = BESIDE // 2
+"""Successive places of `wide_line_scores`."""
 
 
-def _product_of_lines(scores: bool) -> Any:
-    """The intrinsic `line_scores`, or `line_products`, which lacks the table of keys."""
+def _product_of_lines(beside: int, vectors: int, scores: bool) -> Any:
+    """The intrinsic `line_scores` of so many places and vectors, or `line_products`, which lacks the table of keys."""
 
     @intrinsic
     def product(
@@ -46,41 +48,46 @@ def _product_of_lines(scores: bool) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
-        places = [(group, row) for row in range(BESIDE) for group in range(2)]
-        sums = {(*place, half): cgutils.alloca_once_value(builder, zero) for place in places for half in range(2)}
+        places = [(group, row) for row in range(beside) for group in range(2)]
+        sums = {(*place, i): cgutils.alloca_once_value(builder, zero) for place in places for i in range(vectors)}
         rows = {(group, row): builder.mul(x_row, count.type(group * LANES + row)) for group, row in places}
         with cgutils.for_range(builder, count) as loop:
-            beside = [load(builder, keys, offset(keys_at, keys_row, loop.index, half * LANES)) for half in range(2)]
+            of_places = [load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(vectors)]
             first = opaque(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
-            for row in range(BESIDE):
+            for row in range(beside):
                 of_offsets = [
-                    [load(builder, table, offset(table_at, table_row, loop.index, i * LANES - row)) for i in (-1, 0, 1)]
+                    [
+                        load(builder, table, offset(table_at, table_row, loop.index, i * LANES - row))
+                        for i in range(-1, vectors)
+                    ]
                     for table in tables[: 1 + scores]
                 ]
                 for group in range(2):
                     number = splat(builder, load(builder, first, rows[group, row], 1), LANES)
-                    for half, key in enumerate(beside):
-                        of_query, *of_key = (windows[1 + half - group] for windows in of_offsets)
+                    for i, key in enumerate(of_places):
+                        of_query, *of_key = (windows[1 + i - group] for windows in of_offsets)
                         factor = builder.fadd(number, of_key[0]) if scores else number
-                        total = sums[group, row, half]
+                        total = sums[group, row, i]
                         for a, b in ((number, of_query), (key, factor)):
                             builder.store(fused_multiply_add(builder, a, b, builder.load(total)), total)
-        for (group, row, half), total in sums.items():
-            at = offset(out_at, out_row, count.type(group * LANES + row), half * LANES)
+        for (group, row, i), total in sums.items():
+            at = offset(out_at, out_row, count.type(group * LANES + row), i * LANES)
             store(builder, builder.load(total), out, at)
         return context.get_dummy_value()
 
     return product
 
 
-line_scores = _product_of_lines(scores=True)
+line_scores = _product_of_lines(BESIDE, 2, scores=True)
 """out[r, j] = sum over s of keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
 
 For BESIDE successive rows r, as many that are LANES further, two vectors of successive keys j, and `count` steps s.
 x[r, s] is x[x_at + r x_row + s], keys[s, j] is keys[keys_at + s keys_row + j]; the tables and out are alike.
-The tables' rows begin anywhere in a vector, but of three vectors of them, four of sums are computed.
+Vectors of a table begin anywhere in a cache line, which takes two loads, but three of them serve four sums.
 """
-line_products = _product_of_lines(scores=False)
+wide_line_scores = _product_of_lines(FEWER, 4, scores=True)
+"""`line_scores` of FEWER rows and four vectors of keys: five vectors of a table serve eight sums."""
+line_products = _product_of_lines(BESIDE, 2, scores=False)
 """`line_scores` without of_keys: out[r, j] = sum over s of x[r, s] (keys[s, j] + of_queries[s, j - r])."""
 
 
