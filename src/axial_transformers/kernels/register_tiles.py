@@ -172,45 +172,6 @@ def transpose_tile(typing_context: Any, x: Any, x_at: Any, x_row: Any, out: Any,
     return types.void(x, x_at, x_row, out, out_at, out_row), generate
 
 
-@intrinsic
-def relative_scores(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
-    of_queries: Any, of_keys: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """out[r, c] = sum over s of keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c].
-
-    HIGH successive places, LANES successive offsets and `count` steps: place r, with offset c, is beside key r + c.
-    x[r, s] is x[x_at + r x_row + s]; keys[s, j] is keys[keys_at + s keys_row + j], and so are both tables.
-    """
-    kind = types.void(
-        x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
-    )
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, count, keys, keys_at, keys_row, *tables, table_at, table_row, out, out_at, out_row = unpacked(
-            context, builder, signature, arguments
-        )
-
-        def offset(start: Any, distance: Any, times: Any, more: int = 0) -> Any:
-            return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
-
-        zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
-        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(HIGH)]
-        rows = [offset(x_at, x_row, count.type(row)) for row in range(HIGH)]
-        with cgutils.for_range(builder, count) as loop:
-            of_queries, of_keys = (load(builder, table, offset(table_at, table_row, loop.index)) for table in tables)
-            for row, (start, total) in enumerate(zip(rows, sums)):
-                number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
-                key = load(builder, keys, offset(keys_at, keys_row, loop.index, row))
-                for a, b in ((number, of_queries), (key, builder.fadd(number, of_keys))):
-                    builder.store(fused_multiply_add(builder, a, b, builder.load(total)), total)
-        for row, total in enumerate(sums):
-            store(builder, builder.load(total), out, offset(out_at, out_row, count.type(row)))
-        return context.get_dummy_value()
-
-    return kind, generate
-
-
 @part
 def transpose_part(
     x: Array, x_at: int, x_row: int, rows: int, columns: int, out: Array, out_at: int, out_row: int

@@ -19,6 +19,7 @@ from axial_transformers.kernels.bands import (
     isolate,
     keys_by_offsets,
     keys_by_queries,
+    keys_of,
     offsets,
     offsets_by_keys,
     offsets_by_queries,
@@ -38,9 +39,16 @@ from axial_transformers.kernels.register_tiles import (
     multiply_add_large,
     multiply_high,
     multiply_large,
-    relative_scores,
     round_up,
     transpose_part,
+)
+from axial_transformers.kernels.relative_tiles import (
+    BESIDE,
+    FEWER,
+    line_products,
+    line_scores,
+    relative_scores,
+    wide_line_scores,
 )
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials, exponentials_together, softmax_backward
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
@@ -48,6 +56,10 @@ from axial_transformers.kernels.vectors import clear
 
 BEFORE = LANES + MARGIN
 """Places before the first of transposed keys: tiles of scores read them."""
+SHORT = 64
+"""Places of a line up to which both products with values take less time in one tile than in two."""
+FIRST = PANEL
+"""The column of the first row of a transposed table: tiles of scores read those before it."""
 
 
 class Tables(NamedTuple):
@@ -82,7 +94,7 @@ def forward(
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
     padded = round_up(length + HIGH, LANES)
     row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
-    queries, keys = zeros(together * padded * wide), zeros(together * padded * wide)
+    queries, keys = zeros((together * padded + PANEL) * wide), zeros(together * padded * wide)
     values, attended = zeros(together * padded * value_wide), zeros(together * padded * value_wide)
     keys_transposed, weights = zeros(wide * row), zeros((BLOCK + 2 * MARGIN) * distance)
     for m in range(first, last):
@@ -125,7 +137,8 @@ def backward(
     padded = round_up(length + HIGH, LANES)
     row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
     size, value_size = together * padded * wide, together * padded * value_wide
-    queries, keys, values, grads = zeros(size), zeros(size), zeros(value_size), zeros(value_size)
+    queries, keys, values = zeros(size + PANEL * wide), zeros(size), zeros(value_size)
+    grads = zeros(value_size + PANEL * value_wide)
     d_queries, d_keys, d_values = zeros(size), zeros(size), zeros(value_size)
     keys_transposed, values_transposed = zeros(wide * row), zeros(value_wide * row)
     weights, d_scores = zeros((BLOCK + 2 * MARGIN) * distance), zeros((BLOCK + 2 * MARGIN) * distance)
@@ -184,8 +197,8 @@ def backward(
 
 @compiled
 def transposed_columns(radius: int) -> int:
-    """Columns of a transposed table of the offsets -R .. R: whole vectors are read from any of them on."""
-    return round_up(2 * radius + 1 + LANES, LANES)
+    """Columns of a transposed table of the offsets -R .. R: tiles read PANEL before the first and behind the last."""
+    return round_up(FIRST + 2 * radius + 1 + PANEL, LANES)
 
 
 @part
@@ -195,9 +208,31 @@ def score_band(
 ) -> None:  # fmt: skip
     """The three terms of the scores of a band, of any value where there is no key.
 
-    Offsets are the outer loop: what tiles read of the tables stays in cache for all queries.
+    Offsets, or keys, are the outer loop: what tiles read of the tables stays in cache for all queries. Where there is
+    an encoding for every offset, tiles are of keys: those of offsets would compute half as much again on short lines.
     """
     columns = transposed_columns(radius)
+    if radius == band.length - 1:
+        keys, last = keys_of(band)[1], band.first + band.rows
+        for p in range(0, keys, 2 * PANEL):
+            for o in range(band.first, last, PANEL):
+                if keys - p > PANEL:
+                    for r in range(o, min(o + LANES, last), FEWER):
+                        wide_line_scores(
+                            queries, at + r * wide, wide, width, keys_transposed, BEFORE + p, row,
+                            tables.query_transposed, tables.key_transposed,
+                            table * wide * columns + FIRST + radius + p - r, columns, scores,
+                            place_in_band(distance, band, r, p - r), distance - 1,
+                        )  # fmt: skip
+                else:
+                    for r in range(o, min(o + LANES, last), BESIDE):
+                        line_scores(
+                            queries, at + r * wide, wide, width, keys_transposed, BEFORE + p, row,
+                            tables.query_transposed, tables.key_transposed,
+                            table * wide * columns + FIRST + radius + p - r, columns, scores,
+                            place_in_band(distance, band, r, p - r), distance - 1,
+                        )  # fmt: skip
+        return
     for c in range(0, band.high - band.low + 1, LANES):
         for o in range(band.first, band.first + band.rows, HIGH):
             low, high = offsets(band, o)
@@ -205,7 +240,7 @@ def score_band(
             if d <= high:
                 relative_scores(
                     queries, at + o * wide, wide, width, keys_transposed, BEFORE + o + d, row, tables.query_transposed,
-                    tables.key_transposed, table * wide * columns + radius + d, columns, scores,
+                    tables.key_transposed, table * wide * columns + FIRST + radius + d, columns, scores,
                     place_in_band(distance, band, o, d), distance,
                 )  # fmt: skip
 
@@ -217,9 +252,19 @@ def multiply_band(
 ) -> None:  # fmt: skip
     """grad_o . v_p + grad_o . rv_{p-o} in a band, of any value where there is no key; see `score_band`.
 
-    In the first product, successive queries are one offset apart: so their columns are those of the same keys.
+    In a product with keys, successive queries are one offset apart: so their columns are those of the same keys.
     """
     columns, value = transposed_columns(radius), tables.value_transposed
+    if radius == band.length - 1 and band.length <= SHORT:
+        for p in range(0, keys_of(band)[1], PANEL):
+            for o in range(band.first, band.first + band.rows, PANEL):
+                for r in range(o, min(o + LANES, band.first + band.rows), BESIDE):
+                    line_products(
+                        grads, at + r * wide, wide, width, values_transposed, BEFORE + p, row, value, value,
+                        table * wide * columns + FIRST + radius + p - r, columns, out,
+                        place_in_band(distance, band, r, p - r), distance - 1,
+                    )  # fmt: skip
+        return
     for o in range(band.first, band.first + band.rows, HIGH):
         last = min(band.length - 1, o + HIGH - 1 + band.high)
         for p in range(max(0, o + band.low), last + 1, PANEL):
@@ -239,7 +284,7 @@ def multiply_band(
             low, high = offsets(band, o)
             d = low + c
             from_grads, to = at + o * wide, place_in_band(distance, band, o, d)
-            from_table = table * wide * columns + radius + d
+            from_table = table * wide * columns + FIRST + radius + d
             if high - LANES < d <= high:
                 multiply_add_high(grads, from_grads, wide, 1, width, value, from_table, columns, out, to, distance)
             elif d <= high:

@@ -62,9 +62,14 @@ def load_heads(
     at = start(m, strides, sizes)
     for row in range(sizes[3]):
         for head in range(sizes[8]):
-            from_x = at + row * strides[3] + head * strides[2]
-            prefetch(x, from_x + AHEAD * strides[3], width)
-            widen(x, from_x, width, scale, out, (head * padded + row) * wide)
+            from_x, to = at + row * strides[3] + head * strides[2], (head * padded + row) * wide
+            if width == wide:
+                for j in range(0, width, LANES):
+                    prefetch(x, from_x + AHEAD * strides[3] + j, LANES)
+                    widen(x, from_x + j, LANES, scale, out, to + j)
+            else:
+                prefetch(x, from_x + AHEAD * strides[3], width)
+                widen(x, from_x, width, scale, out, to)
 
 
 @part

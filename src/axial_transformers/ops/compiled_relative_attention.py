@@ -122,14 +122,14 @@ def _padded(tables: Sequence[Tensor], scale: float) -> Any:
     from axial_transformers.kernels import relative_attention
 
     rows, heads = tables[0].shape[:2]
-    columns = relative_attention.transposed_columns(rows // 2)
+    columns, first = relative_attention.transposed_columns(rows // 2), relative_attention.FIRST
     padded, transposed = [], []
     for table, factor in zip(tables, (1.0, scale, 1.0)):
         x = _zeros(heads, rows, _whole(table.shape[-1]))
         np.multiply(table.detach().numpy().swapaxes(0, 1), np.float32(factor), out=x[..., : table.shape[-1]])
         padded.append(x.ravel())
         across = _zeros(heads, x.shape[-1], columns)
-        across[..., :rows] = x.swapaxes(1, 2)
+        across[..., first : first + rows] = x.swapaxes(1, 2)
         transposed.append(across.ravel())
     return relative_attention.Tables(*padded, *transposed)
 
