@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from axial_transformers.kernels import line_attention
 from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
+from axial_transformers.kernels.line_attention import hide_later
 from axial_transformers.kernels.llvm import LANES, Array, Integers
-from axial_transformers.kernels.register_tiles import round_up
-from axial_transformers.kernels.softmaxes import TOGETHER, exponentials_together
-from axial_transformers.kernels.staging import ONE, load_rows, store_rows
-from axial_transformers.kernels.vectors import quick_gelu
+from axial_transformers.kernels.register_tiles import PANEL as QUERIES
+from axial_transformers.kernels.register_tiles import ROWS as TILE_ROWS
+from axial_transformers.kernels.register_tiles import multiply_rows, round_up, transpose_part
+from axial_transformers.kernels.softmaxes import TOGETHER, column_exponentials, exponentials_together
+from axial_transformers.kernels.staging import ONE, load_rows, store_rows, zeros
+from axial_transformers.kernels.vectors import narrow, quick_gelu
 
 EPSILON = np.float32(1e-5)
-ORIGIN = np.int64(0)
-"""Zero as a variable: for each constant, a kernel would be compiled again."""
 CHUNK = 48
 """Rows that go through a layer at a time: many enough to read its weights seldom."""
 IN_LINES = 2 * CHUNK
@@ -81,7 +81,7 @@ def block_along_lines(
     state, attended = np.empty((most, dim), np.float32), row_buffer(most, dim)
     flat, of_line = state.reshape(-1), length * dim
     normed, hidden = row_buffer(chunk, dim), row_buffer(chunk, blocks.expand.bias.shape[1])
-    qkv = np.empty((most, 3 * dim), np.float32)
+    qkv = np.zeros((most + LANES, 3 * dim), np.float32)
     for m in range(first, last, group):
         lines = min(group, last - m)
         rows = lines * length
@@ -91,7 +91,7 @@ def block_along_lines(
         for r in range(0, rows, chunk):
             end = min(rows, r + chunk)
             project(state[r:end], blocks, 0, normed, qkv[r:end])
-        attend_lines(qkv[:rows], heads, lines, length, 1, causal, attended)
+        attend_lines(qkv, heads, lines, length, causal, attended)
         for r in range(0, rows, chunk):
             some = state[r : min(rows, r + chunk)]
             linear(attended[r:], blocks.out, 0, some, True)
@@ -155,20 +155,31 @@ def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Ar
 
 
 @part
-def attend_lines(qkv: Array, heads: int, outer: int, length: int, inner: int, causal: bool, out: Array) -> None:
-    """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
+def attend_lines(qkv: Array, heads: int, lines: int, length: int, causal: bool, out: Array) -> None:
+    """Attention along `lines` lines of `length` sites: [sites, 3 D] to the first rows of out [.., D].
+
+    Queries, keys and values are read where `project` left them, and so are LANES rows behind them.
+    """
     dim = out.shape[1]
-    width = dim // heads
-    sizes = np.array([outer, inner, heads, length, width, width, outer * inner, 1, heads])
-    strides = np.empty((4, 4), np.int64)
-    for i in range(4):
-        row = 3 * dim if i < 3 else dim
-        strides[i, 0], strides[i, 1], strides[i, 2], strides[i, 3] = length * inner * row, row, width, inner * row
-    x, pieces = qkv.reshape(-1), outer * inner * heads
-    sums, whole, unbiased = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8), np.zeros(0, np.float32)
-    line_attention.forward(
-        x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, unbiased, sums, ORIGIN, pieces
-    )
+    row, width = 3 * dim, dim // heads
+    wide, scale = round_up(width, LANES), np.float32(1 / np.sqrt(width))
+    x, to = qkv.reshape(-1), out.reshape(-1)
+    queries, attended = zeros(wide * QUERIES), zeros((QUERIES + TILE_ROWS) * wide)
+    scores, inverses, largest = zeros((length + TILE_ROWS) * QUERIES), zeros(QUERIES), zeros(QUERIES)
+    for piece in range(lines * heads):
+        first, of_head = piece // heads * length, piece % heads * width
+        at = first * row + of_head
+        for b in range(0, length, QUERIES):
+            rows = min(QUERIES, length - b)
+            columns, reach = round_up(rows, LANES), b + rows if causal else length
+            transpose_part(x, at + b * row, row, columns, wide, queries, 0, QUERIES)
+            multiply_rows(x, at + dim, row, 1, width, queries, 0, QUERIES, scores, 0, QUERIES, reach, columns)
+            if causal:
+                hide_later(b, reach, scores)
+            column_exponentials(scores, reach, columns, scale, inverses, largest)
+            multiply_rows(scores, 0, 1, QUERIES, reach, x, at + 2 * dim, row, attended, 0, wide, rows, wide)
+            for o in range(rows):
+                narrow(attended, o * wide, width, inverses[o], to, (first + b + o) * dim + of_head)
 
 
 @part
