@@ -3,6 +3,7 @@
 float32 throughout. The rows of a call are so few that their activations stay in a core's own cache.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +17,12 @@ from axial_transformers.kernels.register_tiles import ROWS as TILE_ROWS
 from axial_transformers.kernels.register_tiles import multiply_rows, round_up, transpose_part
 from axial_transformers.kernels.softmaxes import TOGETHER, column_exponentials, exponentials_together
 from axial_transformers.kernels.staging import ONE, load_rows, store_rows, zeros
-from axial_transformers.kernels.vectors import narrow, quick_gelu
+from axial_transformers.kernels.vectors import CACHE_LINE, narrow, quick_gelu
 
 EPSILON = np.float32(1e-5)
-CHUNK = 48
-"""Rows that go through a layer at a time: many enough to read its weights seldom."""
-IN_LINES = 2 * CHUNK
-"""Rows of the lines that go through a block at a time, at least one line."""
+CHUNK = 96
+"""Rows that go through a layer at a time: many enough to read its weights seldom. Also the rows of the lines that go
+through a block at a time, at least one line."""
 
 
 class Norm(NamedTuple):
@@ -57,10 +57,21 @@ def packed(weights: Array, bias: Array) -> PackedLinear:
     """Weights [layers, out, in] and biases [layers, out] as the kernels read them."""
     layers, outputs, inputs = weights.shape
     panels = -(-outputs // PANEL)
-    padded = np.zeros((layers, panels * PANEL, inputs + 1), np.float32)
-    padded[:, :outputs, :inputs], padded[:, :outputs, inputs] = weights, bias
-    in_panels = np.ascontiguousarray(padded[..., :inputs].reshape(layers, panels, PANEL, inputs).swapaxes(2, 3))
-    return PackedLinear(in_panels, np.ascontiguousarray(padded[..., inputs])[:, :outputs])
+    in_panels = aligned((layers, panels, inputs, PANEL))
+    rows = in_panels.swapaxes(2, 3)  # [layers, panels, PANEL, inputs]
+    whole = outputs // PANEL
+    rows[:, :whole] = weights[:, : whole * PANEL].reshape(layers, whole, PANEL, inputs)
+    rows[:, whole:, : outputs % PANEL] = weights[:, None, whole * PANEL :]
+    padded = np.zeros((layers, panels * PANEL), np.float32)
+    padded[:, :outputs] = bias
+    return PackedLinear(in_panels, padded[:, :outputs])
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """Zeros whose first number begins a line of the caches: vectors that cross lines take longer to read."""
+    count = math.prod(shape)
+    room = np.zeros(count + CACHE_LINE // 4, np.float32)
+    return room[-(room.ctypes.data // 4) % (CACHE_LINE // 4) :][:count].reshape(shape)
 
 
 @compiled
@@ -75,7 +86,7 @@ def block_along_lines(
         grid: outer, L, inner, D.
     """
     length, inner, dim = grid[1], grid[2], grid[3]
-    group = max(1, IN_LINES // length)
+    group = max(1, CHUNK // length)
     most = group * length
     chunk = min(CHUNK, most)
     state, attended = np.empty((most, dim), np.float32), row_buffer(most, dim)
