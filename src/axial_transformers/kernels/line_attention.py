@@ -20,6 +20,7 @@ from axial_transformers.kernels.register_tiles import (
     ROWS,
     multiply_add_rows,
     multiply_add_wide,
+    multiply_rows,
     multiply_wide,
     round_up,
     transpose_part,
@@ -56,10 +57,10 @@ def forward(
     length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
     padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
     shared = together // group
-    queries, keys = zeros(together * padded * wide), zeros(shared * padded * wide)
-    values, attended = zeros(shared * padded * value_wide), zeros(together * padded * value_wide)
+    queries, keys = zeros(together * padded * wide), zeros((shared * padded + ROWS) * wide)
+    values, attended = zeros(shared * padded * value_wide), zeros((together * padded + ROWS) * value_wide)
     queries_transposed, scores = zeros(wide * PANEL), zeros((padded + HIGH) * PANEL)
-    attended_transposed, inverses, largest = zeros(value_wide * PANEL), zeros(PANEL), zeros(PANEL)
+    inverses, largest = zeros(PANEL), zeros(PANEL)
     scale = np.float32(1 / np.sqrt(width))
     of_groups = sizes.copy()
     of_groups[2] //= group
@@ -82,13 +83,14 @@ def forward(
                 keys, at, wide, width, queries_transposed, b, columns, reach, causal, key_mask, mask_at, bias, bias_at,
                 length, scores,
             )  # fmt: skip
-            column_exponentials(scores, reach, columns, inverses, largest)
+            column_exponentials(scores, reach, columns, ONE, inverses, largest)
             for o in range(rows):
                 sums[m * length + b + o, 0] = inverses[o]
                 sums[m * length + b + o, 1] = largest[o]
-            combine(values, value_at, value_wide, value_width, scores, reach, columns, attended_transposed)
             to = (head * padded + b) * value_wide
-            transpose_part(attended_transposed, 0, PANEL, value_wide, columns, attended, to, value_wide)
+            multiply_rows(
+                scores, 0, 1, PANEL, reach, values, value_at, value_wide, attended, to, value_wide, rows, value_wide
+            )
         if head == together - 1:
             store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
 
@@ -107,7 +109,7 @@ def backward(
     length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
     padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
     shared = together // group
-    size, value_size = shared * padded * wide, shared * padded * value_wide
+    size, value_size = (shared * padded + ROWS) * wide, shared * padded * value_wide
     queries, grads = zeros(together * padded * wide), zeros(together * padded * value_wide)
     keys, values, d_keys, d_values = zeros(size), zeros(value_size), zeros(size), zeros(value_size)
     d_queries, d_queries_transposed = zeros(together * padded * wide), zeros(wide * PANEL)
@@ -185,10 +187,7 @@ def score_columns(
     reach: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
 ) -> None:  # fmt: skip
     """The scores of the queries from b on, [reach, PANEL]: minus infinity where a query does not attend to a key."""
-    for key in range(0, reach, ROWS):
-        multiply_wide(
-            keys, at + key * wide, wide, 1, width, queries_transposed, 0, PANEL, scores, key * PANEL, PANEL, columns
-        )
+    multiply_rows(keys, at, wide, 1, width, queries_transposed, 0, PANEL, scores, 0, PANEL, reach, columns)
     if bias.size:
         for key in range(reach):
             add(bias, bias_at + key * length + b, min(PANEL, length - b), scores, key * PANEL)
@@ -199,13 +198,19 @@ def score_columns(
 def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, scores: Array) -> None:
     """Minus infinity for the scores of keys that a query from b on does not attend to."""
     if causal:
-        for key in range(b + 1, reach):
-            for o in range(key - b):
-                scores[key * PANEL + o] = -np.float32(np.inf)
+        hide_later(b, reach, scores)
     if key_mask.size:
         for key in range(reach):
             if not key_mask[mask_at + key]:
                 scores[key * PANEL : (key + 1) * PANEL] = -np.float32(np.inf)
+
+
+@part
+def hide_later(b: int, reach: int, scores: Array) -> None:
+    """Minus infinity for the scores of keys that are later than the query."""
+    for key in range(b + 1, reach):
+        for o in range(key - b):
+            scores[key * PANEL + o] = -np.float32(np.inf)
 
 
 @part

@@ -31,6 +31,8 @@ HIGH = 2 * ROWS
 """Rows of a product of LANES columns: eight vectors of sums, too."""
 LARGE = HIGH if LANES == 16 else ROWS
 """Rows of a product whose sums stay in registers: AVX-512 has 32 of them."""
+TALL = 12 if LANES == 16 else 6
+"""Rows of the product whose sums fill most registers: each row of w is read most seldom."""
 
 
 def product_tile(rows: int, columns: int, add: bool) -> Any:
@@ -108,6 +110,8 @@ multiply_high, multiply_add_high = (product_tile(HIGH, LANES, add) for add in (F
 """Both of HIGH rows and LANES columns."""
 multiply_large, multiply_add_large = (product_tile(LARGE, PANEL, add) for add in (False, True))
 """Both of LARGE rows."""
+multiply_tall = product_tile(TALL, PANEL, add=False)
+"""`multiply` of TALL rows."""
 
 
 @part
@@ -135,6 +139,30 @@ def multiply_add_wide(
         if columns % PANEL:
             c = columns - LANES
             multiply_add_narrow(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
+
+
+@part
+def multiply_rows(
+    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
+    out_row: int, rows: int, columns: int,
+) -> None:  # fmt: skip
+    """`multiply` of any number of rows and of columns, a multiple of LANES.
+
+    Up to ROWS - 1 rows more are read and written.
+    """
+    tall = rows // TALL * TALL
+    for c in range(0, columns - LANES, PANEL):
+        for r in range(0, tall, TALL):
+            at, to = x_at + r * x_row, out_at + r * out_row + c
+            multiply_tall(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
+        for r in range(tall, rows, ROWS):
+            at, to = x_at + r * x_row, out_at + r * out_row + c
+            multiply(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
+    if columns % PANEL:
+        c = columns - LANES
+        for r in range(0, rows, ROWS):
+            at, to = x_at + r * x_row, out_at + r * out_row + c
+            multiply_narrow(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
 
 
 @part

@@ -12,12 +12,18 @@ from axial_transformers.kernels.vectors import in_vectors, narrowed, widened
 
 
 @part
-def rotate_heads(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """x [heads, padded, wide] float32, in place: row p by row p of `rotations`, [L or 0, K], cosines and then sines."""
+def rotate_rows(x: Array, at: int, step: int, rotations: Array) -> None:
+    """Rows of K numbers, `step` apart from `at` on, by those of `rotations`, [L or 0, K], cosines and then sines."""
     width, table = rotations.shape[1], rotations.reshape(-1)
+    for place in range(len(rotations)):
+        rotate(x, at + place * step, width // 2, table, place * width, ONE)
+
+
+@part
+def rotate_heads(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
+    """x [heads, padded, wide] float32, in place: place p of each head by row p of `rotations`, see `rotate_rows`."""
     for head in range(heads):
-        for place in range(len(rotations)):
-            rotate(x, (head * padded + place) * wide, width // 2, table, place * width, ONE)
+        rotate_rows(x, head * padded * wide, wide, rotations)
 
 
 @part

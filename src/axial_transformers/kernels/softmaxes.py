@@ -26,6 +26,10 @@ TOGETHER = 4
 """Rows whose exponentials are computed in turns."""
 COARSE_SERIES = (0.0550086, 0.2422104, 0.6932829, 1.0)
 """Coefficients of 2^r for |r| <= 1/2, the highest power first, by least largest error."""
+FINE_SERIES = (0.00132764725, 0.00967554189, 0.0555071309, 0.240221202, 0.693146944, 1.00000012)
+"""More of them: an error of less than float32's own."""
+LEAST_POWER = -127.0
+"""The exponent from which 2^x counts as zero: the first below those of normal float32 numbers."""
 
 
 @intrinsic
@@ -135,16 +139,20 @@ def softmax_backward(
 
 
 @intrinsic
-def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any) -> Any:
-    """x[r, c] = exp(x[r, c] - the largest of its column), [rows, columns] with rows of 2 LANES numbers.
+def column_exponentials(
+    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any
+) -> Any:
+    """x[r, c] = exp(scale (x[r, c] - the largest of its column)), [rows, columns] with rows of 2 LANES numbers.
 
-    `columns` is a multiple of LANES. inverses[c] is set to the reciprocal of the column's sum, zero if that is zero,
-    largest[c] to its largest number.
+    `columns` is a multiple of LANES, `scale` positive. inverses[c] is set to the reciprocal of the column's sum, zero
+    if that is zero, largest[c] to its largest number.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, inverses, largest = unpacked(context, builder, signature, arguments)
+        x, rows, columns, scale, inverses, largest = unpacked(context, builder, signature, arguments)
         vector = ir.VectorType(ir.FloatType(), LANES)
+        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
+        least = builder.fdiv(constant(vector, LEAST_POWER), scale)
         with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
             most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
             total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
@@ -156,14 +164,15 @@ def column_exponentials(typing_context: Any, x: Any, rows: Any, columns: Any, in
             greatest = builder.load(most)
             with cgutils.for_range(builder, rows) as loop:
                 at = _in_column(builder, loop.index, c)
-                power = exponential(builder, builder.fsub(load(builder, x, at), greatest))
+                below = greater(builder, least, builder.fsub(load(builder, x, at), greatest))
+                power = _power(builder, below, scale, FINE_SERIES)
                 builder.store(builder.fadd(builder.load(total), power), total)
                 store(builder, power, x, at)
             store(builder, _inverse(builder, builder.load(total)), inverses, c)
             store(builder, greatest, largest, c)
         return context.get_dummy_value()
 
-    return types.void(x, rows, columns, inverses, largest), generate
+    return types.void(x, rows, columns, scale, inverses, largest), generate
 
 
 @intrinsic
@@ -284,13 +293,19 @@ def column_gradients(
 def _coarse_power(builder: Any, x: Any) -> Any:
     """2^x for x up to 0, to a ten thousandth of it: enough for bfloat16. Exactly zero from -127 down; NaN stays NaN."""
     number = partial(constant, x.type)
-    x = builder.select(builder.fcmp_ordered("<", x, number(-127.0)), number(-127.0), x)
-    shifted = fence(builder, builder.fadd(x, number(SHIFT)))
-    r = builder.fsub(x, fence(builder, builder.fsub(shifted, number(SHIFT))))
-    series = number(COARSE_SERIES[0])
-    for coefficient in COARSE_SERIES[1:]:
-        series = fused_multiply_add(builder, series, r, number(coefficient))
-    return builder.fmul(series, power_of_two(builder, shifted))
+    return _power(builder, greater(builder, number(LEAST_POWER), x), number(1.0), COARSE_SERIES)
+
+
+def _power(builder: Any, x: Any, scale: Any, series: Sequence[float]) -> Any:
+    """2^(scale x) for products from LEAST_POWER, which gives zero, to 0, by a series of 2^r; NaN stays NaN."""
+    number = partial(constant, x.type)
+    shifted = fence(builder, fused_multiply_add(builder, x, scale, number(SHIFT)))
+    n = fence(builder, builder.fsub(shifted, number(SHIFT)))
+    r = fused_multiply_add(builder, x, scale, builder.fneg(n))
+    total = number(series[0])
+    for coefficient in series[1:]:
+        total = fused_multiply_add(builder, total, r, number(coefficient))
+    return builder.fmul(total, power_of_two(builder, shifted))
 
 
 def _bfloat16_pairs(builder: Any, a: Any, b: Any) -> Any:

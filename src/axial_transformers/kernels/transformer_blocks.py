@@ -3,26 +3,27 @@
 float32 throughout. The rows of a call are so few that their activations stay in a core's own cache.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from axial_transformers.kernels import line_attention
 from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
+from axial_transformers.kernels.line_attention import hide_later
 from axial_transformers.kernels.llvm import LANES, Array, Integers
-from axial_transformers.kernels.register_tiles import round_up
-from axial_transformers.kernels.softmaxes import TOGETHER, exponentials_together
-from axial_transformers.kernels.staging import ONE, load_rows, store_rows
-from axial_transformers.kernels.vectors import quick_gelu
+from axial_transformers.kernels.register_tiles import PANEL as QUERIES
+from axial_transformers.kernels.register_tiles import ROWS as TILE_ROWS
+from axial_transformers.kernels.register_tiles import multiply_rows, round_up, transpose_part
+from axial_transformers.kernels.rotated_lines import rotate_rows
+from axial_transformers.kernels.softmaxes import TOGETHER, column_exponentials, exponentials_together
+from axial_transformers.kernels.staging import ONE, load_rows, store_rows, zeros
+from axial_transformers.kernels.vectors import CACHE_LINE, narrow, quick_gelu
 
 EPSILON = np.float32(1e-5)
-ORIGIN = np.int64(0)
-"""Zero as a variable: for each constant, a kernel would be compiled again."""
-CHUNK = 48
-"""Rows that go through a layer at a time: many enough to read its weights seldom."""
-IN_LINES = 2 * CHUNK
-"""Rows of the lines that go through a block at a time, at least one line."""
+CHUNK = 96
+"""Rows that go through a layer at a time: many enough to read its weights seldom. Also the rows of the lines that go
+through a block at a time, at least one line."""
 
 
 class Norm(NamedTuple):
@@ -48,7 +49,7 @@ class Blocks(NamedTuple):
     attention_norm: Norm
     qkv: PackedLinear
     rotations: Array
-    """Of queries and keys, [layers, L or 0, K], see `line_attention.forward`."""
+    """Of queries and keys, [layers, L or 0, K], see `rotate_rows`."""
     out: PackedLinear
     feedforward_norm: Norm
     expand: PackedLinear
@@ -59,10 +60,21 @@ def packed(weights: Array, bias: Array) -> PackedLinear:
     """Weights [layers, out, in] and biases [layers, out] as the kernels read them."""
     layers, outputs, inputs = weights.shape
     panels = -(-outputs // PANEL)
-    padded = np.zeros((layers, panels * PANEL, inputs + 1), np.float32)
-    padded[:, :outputs, :inputs], padded[:, :outputs, inputs] = weights, bias
-    in_panels = np.ascontiguousarray(padded[..., :inputs].reshape(layers, panels, PANEL, inputs).swapaxes(2, 3))
-    return PackedLinear(in_panels, np.ascontiguousarray(padded[..., inputs])[:, :outputs])
+    in_panels = aligned((layers, panels, inputs, PANEL))
+    rows = in_panels.swapaxes(2, 3)  # [layers, panels, PANEL, inputs]
+    whole = outputs // PANEL
+    rows[:, :whole] = weights[:, : whole * PANEL].reshape(layers, whole, PANEL, inputs)
+    rows[:, whole:, : outputs % PANEL] = weights[:, None, whole * PANEL :]
+    padded = np.zeros((layers, panels * PANEL), np.float32)
+    padded[:, :outputs] = bias
+    return PackedLinear(in_panels, padded[:, :outputs])
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """Zeros whose first number begins a line of the caches: vectors that cross lines take longer to read."""
+    count = math.prod(shape)
+    room = np.zeros(count + CACHE_LINE // 4, np.float32)
+    return room[-(room.ctypes.data // 4) % (CACHE_LINE // 4) :][:count].reshape(shape)
 
 
 @compiled
@@ -77,13 +89,13 @@ def block_along_lines(
         grid: outer, L, inner, D.
     """
     length, inner, dim = grid[1], grid[2], grid[3]
-    group = max(1, IN_LINES // length)
+    group = max(1, CHUNK // length)
     most = group * length
     chunk = min(CHUNK, most)
     state, attended = np.empty((most, dim), np.float32), row_buffer(most, dim)
     flat, of_line = state.reshape(-1), length * dim
     normed, hidden = row_buffer(chunk, dim), row_buffer(chunk, blocks.expand.bias.shape[1])
-    qkv = np.empty((most, 3 * dim), np.float32)
+    qkv = np.zeros((most + LANES, 3 * dim), np.float32)
     for m in range(first, last, group):
         lines = min(group, last - m)
         rows = lines * length
@@ -93,7 +105,7 @@ def block_along_lines(
         for r in range(0, rows, chunk):
             end = min(rows, r + chunk)
             project(state[r:end], blocks, 0, normed, qkv[r:end])
-        attend_lines(qkv[:rows], heads, lines, length, 1, causal, blocks.rotations[0], attended)
+        attend_lines(qkv, heads, lines, length, causal, blocks.rotations[0], attended)
         for r in range(0, rows, chunk):
             some = state[r : min(rows, r + chunk)]
             linear(attended[r:], blocks.out, 0, some, True)
@@ -157,23 +169,34 @@ def feed_forward(x: Array, blocks: Blocks, layer: int, normed: Array, hidden: Ar
 
 
 @part
-def attend_lines(
-    qkv: Array, heads: int, outer: int, length: int, inner: int, causal: bool, rotations: Array, out: Array
-) -> None:
-    """Attention along the lines of sites [outer, length, inner]: [sites, 3 D] to the first rows of out [.., D]."""
+def attend_lines(qkv: Array, heads: int, lines: int, length: int, causal: bool, rotations: Array, out: Array) -> None:
+    """Attention along `lines` lines of `length` sites: [sites, 3 D] to the first rows of out [.., D].
+
+    Queries, keys and values are read where `project` left them, and so are LANES rows behind them. Queries and keys are
+    rotated there if `rotations` has rows.
+    """
     dim = out.shape[1]
-    width = dim // heads
-    sizes = np.array([outer, inner, heads, length, width, width, outer * inner, 1, heads])
-    strides = np.empty((4, 4), np.int64)
-    for i in range(4):
-        row = 3 * dim if i < 3 else dim
-        strides[i, 0], strides[i, 1], strides[i, 2], strides[i, 3] = length * inner * row, row, width, inner * row
-    x, pieces = qkv.reshape(-1), outer * inner * heads
-    sums, whole, unbiased = np.empty((pieces * length, 2), np.float32), np.zeros(0, np.uint8), np.zeros(0, np.float32)
-    line_attention.forward(
-        x, x[dim:], x[2 * dim :], out.reshape(-1), strides, sizes, causal, whole, unbiased, rotations, sums, ORIGIN,
-        pieces,
-    )  # fmt: skip
+    row, width = 3 * dim, dim // heads
+    wide, scale = round_up(width, LANES), np.float32(1 / np.sqrt(width))
+    x, to = qkv.reshape(-1), out.reshape(-1)
+    queries, attended = zeros(wide * QUERIES), zeros((QUERIES + TILE_ROWS) * wide)
+    scores, inverses, largest = zeros((length + TILE_ROWS) * QUERIES), zeros(QUERIES), zeros(QUERIES)
+    for piece in range(lines * heads):
+        first, of_head = piece // heads * length, piece % heads * width
+        at = first * row + of_head
+        rotate_rows(x, at, row, rotations)
+        rotate_rows(x, at + dim, row, rotations)
+        for b in range(0, length, QUERIES):
+            rows = min(QUERIES, length - b)
+            columns, reach = round_up(rows, LANES), b + rows if causal else length
+            transpose_part(x, at + b * row, row, columns, wide, queries, 0, QUERIES)
+            multiply_rows(x, at + dim, row, 1, width, queries, 0, QUERIES, scores, 0, QUERIES, reach, columns)
+            if causal:
+                hide_later(b, reach, scores)
+            column_exponentials(scores, reach, columns, scale, inverses, largest)
+            multiply_rows(scores, 0, 1, QUERIES, reach, x, at + 2 * dim, row, attended, 0, wide, rows, wide)
+            for o in range(rows):
+                narrow(attended, o * wide, width, inverses[o], to, (first + b + o) * dim + of_head)
 
 
 @part

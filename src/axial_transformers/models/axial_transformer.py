@@ -4,7 +4,7 @@ e       = ChannelEncoder(x[channels < c], c, label)      unmasked attention over
 h       = embed_value(x[channel c])
 context = position + e                                   grows inward
 for outer in outer_decoders:                             one per axis but the last: outermost first
-    context = context + outer(h + context)               depends on earlier positions of its axis only
+    context = context + shift(outer(h + context), axis)  depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 
 With `prediction`, x stands here for the differences of the values from their predictions, and the logits of a
@@ -30,7 +30,7 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
-from axial_transformers.ops.shift import shift
+from axial_transformers.ops.shift import add_shifted
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
@@ -151,8 +151,8 @@ class AxialTransformer(nn.Module):
         context = self.context(x, channel, conditioning)
         h = self.embed_value(_slice(x, channel))
         for outer in self.outer_decoders:
-            context = context + outer(h + context)
-        return self.inner_decoder(shift(h, -2) + context)
+            context = outer(h, context)
+        return self.inner_decoder(add_shifted(context, h, -2))
 
     def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
         """The values, or differences, whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""

@@ -66,4 +66,5 @@ class ChannelEncoder(nn.Module):
         dtype = self.convolution.weight.dtype
         values = torch.where(before, x, 0).to(dtype) / self.divisor
         h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
-        return h + self.position() + conditioning
+        h = h + self.position()
+        return h if isinstance(conditioning, float) else h + conditioning

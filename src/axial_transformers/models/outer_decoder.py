@@ -8,7 +8,7 @@ from axial_transformers.layers.attention import KeyValueCache
 from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
 from axial_transformers.models.axis_attention import axis_attention
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.ops.shift import shift
+from axial_transformers.ops.shift import add_shifted
 
 
 class OuterDecoder(nn.Module):
@@ -31,13 +31,17 @@ class OuterDecoder(nn.Module):
             for axis in range(-2, self.axis - 1, -1)
         )
 
-    def forward(self, u: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """h + context [B, *A, D] -> upper context [B, *A, D], which depends on earlier positions of the axis only."""
+    def forward(self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """h [B, *A, D] and context, [B, *A, D] or [*A, D] -> context + upper context.
+
+        The upper context depends on earlier positions of the axis only.
+        """
         if not self.blocks:
-            return torch.zeros_like(u)
+            return context
+        u = h + context
         for block in self.blocks:
             u = block(u)
-        return shift(u, self.axis)
+        return add_shifted(context, u, self.axis)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
         """Empty caches for the steps along the axis: one for each masked layer, None for the others."""
