@@ -81,7 +81,7 @@ def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal)
             assert_near(out, expected, dtype)
             (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
             assert_near(torch.autograd.grad(out, qkv, grad)[0], expected_gradient, dtype)
-    assert compiled_attention._pieces_of_short_lines(unpacked((qkv,), (heads, *widths)), 1, None, None)
+    assert compiled_attention._pieces_of_short_lines(unpacked((qkv,), (heads, *widths)), 1, None, None, None)
 
 
 @needs_numba

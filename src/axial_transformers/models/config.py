@@ -100,7 +100,8 @@ class AxialTransformerConfig:
         )
         _require(
             self.rotary is None or self.dim // self.heads % 2 == 0,
-            f"rotary positions rotate pairs of numbers: dim / heads must be even, not {self.dim // self.heads}",
+            f"dim / heads is {self.dim // self.heads}, but rotary positions rotate pairs of numbers: make it even, or "
+            "rotary None",
         )
         _require(self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}, not {self.layout!r}")
         _require(self.inner in ("attention", "lstm"), f"inner must be attention or lstm, not {self.inner!r}")

@@ -59,6 +59,7 @@ def custom(examples: Examples) -> Recipe:
             num_classes=examples.num_classes,
             prediction=prediction,
             signed_differences=prediction != "none",
+            rotary=100.0,
             dim=128,
             heads=4,
             mlp_ratio=2.0,

@@ -19,6 +19,7 @@ def photos32() -> Recipe:
             layout="columns",
             prediction="neighbours_and_channels",
             signed_differences=True,
+            rotary=100.0,
             dim=96,
             heads=3,
             mlp_ratio=2.0,
