@@ -71,10 +71,10 @@ class Paper:
     def fill_row(self, x: Tensor, context: Tensor, row: int, channel: int) -> None:
         """Decides x[:, row, :, channel]."""
         model = self.model
-        upper = self.outer(model.embed_value(x[..., channel]) + context)[:, row]
+        of_row = self.outer(model.embed_value(x[..., channel]), context)[:, row]
         for column in range(x.shape[2]):
             h = model.embed_value(x[:, row, :, channel])
-            out = model.inner_decoder(shift(h, -2) + context[:, row] + upper)
+            out = model.inner_decoder(shift(h, -2) + of_row)
             x[:, row, column, channel] = self.choose(model.head(out[:, column]), (row, column, channel))
 
 

@@ -15,8 +15,8 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
 
 
 def add_shifted(x: Float[Tensor, "..."], y: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
-    """x + shift(y, axis), in the shape of y, the axis counted from the end; without gradients in one pass."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    """x + shift(y, axis), in the shape of y, the axis counted from the end; on a CPU without gradients in one pass."""
+    if y.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
         return x + shift(y, axis)
     x, left = x.expand_as(y), y.shape[axis] - 1
     total = y.new_empty(y.shape, dtype=torch.result_type(x, y))
