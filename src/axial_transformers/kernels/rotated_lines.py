@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 
@@ -12,27 +13,28 @@ from axial_transformers.kernels.vectors import in_vectors, narrowed, widened
 
 
 @part
-def rotate_rows(x: Array, at: int, step: int, rotations: Array) -> None:
-    """Rows of K numbers, `step` apart from `at` on, by those of `rotations`, [L or 0, K], cosines and then sines."""
+def rotate_rows(x: Array, at: int, step: int, rotations: Array, sign: np.float32) -> None:
+    """Rows of K numbers, `step` apart from `at` on, by those of `rotations`, [L or 0, K], cosines and then sines.
+
+    The sines are multiplied by `sign`, 1 or, to rotate back, -1.
+    """
     width, table = rotations.shape[1], rotations.reshape(-1)
     for place in range(len(rotations)):
-        rotate(x, at + place * step, width // 2, table, place * width, ONE)
+        rotate(x, at + place * step, width // 2, table, place * width, sign)
 
 
 @part
 def rotate_heads(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
     """x [heads, padded, wide] float32, in place: place p of each head by row p of `rotations`, see `rotate_rows`."""
     for head in range(heads):
-        rotate_rows(x, head * padded * wide, wide, rotations)
+        rotate_rows(x, head * padded * wide, wide, rotations, ONE)
 
 
 @part
 def rotate_heads_back(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
     """The inverse of `rotate_heads`, which is its transpose: gradients before it from those behind it."""
-    width, table = rotations.shape[1], rotations.reshape(-1)
     for head in range(heads):
-        for place in range(len(rotations)):
-            rotate(x, (head * padded + place) * wide, width // 2, table, place * width, -ONE)
+        rotate_rows(x, head * padded * wide, wide, rotations, -ONE)
 
 
 @part

@@ -3,7 +3,6 @@
 float32 throughout. The rows of a call are so few that their activations stay in a core's own cache.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +11,14 @@ from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few
 from axial_transformers.kernels.line_attention import hide_later
 from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.memory import aligned_zeros
 from axial_transformers.kernels.register_tiles import PANEL as QUERIES
 from axial_transformers.kernels.register_tiles import ROWS as TILE_ROWS
 from axial_transformers.kernels.register_tiles import multiply_rows, round_up, transpose_part
 from axial_transformers.kernels.rotated_lines import rotate_rows
 from axial_transformers.kernels.softmaxes import TOGETHER, column_exponentials, exponentials_together
 from axial_transformers.kernels.staging import ONE, load_rows, store_rows, zeros
-from axial_transformers.kernels.vectors import CACHE_LINE, narrow, quick_gelu
+from axial_transformers.kernels.vectors import narrow, quick_gelu
 
 EPSILON = np.float32(1e-5)
 CHUNK = 96
@@ -60,7 +60,7 @@ def packed(weights: Array, bias: Array) -> PackedLinear:
     """Weights [layers, out, in] and biases [layers, out] as the kernels read them."""
     layers, outputs, inputs = weights.shape
     panels = -(-outputs // PANEL)
-    in_panels = aligned((layers, panels, inputs, PANEL))
+    in_panels = aligned_zeros(layers, panels, inputs, PANEL)
     rows = in_panels.swapaxes(2, 3)  # [layers, panels, PANEL, inputs]
     whole = outputs // PANEL
     rows[:, :whole] = weights[:, : whole * PANEL].reshape(layers, whole, PANEL, inputs)
@@ -68,13 +68,6 @@ def packed(weights: Array, bias: Array) -> PackedLinear:
     padded = np.zeros((layers, panels * PANEL), np.float32)
     padded[:, :outputs] = bias
     return PackedLinear(in_panels, padded[:, :outputs])
-
-
-def aligned(shape: tuple[int, ...]) -> Array:
-    """Zeros whose first number begins a line of the caches: vectors that cross lines take longer to read."""
-    count = math.prod(shape)
-    room = np.zeros(count + CACHE_LINE // 4, np.float32)
-    return room[-(room.ctypes.data // 4) % (CACHE_LINE // 4) :][:count].reshape(shape)
 
 
 @compiled
@@ -184,8 +177,8 @@ def attend_lines(qkv: Array, heads: int, lines: int, length: int, causal: bool, 
     for piece in range(lines * heads):
         first, of_head = piece // heads * length, piece % heads * width
         at = first * row + of_head
-        rotate_rows(x, at, row, rotations)
-        rotate_rows(x, at + dim, row, rotations)
+        rotate_rows(x, at, row, rotations, ONE)
+        rotate_rows(x, at + dim, row, rotations, ONE)
         for b in range(0, length, QUERIES):
             rows = min(QUERIES, length - b)
             columns, reach = round_up(rows, LANES), b + rows if causal else length

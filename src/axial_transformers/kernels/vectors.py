@@ -19,11 +19,10 @@ from axial_transformers.kernels.llvm import (
     store,
     unpacked,
 )
+from axial_transformers.kernels.memory import CACHE_LINE
 
 LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""
-CACHE_LINE = 64
-"""Bytes."""
 STEEPNESS = 1.702
 """Factor of x in the sigmoid of quick GELU."""
 SHIFT = 3 * 2.0**22 + 127

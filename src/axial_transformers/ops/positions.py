@@ -5,6 +5,7 @@ from jaxtyping import Float, Num
 from torch import Tensor
 
 from axial_transformers.ops.axial_attention import data_axis
+from axial_transformers.ops.rotations import turned
 
 
 def rotary(
@@ -45,9 +46,7 @@ def rotary(
     dtype = torch.promote_types(torch.promote_types(x.dtype, coordinates.dtype), torch.float32)
     frequencies = base ** (-torch.arange(0, width, 2, device=x.device, dtype=dtype) / width)
     angles = coordinates.to(dtype)[..., None, None] * frequencies
-    cos, sin = angles.cos(), angles.sin()
-    first, second = x.to(dtype).chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+    return turned(x, angles.cos(), angles.sin())
 
 
 def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 n l l"]:

@@ -39,5 +39,10 @@ def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int)
     of_places = [1] * x.ndim
     of_places[axis], of_places[-1] = length, -1
     cos, sin = (part.reshape(of_places) for part in table[:length].chunk(2, dim=-1))
+    return turned(x, cos, sin)
+
+
+def turned(x: Float[Tensor, "*s k"], cos: Float[Tensor, "..."], sin: Float[Tensor, "..."]) -> Float[Tensor, "*s k"]:
+    """Numbers j and j + K/2 as vectors of the plane, turned by angles with these cosines and sines [.., K/2]."""
     first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)

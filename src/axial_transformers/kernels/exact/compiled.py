@@ -37,6 +37,7 @@ from axial_transformers.kernels.exact.layers import (
 from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
 from axial_transformers.kernels.llvm import Integers
+from axial_transformers.kernels.memory import aligned_zeros
 from axial_transformers.kernels.threads import parallel_ranges
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
@@ -50,8 +51,6 @@ LEAST_TOGETHER = 4
 ALL = 1 << 62
 """More rows than there are."""
 NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), np.zeros((0, 0), np.float32), 0, 0)
-CACHE_LINE = 64
-"""Bytes."""
 
 
 Memory = TypeVar("Memory")
@@ -215,23 +214,15 @@ def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]
     return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), state, words) :]
 
 
-def _zeros(*shape: int) -> Array:
-    """Zeros that begin with a cache line: other vectors would take two lines each."""
-    size = prod(shape) * 4
-    memory = np.zeros(size + CACHE_LINE, np.uint8)
-    first = -memory.ctypes.data % CACHE_LINE
-    return memory[first : first + size].view(np.float32).reshape(shape)
-
-
 def _rows(rows: int, width: int) -> Array:
     """Zeros for some rows of some width, with room for whole tiles."""
-    return _zeros(_padded(rows, ROWS), _padded(width, PANEL))
+    return aligned_zeros(_padded(rows, ROWS), _padded(width, PANEL))
 
 
 def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
     """Room for the keys and values of `length` places, and for what `attend` reads behind them."""
     size = layers * tiles * length * width + MOST_PLACES * width + MOST_NUMBERS
-    return Cache(_zeros(size * LANES), _zeros(size * LANES), tiles, length, width)
+    return Cache(aligned_zeros(size * LANES), aligned_zeros(size * LANES), tiles, length, width)
 
 
 def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: int) -> Scratch:
@@ -243,9 +234,9 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
         qkv=_rows(rows, 3 * dim + LANES),
         attended=_rows(rows, dim + LANES),
         hidden=_rows(block, hidden),
-        query=_zeros(QUERIES, _padded(width, LANES), LANES),
-        result=_zeros(QUERIES, _padded(width, LANES), LANES),
-        weights=_zeros(QUERIES, LANES + _padded(max(length, longest + QUERIES), MOST_PLACES), LANES),
+        query=aligned_zeros(QUERIES, _padded(width, LANES), LANES),
+        result=aligned_zeros(QUERIES, _padded(width, LANES), LANES),
+        weights=aligned_zeros(QUERIES, LANES + _padded(max(length, longest + QUERIES), MOST_PLACES), LANES),
         places=np.zeros(LANES, np.int64),
         outs=np.zeros(LANES, np.int64),
         line=_cache(1, 1, width, longest),
@@ -291,7 +282,7 @@ def _packed(layers: Sequence[Linear]) -> PackedLinear:
     for i, layer in enumerate(layers):
         weights[i, :, :outputs], biases[i, :outputs] = layer
     in_panels = weights.reshape(len(layers), inputs, panels, PANEL).swapaxes(1, 2)
-    packed = _zeros(*in_panels.shape)
+    packed = aligned_zeros(*in_panels.shape)
     packed[:] = in_panels
     return PackedLinear(packed, biases)
 
@@ -300,7 +291,7 @@ def _tables(rotations: Sequence[Array]) -> Array:
     """Rotations of all layers or of none, those of shorter lines padded; a whole vector can be read from each."""
     assert all(map(len, rotations)) or not any(map(len, rotations)), "some layers have rotations and others none"
     sizes = len(rotations), max(map(len, rotations)), rotations[0].shape[1]
-    tables = _zeros(prod(sizes) + LANES)[: prod(sizes)].reshape(sizes)
+    tables = aligned_zeros(prod(sizes) + LANES)[: prod(sizes)].reshape(sizes)
     for table, rows in zip(tables, rotations):
         table[: len(rows)] = rows
     return tables
