@@ -8,7 +8,7 @@ from numba.core.registry import cpu_target
 
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.instructions import fused, load
-from axial_transformers.kernels.llvm import cgutils, intrinsic, splat, store, unpacked
+from axial_transformers.kernels.llvm import cgutils, intrinsic, opaque, splat, store, unpacked
 
 
 def tile_of(features: str) -> tuple[int, int]:
@@ -52,12 +52,13 @@ def _product(rows: int, vectors: int, panels: int) -> Callable[..., Any]:
         columns = range(0, panels * panel, LANES)
         biases = [load(builder, bias, builder.add(bias_at, bias_at.type(c))) for c in columns]
         sums = [cgutils.alloca_once_value(builder, start) for _ in range(rows) for start in biases]
-        starts = [offset(x_at, x_row, row) for row in range(rows)]
+        beside = [builder.mul(x_row, x_row.type(row)) for row in range(rows)]
         with cgutils.for_range(builder, count) as loop:
             at = offset(w_at, loop.index, panel)
             weights = [load(builder, w, offset(at, count, c - c % panel, c % panel)) for c in columns]
-            for row, start in enumerate(starts):
-                number = splat(builder, load(builder, x, builder.add(start, loop.index), 1), LANES)
+            first = opaque(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
+            for row, distance in enumerate(beside):
+                number = splat(builder, load(builder, first, distance, 1), LANES)
                 for total, weight in zip(sums[row * len(columns) :], weights):
                     builder.store(fused(builder, number, weight, builder.load(total)), total)
         places = [offset(out_at, out_row, row, column) for row in range(rows) for column in columns]
