@@ -65,6 +65,7 @@ def test_a_run_stored_before_these_settings_keeps_its_arithmetic():
         ("--training.compile False", False),
         ("--training.no-compile", False),
         ("--training.compile auto", "auto"),
+        ("--training.compile bfloat16", "bfloat16"),
     ],
 )
 def test_compile_is_a_flag_that_may_have_a_value(words, compile):

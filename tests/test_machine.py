@@ -19,7 +19,10 @@ from conftest import TINY, Axial
 
 CPU = torch.device("cpu")
 WITH_BFLOAT16, WITHOUT = (ProductRates(float32=1e11, onednn=0.9e11, bfloat16=rate) for rate in (7e11, 0.05e11))
-TO_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+TO_AVX2 = {
+    **{"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    **{"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma"},
+}
 
 
 @pytest.fixture
@@ -44,6 +47,15 @@ def test_auto_is_bfloat16_on_gpus_from_ampere_on(monkeypatch):
     for capability, native in (((7, 5), False), ((8, 0), True), ((9, 0), True)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
         assert multiplies_bfloat16(torch.device("cuda")) is native
+
+
+@pytest.mark.parametrize(("rates", "compiled"), [(WITH_BFLOAT16, True), (WITHOUT, False)])
+def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there_only(on, rates, compiled):
+    on(rates)
+    for recipe in (recipes.fashion_mnist, recipes.photos32, recipes.clips32):
+        assert replace(recipe().training, device="cpu").resolved().compile is compiled
+    with pytest.raises(ValueError, match="compile must be True, False, auto or bfloat16, not 'float32'"):
+        TrainConfig(compile="float32")
 
 
 @pytest.mark.parametrize("name", recipes.NAMED)
@@ -127,6 +139,7 @@ def test_what_is_chosen_follows_variables_that_limit_the_instructions():
     found = json.loads(ran.stdout)
     assert found["torch"]["instructions"] in ("AVX2", "DEFAULT", "NO AVX")
     assert found["chosen"]["precision"]["cpu"] == "float32"
+    assert found["kernels"]["vector_bits"] == 256
     assert found["products"]["bfloat16"] < found["products"]["float32"]
     assert found["environment"] == TO_AVX2 | {"GOMP_SPINCOUNT": "1000"}
 

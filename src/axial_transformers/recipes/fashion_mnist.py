@@ -20,7 +20,7 @@ def fashion_mnist() -> Recipe:
             longest_warmup=200,
             schedule="linear",
             ema_decay=0.999,
-            compile=True,
+            compile="bfloat16",
             evaluate_every=1_000,
             sample_every=1_600,
         ),

@@ -35,7 +35,7 @@ def photos32() -> Recipe:
             schedule="linear",
             ema_decay=0.999,
             horizontal_flip=True,
-            compile=True,
+            compile="bfloat16",
             evaluate_every=1_000,
             save_every=500,
             sample_every=2_000,

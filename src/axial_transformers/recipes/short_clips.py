@@ -60,7 +60,7 @@ def _training(steps: int, batch_size: int, learning_rate: float) -> TrainConfig:
         longest_warmup=100,
         schedule="cosine",
         ema_decay=0.99,
-        compile=True,
+        compile="bfloat16",
         horizontal_flip=True,
         log_every=10,
         evaluate_every=250,

@@ -68,9 +68,9 @@ class TrainConfig:
     tf32: bool = True
     """Let the float32 matrix products of the steps round their factors to TF32 (10 bits of mantissa) on CUDA, where
     that is several times as fast. Evaluations and samples never do."""
-    compile: bool | Literal["auto"] = "auto"
+    compile: bool | Literal["auto", "bfloat16"] = "auto"
     """Compile the transformer blocks: seconds at the start, faster steps after; needs a C++ compiler on a CPU. auto: on
-    CUDA only."""
+    CUDA only. bfloat16: on CUDA, and on a CPU if the steps are in bfloat16, since float32 steps gain nothing there."""
     deterministic: bool = False
     """Take only algorithms on CUDA that give the same bits again, and are slower, so that a resumed run continues
     bitwise as if it had never been interrupted. A CPU always does. The process must have been started with
@@ -119,6 +119,12 @@ class TrainConfig:
         "deterministic": False,
     }
     """The settings of runs that were stored before there were these fields."""
+    OPEN: ClassVar[dict[str, tuple[str, ...]]] = {
+        "precision": ("auto",),
+        "evaluate_precision": ("auto",),
+        "compile": ("auto", "bfloat16"),
+    }
+    """The values that `resolved` replaces."""
 
     def __post_init__(self) -> None:
         for name, least in AT_LEAST.items():
@@ -148,11 +154,13 @@ class TrainConfig:
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal and (value := getattr(self, name)) not in get_args(hint):
                 raise ValueError(f"{name} must be {' or '.join(map(str, get_args(hint)))}, not {value!r}")
+        if self.compile not in (True, False, *self.OPEN["compile"]):
+            raise ValueError(f"compile must be True, False, auto or bfloat16, not {self.compile!r}")
         if self.shard and self.optimiser == "muon":
             raise ValueError("optimiser='muon' needs whole matrices: take optimiser='adam', or leave out shard")
 
     def resolved(self) -> "TrainConfig":
-        """The settings with what is `auto` decided for the device, as a run has and records them; again, the same.
+        """The settings with what is open decided for the device, as a run has and records them; again, the same.
 
         Warns:
             UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, without a
@@ -172,7 +180,7 @@ class TrainConfig:
         for name, wanted in {"precision": precision, "evaluate_precision": evaluate}.items():
             if wanted == "bfloat16":
                 warn_if_slow(name, device)
-        compile = on_cuda if self.compile == "auto" else self.compile
+        compile = self.compile if isinstance(self.compile, bool) else on_cuda or self.compile == precision
         if compile and device.type == "cpu" and cpp_compiler() is None:
             warnings.warn("compile=True needs a C++ compiler, and there is none: blocks are not compiled", stacklevel=2)
             compile = False

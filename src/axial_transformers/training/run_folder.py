@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +137,12 @@ def read_run(folder: str | Path) -> RunRecord | None:
 
 
 def decided(config: TrainConfig, folder: Path) -> TrainConfig:
-    """The settings with what is `auto` decided: as the run in the folder was begun, or for this machine's device.
+    """The settings with what is open decided: as the run in the folder was begun, or for this machine's device.
 
     Raises:
         ValueError: `device` names none that this machine has; or the folder's record is damaged.
     """
-    open_ones = [name for name, value in asdict(config).items() if value == "auto" and name != "device"]
+    open_ones = [name for name, values in config.OPEN.items() if getattr(config, name) in values]
     if open_ones and (begun := read_run(folder)):
         config = replace(config, **{name: getattr(begun.training, name) for name in open_ones})
     return config.resolved()
