@@ -8,8 +8,9 @@ fresh process each. "Maps" are the linear layers without the attention: a lower 
 `--package-only` compares forward + backward with the package alone, at more sizes and with its own number of heads.
 `--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
 layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
-gathered tables. `--rotary-only` compares rotary positions: inside the layer's kernels, and as operations before them.
-All have the same linear layers; ratios are to the plain layer.
+gathered tables; "published over maps of plain" is the most that a layer can gain, since all have those linear layers.
+`--rotary-only` compares rotary positions: inside the layer's kernels, and as operations before them.
+Ratios are to the plain layer.
 The last line is JSON.
 """
 
@@ -47,14 +48,14 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Maps(nn.Module):
-    """The linear layers of an axial attention, without the attention between them."""
+    """The linear layers of attentions along axes, summed, without the attention between them."""
 
-    def __init__(self, layer: AxialAttention):
+    def __init__(self, *parts: nn.Module):
         super().__init__()
-        self.layer = layer
+        self.parts = nn.ModuleList(parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        return sum(part.out(part.qkv(x)[..., -part.value_dim :]) for part in self.layer.layers.values())
+        return sum(part.out(part.qkv(x)[..., -part.value_dim :]) for part in self.parts)
 
 
 def axial(shape: tuple[int, ...], heads: int = HEADS) -> AxialAttention:
@@ -71,15 +72,16 @@ BUILD: dict[str, Callable[[tuple[int, ...]], nn.Module]] = {
     "axial": axial,
     "package": package,
     "full": lambda shape: FullAttention(shape[-1], HEADS),
-    "maps": lambda shape: Maps(axial(shape)),
-    "plain": lambda shape: AxisAttention(shape[-1], HEADS, axis=1, key_dim=shape[-1] // 2, residual=False),
+    "maps": lambda shape: Maps(*axial(shape).layers.values()),
+    "plain": lambda shape: plain(shape),
+    "maps of plain": lambda shape: Maps(plain(shape)),
     "equation 4": lambda shape: position_sensitive(shape, size=shape[1]),
     "span": lambda shape: position_sensitive(shape, span=SPAN),
     "published": lambda shape: Published(position_sensitive(shape, size=shape[1])),
     "rotary": lambda shape: rotary_layer(shape),
     "rotary before": lambda shape: RotaryBefore(rotary_layer(shape)),
 }
-OF_EQUATION_4 = ["plain", "equation 4", "span", "published"]
+OF_EQUATION_4 = ["plain", "maps of plain", "equation 4", "span", "published"]
 OF_ROTARY = ["plain", "rotary", "rotary before"]
 
 
@@ -118,6 +120,10 @@ class RotaryBefore(nn.Module):
         q, k, v = (part.unflatten(-1, (layer.heads, -1)) for part in layer.qkv(x).split(layer.widths, dim=-1))
         out = axial_attention(rotary(q, layer.axis), rotary(k, layer.axis), v, layer.axis)
         return layer.out(out.flatten(-2))
+
+
+def plain(shape: tuple[int, ...]) -> AxisAttention:
+    return AxisAttention(shape[-1], HEADS, axis=1, key_dim=shape[-1] // 2, residual=False)
 
 
 def rotary_layer(shape: tuple[int, ...]) -> LineAttention:
@@ -176,7 +182,8 @@ def beside_plain(names: list[str], rounds: int, memory: bool) -> None:
         for key, seconds in times(names, shape, torch.float32, rounds, least=True).items():
             row[key] = {name: round(seconds[name] / seconds["plain"], 2) for name in names}
             if "published" in names:
-                row[key]["published over equation 4"] = round(seconds["published"] / seconds["equation 4"], 2)
+                for other in ("equation 4", "maps of plain"):
+                    row[key][f"published over {other}"] = round(seconds["published"] / seconds[other], 2)
             row[key]["ms of plain"] = round(seconds["plain"] * 1e3, 1)
         if memory and shape == (1, 128, 128, 128):
             peaks = {name: peak(name, shape, torch.float32) for name in names}
