@@ -117,7 +117,8 @@ def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_beg
     assert record is not None
     assert (record.training.steps, record.training.precision) == (2, "bfloat16")
     with pytest.warns(UserWarning, match="20 times"):
-        assert decided(TrainConfig(device="cpu"), tmp_path).precision == "bfloat16"  # as from Python
+        again = decided(TrainConfig(device="cpu", compile="bfloat16"), tmp_path)  # as from Python
+    assert (again.precision, again.compile) == ("bfloat16", record.training.compile) == ("bfloat16", False)
 
 
 def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
