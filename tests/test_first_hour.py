@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from axial_transformers import recipes
 from axial_transformers.cli import machine
-from axial_transformers.data import Examples
+from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.training import read_run
 from axial_transformers.training.fitting import Room, Sized, fitted
 from conftest import TINY, Axial
@@ -157,3 +158,68 @@ def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, mo
     monkeypatch.setenv("LOCAL_RANK", "0")
     status, _, err = axial("train", "nothing-here")
     assert (status, err.count("\n")) == (2, 1)
+
+
+def test_data_of_more_axes_than_pictures_show_is_trained_without_pictures(axial: Axial, tmp_path):
+    values = np.random.default_rng(0).integers(0, 3, (12, 2, 3, 2, 2, 1), dtype=np.uint8)
+    np.save(tmp_path / "grids.npy", values)
+    status, _, err = axial("train", "grids.npy", *TINY[:4], *QUICK, "--validate-on", 2)
+    assert (status, "none: samples of one to three axes are drawn" in err) == (0, True), err
+    assert not list((tmp_path / "runs/grids").glob("**/*.png"))
+    assert axial("sample", "runs/grids", "--count", 2, "--output", "more.npz").status == 0
+
+
+def test_a_run_below_its_pictures_is_no_part_of_the_data(axial: Axial, tmp_path, monkeypatch):
+    pictures(tmp_path / "mine", [(32, 32)] * 8)
+    monkeypatch.chdir(tmp_path / "mine")
+    assert axial("train", ".", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1).status == 0
+    assert list((tmp_path / "mine/runs/mine").glob("**/*.png"))
+    with pytest.warns(UserWarning, match="mine is a run of axial train"):
+        assert len(load(tmp_path / "mine", DataConfig(), "all")) == 8
+    status, _, err = axial("train", "runs/mine", "--training.steps", 2)
+    assert status == 0, err
+
+
+def test_pictures_of_one_size_but_turned_are_cut_into_tiles(axial: Axial, tmp_path):
+    """As pictures of different sizes are: cameras note a turn in place of making it."""
+    pictures(tmp_path / "turned", [(48, 64)] * 8, turned=True)
+    status, _, err = axial("train", "turned", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1)
+    assert (status, "tiles" in err) == (0, True), err
+
+
+def test_output_replaces_no_file_of_the_data(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1).status == 0
+    before = (tmp_path / "mine.npz").read_bytes()
+    status, _, err = axial("complete", "runs/mine", "mine.npz", "--rows", 2, "--output", "mine.npz")
+    assert (status, "--output mine.npz is a file of the data" in err) == (2, True)
+    assert (tmp_path / "mine.npz").read_bytes() == before
+
+
+def test_a_run_of_more_steps_than_are_asked_for_keeps_its_record(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    two = [*QUICK[2:], "--training.steps", "2", "--samples", "1"]
+    assert axial("train", "mine.npz", *TINY[:4], *two).status == 0
+    before = (tmp_path / "runs/mine/train.json").read_bytes()
+    status, _, err = axial("train", "runs/mine", "--training.steps", 1)
+    assert (status, "has made 2 steps already, more than --training.steps 1" in err) == (2, True), err
+    assert (tmp_path / "runs/mine/train.json").read_bytes() == before
+
+
+def test_json_of_one_image_is_json(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1).status == 0
+    np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
+    _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
+    assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
+
+
+def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
+    """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    for i, (width, height) in enumerate(sizes):
+        picture = Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        exif = picture.getexif()
+        exif[ExifTags.Base.Orientation] = 6 if turned and i % 2 else 1
+        picture.save(folder / f"{i}.jpg", exif=exif)

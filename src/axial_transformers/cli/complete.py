@@ -96,6 +96,7 @@ def main(argv: Sequence[str]) -> None:
     compiled = either(options.compile, options.no_compile, "compile")
     trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
     outputs.check_output(options.output, trained.model.config, options.scale, folder=False)
+    outputs.require_other_file(options.output, options.source)
     label = label_of(trained, options.label)
     mask = _known_sites(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]

@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> None:
     }
     figures |= {name: value for name, value in special.items() if value}
     if options.json:
-        print(json.dumps(figures))
+        print(json.dumps({name: None if value != value else value for name, value in figures.items()}))
     else:
         rate = matmul_rate(processes.device, torch.bfloat16 if options.precision == "bfloat16" else torch.float32)
         speed = _speed(trained.model, len(examples) / seconds, processes.count * rate)
@@ -128,7 +128,7 @@ def _speed(model: AxialTransformer, images_per_second: float, product_rate: floa
 
 
 def _table(figures: dict[str, Any], frames: int, speed: str) -> Table:
-    error = f"± {figures['standard_error']:.4f} (standard error over images)"
+    error = f"± {figures['standard_error']:.4f} (standard error over images)" if figures["images"] > 1 else ""
     skipped = f"; {figures['skipped']} damaged ones left out" if "skipped" in figures else ""
     counted = f" of {figures['of_images']:,}" if "of_images" in figures else ", every one counted"
     rows = {

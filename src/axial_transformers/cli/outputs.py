@@ -47,6 +47,12 @@ def check_output(output: Path, config: AxialTransformerConfig, scale: int | None
     require_place(output, folder=not output.suffix)
 
 
+def require_other_file(output: Path, source: str | Path | None) -> None:
+    """Raises ValueError where `output` is a file of the data in `source`, which it would replace."""
+    if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
+        raise ValueError(f"--output {output} is a file of the data, and would be replaced: name another")
+
+
 def require_room(count: int, output: Path, config: AxialTransformerConfig, scale: int, inputs: int = 1) -> None:
     """Raises ValueError, before anything is drawn, where --count examples would not fit into memory.
 

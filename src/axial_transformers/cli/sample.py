@@ -66,6 +66,7 @@ def main(argv: Sequence[str]) -> None:
         with one_voice():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
+            outputs.require_other_file(options.output, options.known)
             label = label_of(trained, options.label)
             outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
             known = _known(trained, options)

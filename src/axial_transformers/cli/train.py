@@ -20,6 +20,7 @@ from axial_transformers.cli.sharing import one_voice
 from axial_transformers.cli.understood import lines, understanding
 from axial_transformers.cli.wording import command
 from axial_transformers.data import EmptySplitError, Examples, image_grid, load
+from axial_transformers.data.contact_sheet import can_be_shown
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.likelihood.heat_maps import under_examples
@@ -219,7 +220,10 @@ def _labels(validation: Examples, settings: Settings) -> torch.Tensor | None:
 
 def _draw(
     validation: Examples, settings: Settings, uint16: bool
-) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]]:
+) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
+    """Draws samples, and bits of validation examples, into the run's folder; None where no picture can show them."""
+    if not can_be_shown(len(settings.model.shape)):
+        return None
     known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
     most = min(SHOWN if len(settings.model.shape) == 2 else SHOWN // 2, _part(settings))
     spread = limited(validation, most)

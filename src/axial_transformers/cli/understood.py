@@ -1,5 +1,6 @@
 """Summary of the data as axial train understands it and of the run to expect, for train.json and the screen."""
 
+import shlex
 from datetime import timedelta
 
 from axial_transformers.cli.machine import expected_seconds, room
@@ -7,6 +8,7 @@ from axial_transformers.cli.settings import Preset
 from axial_transformers.costs.operations import parameters
 from axial_transformers.costs.training_step import needed_memory
 from axial_transformers.data import Examples
+from axial_transformers.data.contact_sheet import can_be_shown
 from axial_transformers.kernels.processor import multiplies_bfloat16
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.training import TrainConfig, Understanding
@@ -49,16 +51,20 @@ def lines(found: Understanding, preset: Preset, examples: Examples) -> list[str]
         "model": f"{found.parameters:,} parameters, width {model.dim}, layout {model.layout}",
         "values": _VALUES[model.prediction],
         "completion": _completion(model),
+        "pictures": "" if can_be_shown(len(model.shape)) else "none: samples of one to three axes are drawn",
         "batches": _batches(training),
         "precision": _precision(training),
         "memory": "not estimated",
         "time": time(found, training),
         "to change": "--data.size, --data.fit, --model.dim, --training.steps, ...:",
-        "": f"axial train {preset.source} --help",
+        "": f"axial train {shlex.quote(str(preset.source))} --help",
     }
     if found.memory_bytes is not None and place is not None:
         rows["memory"] = f"about {found.memory_bytes / 1e9:.2g} GB; {place.memory / 1e9:.3g} GB are free for it"
-    return [f"{preset.source}, as it was understood:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
+    return [
+        f"{preset.source}, as it was understood:",
+        *(f"  {name:<10}  {text}" for name, text in rows.items() if text),
+    ]
 
 
 def _completion(model: AxialTransformerConfig) -> str:

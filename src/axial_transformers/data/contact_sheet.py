@@ -38,6 +38,11 @@ def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool =
     return float(low), max(float(high), low + 1)
 
 
+def can_be_shown(axes: int) -> bool:
+    """Whether pictures show data of so many axes: sequences, images and clips or volumes."""
+    return 1 <= axes <= 3
+
+
 def for_display(
     values: NDArray[np.integer],
     num_values: int = 256,
@@ -54,7 +59,7 @@ def for_display(
     Raises:
         ValueError: another number of axes.
     """
-    if not 3 <= values.ndim <= 5:
+    if not can_be_shown(values.ndim - 2):
         raise ValueError(f"values [N, *A, C] with one to three axes can be shown, not {list(values.shape)}")
     low, high = window or window_of(values, num_values, uint16)
     if uint16:

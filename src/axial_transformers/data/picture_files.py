@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image, ImageFile, ImageOps, TiffImagePlugin
+from PIL import ExifTags, Image, ImageFile, ImageOps, TiffImagePlugin
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm")
 MOST_PIXELS = 1 << 26
@@ -100,6 +100,21 @@ def upright(file: Path | Member, image: Image.Image) -> Image.Image:
     except Exception as error:  # as in opened
         raise _damaged(file, error) from error
     return image
+
+
+def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:
+    """Width and height of `upright`, by the header of the picture that was opened from a file.
+
+    Raises:
+        PictureError: the file is damaged.
+    """
+    exif = Image.Exif()
+    try:
+        exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
+    except Exception as error:  # as in opened
+        raise _damaged(file, error) from error
+    width, height = image.size
+    return (height, width) if exif.get(ExifTags.Base.Orientation) in (5, 6, 7, 8) else (width, height)
 
 
 def is_transparent(file: Path | Member, image: Image.Image) -> bool:

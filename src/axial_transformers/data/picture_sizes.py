@@ -25,7 +25,7 @@ def picture_sizes(source: str | Path) -> list[tuple[int, int]]:
     for file in pictures[:: max(1, len(pictures) // MOST_OPENED)]:
         try:
             with picture_files.opened(file) as header:
-                sizes.append(header.size)
+                sizes.append(picture_files.upright_size(file, header))
         except picture_files.PictureError:
             continue
     return sizes

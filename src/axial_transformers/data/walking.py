@@ -6,16 +6,25 @@ from pathlib import Path
 
 from axial_transformers.progress import rank
 
+RUN = {"train.json", "metrics.jsonl"}
+"""Files of every run of `axial train`."""
+
 
 def files_below(folder: Path) -> list[Path]:
     """All files below a folder, in the order of their paths, also those behind links, unless these are read anyway.
 
+    Runs of `axial train` below it are left out.
+
     Warns:
-        UserWarning: a link that is not followed, or a folder that cannot be read.
+        UserWarning: a run; a link that is not followed, or a folder that cannot be read.
     """
     found, roots = list[Path](), [folder.resolve()]
     for place, folders, names in os.walk(folder, onerror=_say_unread, followlinks=True):
         here = Path(place)
+        if here != folder and set(names) >= RUN:
+            folders.clear()
+            _say(f"{here} is a run of axial train, whose pictures are no data")
+            continue
         folders.sort()
         for name in [name for name in folders if (here / name).is_symlink()]:
             target = (here / name).resolve()

@@ -107,6 +107,8 @@ class Run:
         self.state.counters.clock = 0.0
         self.checkpoints.restore(self.state)
         counters = self.state.counters
+        if counters.step > config.steps:
+            raise ValueError(f"{folder} has made {counters.step} steps already, more than steps={config.steps}")
         self.batches = batches(examples, model.slices, model.config.num_classes, config, processes, counters.step)
         if config.checkpoint_blocks:
             checkpoint_blocks(model)

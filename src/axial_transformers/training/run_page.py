@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from PIL import Image
 
-from axial_transformers.data.contact_sheet import image_grid
+from axial_transformers.data.contact_sheet import can_be_shown, image_grid
 from axial_transformers.data.picture_files import PictureError, opened, upright
 from axial_transformers.pages import html
 from axial_transformers.pages.charts import SMALL, Line, line_chart
@@ -119,7 +119,7 @@ def write_page(folder: Path, standing: str | None = None, refresh: int | None = 
 
 def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> None:
     total, *shape = examples.values.shape
-    if 1 <= len(shape) - 1 <= 3:
+    if can_be_shown(len(shape) - 1):
         count = max(1, min(EXAMPLES, total, MOST_VALUES // int(np.prod(shape))))
         shown = examples.values[np.linspace(0, total - 1, count).astype(np.int64)]
         with written_whole(path) as aside:

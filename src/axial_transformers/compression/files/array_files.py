@@ -35,11 +35,13 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     fitting = [name for name in names if _fits(*array_header(path, name), config)]
     if len(fitting) != 1:
         wanted = " or ".join(str(["N", *config.shape, *c]) for c in ([], [config.channels]))
-        raise ValueError(f"{path} holds {len(fitting)} arrays like {wanted} among {', '.join(names)}: save one alone")
+        headers = {name: array_header(path, name) for name in names}
+        found = ", ".join(f"{name} {list(shape)} {dtype.name}" for name, (shape, dtype) in headers.items())
+        raise ValueError(f"{path} holds {len(fitting)} arrays like {wanted} among {found}: save one alone")
     values = map_array(path, fitting[0])
-    description = {"array": fitting[0], "dtype": str(values.dtype), "shape": list(values.shape)}
+    description = {"array": fitting[0], "dtype": values.dtype.name, "shape": list(values.shape)}
     _checked(description, config)
-    axes, split = values.shape[1 : 1 + len(config.shape)], _split(str(values.dtype), config)
+    axes, split = values.shape[1 : 1 + len(config.shape)], _split(values.dtype.name, config)
     if axes != config.shape and other_sizes == "refuse":
         raise other_size_error(path, axes, config.shape)
     if not split:
@@ -118,10 +120,10 @@ def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], config: AxialTransformerConfig) -> bool:
     """True for an array that can be images of the model, of any size."""
-    channels = config.channels // 2 if _split(str(dtype), config) else config.channels
+    channels = config.channels // 2 if _split(dtype.name, config) else config.channels
     axes = len(config.shape)
     with_channels = len(shape) == axes + 2 and shape[-1] == channels
-    return str(dtype) in _DTYPES and 0 not in shape and (with_channels or (len(shape) == axes + 1 and channels == 1))
+    return dtype.name in _DTYPES and 0 not in shape and (with_channels or (len(shape) == axes + 1 and channels == 1))
 
 
 def _split(dtype: str, config: AxialTransformerConfig) -> bool:
