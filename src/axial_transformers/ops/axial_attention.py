@@ -68,10 +68,12 @@ def axial_attention(  # noqa: PLR0913
     if attn_bias is not None:
         attn_bias = _bias_of_lines(attn_bias, q, axis, span, dilation)
     if dilation > 1 and not any_length:
+        dilation = min(dilation, max(1, q.shape[axis]))  # no site then has another one in reach
+    if dilation > 1 and not any_length:
         attend = partial(axial_attention, causal=causal, span=span, dropout=dropout)
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
     optional = attn_bias is not None or span is not None or dropout or dilation > 1
-    if not optional and sharing[0] == sharing[1] and _is_compiled(q, axis):
+    if not optional and sharing[0] == sharing[1] and _is_compiled(q, axis, k, v):
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
     k, v = (x.repeat_interleave(heads, dim=-2) if heads > 1 else x for x, heads in zip((k, v), sharing))
     if optional:
@@ -205,6 +207,8 @@ def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilatio
     Raises:
         ValueError: its shape does not fit, or there is a dilation without a span.
     """
+    if not bias.is_floating_point():
+        raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
     if span is None and dilation > 1:
         raise ValueError("attn_bias with a dilation needs a span: its columns are then the places of the window")
     length, others = q.shape[axis], [size for dim, size in enumerate(q.shape[:-2]) if dim not in (0, axis)]
@@ -256,7 +260,7 @@ def _with_options(
     dilation: int,
 ) -> Tensor:
     """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
-    if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis):
+    if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis, *qkv[1:]):
         return compiled_attention.attend(*qkv, axis, causal, key_mask, _of_examples(bias))
     sizes = qkv[0].shape[:-2]
     batch, length, others = sizes[0], sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
@@ -294,8 +298,9 @@ def _of_examples(bias: Tensor) -> Float[Tensor, "#b #n #l #l"]:
     return bias.reshape(len(bias), *bias.shape[-3:])
 
 
-def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    return choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled"
+def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int, *others: Tensor) -> bool:
+    known = all(x.dtype in (torch.float32, torch.bfloat16) for x in others)
+    return known and choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled"
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:

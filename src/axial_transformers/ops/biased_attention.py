@@ -31,7 +31,8 @@ def attend(
 
     Args:
         q, k, v: [groups, lines, heads, length, width], one floating-point dtype.
-        bias: added to the scores, broadcast to [groups, lines, heads, length, keys]; it may have a gradient.
+        bias: added to the scores, broadcast to [groups, lines, heads, length, keys]; it may have a gradient. Minus
+            infinity, or less than half the dtype's least number, excludes a key.
         allowed: True where a query may attend to a key, broadcast likewise. A query without any key gets zeros.
         dropout: the probability with which a weight is zero; the others are divided by 1 - dropout.
 
@@ -64,6 +65,9 @@ def _piece(q: Tensor) -> int:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
+    if bias is not None:  # otherwise keys that are not allowed would count beside keys with less
+        reached = ~(bias <= _lowest(q.dtype))  # NaN stays NaN
+        allowed = reached if allowed is None else allowed & reached
     only_composed = q.device.type == "cpu" and (dropout > 0 or (bias is not None and bias.requires_grad))
     if not only_composed and choose_kernel(q.device, q.dtype, k.shape[-2]) == "fused":
         return _fused(q, k, v, bias, allowed, dropout)

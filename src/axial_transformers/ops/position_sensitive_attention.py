@@ -53,10 +53,30 @@ def position_sensitive_attention(
         [B, *A, heads, value_dim].
 
     Raises:
-        ValueError: `axis` is not one of the data, or a table has an even number of rows.
+        ValueError: `axis` is not one of the data, a table has an even number of rows, or shapes or dtypes do not fit.
     """
     axis, tables = data_axis(q, axis), (query_table, key_table, value_table)
+    _check_fit(q, k, v, tables)
+    if len({table.shape[1] for table in tables}) > 1:
+        query_table, key_table, value_table = (table.expand(-1, q.shape[-2], -1) for table in tables)
+        tables = query_table, key_table, value_table
     return _attend((q, k, v), None, tables, axis, causal, 1 / sqrt(q.shape[-1]))
+
+
+def _check_fit(q: Tensor, k: Tensor, v: Tensor, tables: Tables) -> None:
+    """Raises ValueError where shapes or dtypes do not fit: the compiled kernel computes with what it is given."""
+    if q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
+        raise ValueError(
+            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last"
+        )
+    if not (q.is_floating_point() and q.dtype == k.dtype == v.dtype):
+        raise ValueError(f"q, k and v must have one floating-point dtype, not {q.dtype}, {k.dtype} and {v.dtype}")
+    rows, heads, widths = odd_rows(tables[0]), q.shape[-2], (q.shape[-1], k.shape[-1], v.shape[-1])
+    for name, table, width in zip(("query", "key", "value"), tables, widths):
+        if table.shape not in ((rows, heads, width), (rows, 1, width)):
+            raise ValueError(
+                f"{name}_table must be [{rows}, {heads} or 1, {width}], the rows of all tables, not {list(table.shape)}"
+            )
 
 
 def position_sensitive_self_attention(

@@ -104,7 +104,7 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | No
         bias = bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)
     elif bias is not None:
         bias = bias.flatten(0, 1)
-    matrices = (x.reshape(-1, *x.shape[-2:]) for x in (q, k, v))
+    matrices = (x.flatten(0, -3) for x in (q, k, v))
     out: Tensor = _Blocked.apply(*matrices, bias)  # type: ignore[no-untyped-call]
     out = out.unflatten(0, q.shape[:2])
     return out if allowed is None or key_mask is None else _zero_without_keys(out, allowed)

@@ -1,0 +1,86 @@
+"""Keys that are excluded never count, whatever excludes them, and arguments that do not fit are refused before work."""
+
+import pytest
+import torch
+
+from axial_transformers import axial_attention
+from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
+
+
+@pytest.mark.parametrize("lines", [2, 64], ids=["few", "many"])
+@pytest.mark.parametrize("length", [5, 64, 80])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_a_bias_that_excludes_all_permitted_keys_leads_to_no_other(lines, length, dtype, differentiable):
+    """Of the first sites: the bias excludes the only one that they may attend to, or all but the absent ones."""
+    q, k, v = torch.randn(3, 1, lines, length, 4, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
+    later = v.clone()
+    later[:, :, 2:] += 100
+    present = torch.ones(1, lines, length, dtype=torch.bool)
+    present[:, :, 2:] = False
+    for least in (-torch.inf, torch.finfo(dtype).min):
+        first = torch.zeros(1, 1, length, length, dtype=dtype)
+        first[..., :2, :2] = least
+        masked = torch.full_like(first, least).triu(1)
+        masked[..., 0, 0] = least
+        for bias, options in ((first, {"causal": True}), (first, {"key_mask": present}), (masked, {"causal": True})):
+            given = bias.clone().requires_grad_(differentiable)
+            found = [axial_attention(q, k, u, 2, attn_bias=given, **options) for u in (v, later)]
+            assert torch.equal(found[0][:, :, 0], found[1][:, :, 0])
+            assert torch.equal(found[0][:, :, 0], torch.zeros_like(found[0][:, :, 0]))
+            assert found[0].isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 6), (1, 64, 64)], ids=["torch", "compiled"])
+def test_tensors_that_do_not_fit_position_sensitive_attention_are_refused(shape):
+    rows = 2 * shape[-1] - 1
+    q, k, v = torch.randn(3, *shape, 4, 16)
+
+    def tables(query=(rows, 1, 16), key=(rows, 1, 16), value=(rows, 1, 16)):
+        return [torch.randn(*size) for size in (query, key, value)]
+
+    wrong = [
+        (q, k[:, :, :-1], v[:, :, :-1], *tables()),
+        (q, k[..., :2, :], v[..., :2, :], *tables()),
+        (q, k, v[:, :-1], *tables()),
+        (q, k[..., :8], v, *tables()),
+        (q.expand(2, *q.shape[1:]), k, v, *tables()),
+        (q, k.double(), v, *tables()),
+        (q, k, v, *tables(query=(rows, 2, 16))),
+        (q, k, v, *tables(key=(rows, 1, 8))),
+        (q, k, v, *tables(value=(rows - 2, 1, 16))),
+        (q, k, v, *tables(value=(rows, 1, 20))),
+    ]
+    for arguments in wrong:
+        with pytest.raises(ValueError, match=r"must share all sizes|one floating-point dtype|_table must be"):
+            position_sensitive_attention(*arguments, 2)
+
+
+@pytest.mark.parametrize("heads", [(4, 1, 1), (1, 4, 1), (1, 1, 4)])
+def test_a_table_may_be_shared_by_heads_where_others_are_not(heads):
+    q, k, v = (x.requires_grad_() for x in torch.randn(3, 1, 64, 64, 4, 16))
+    tables = [torch.randn(127, count, 16, requires_grad=True) for count in heads]
+    whole = [table.detach().double().expand(-1, 4, -1).requires_grad_() for table in tables]
+    out = position_sensitive_attention(q, k, v, *tables, 2)
+    expected = position_sensitive_attention(*(x.double() for x in (q, k, v)), *whole, 2)
+    torch.testing.assert_close(out.double(), expected, rtol=0, atol=1e-4)
+    gradients = torch.autograd.grad(out.sum(), tables)
+    for count, found, right in zip(heads, gradients, torch.autograd.grad(expected.sum(), whole)):
+        right = right if count == 4 else right.sum(1, keepdim=True)
+        torch.testing.assert_close(found.double(), right, rtol=1e-4, atol=1e-3)
+
+
+def test_lines_without_sites_have_no_results():
+    for options in ({}, {"causal": True}, {"dilation": 3}):
+        assert axial_attention(*torch.randn(3, 2, 0, 3, 4, 8), 1, **options).shape == (2, 0, 3, 4, 8)
+
+
+def test_a_mask_in_place_of_a_bias_is_refused():
+    q, k, v = torch.randn(3, 1, 2, 6, 4, 16)
+    with pytest.raises(ValueError, match="attn_bias is added to the scores"):
+        axial_attention(q, k, v, 2, attn_bias=torch.ones(1, 1, 6, 6, dtype=torch.bool))
+
+
+def test_a_dilation_beyond_the_line_leaves_each_site_alone():
+    q, k, v = torch.randn(3, 1, 2, 6, 4, 16)
+    torch.testing.assert_close(axial_attention(q, k, v, 2, dilation=10**9), v)
