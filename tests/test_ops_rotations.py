@@ -27,7 +27,8 @@ def test_packed_attention_rotates_queries_and_keys_forward_and_backward(way, hea
     """In bfloat16, width 32 and 50 take matrix registers where the processor has them."""
     if way == "compiled":
         pytest.importorskip("numba")
-    monkeypatch.setattr(attentions, "_is_compiled", lambda q, axis, *others: way == "compiled" and q.dtype != torch.float64)
+    compiled = way == "compiled"
+    monkeypatch.setattr(attentions, "_is_compiled", lambda q, *others: compiled and q.dtype != torch.float64)
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     for shape, axis, causal in (
         ((2, 7), 1, True),
