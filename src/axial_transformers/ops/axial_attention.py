@@ -39,7 +39,8 @@ def axial_attention(  # noqa: PLR0913
         key_mask: [B, *A], True where a site is present, for ragged sizes. A site whose line has none gets zeros.
         attn_bias: added to the scores; differentiable. [B, heads, L, L], queries before keys, for all lines of an
             example, or a bias a line, [B, *A without axis, heads, L, L]; any size may be 1. With a span its last size
-            is the span: column R + j is of the key at o + j * dilation.
+            is the span: column R + j is of the key at o + j * dilation. Minus infinity excludes a key; a query without
+            any key gets zeros.
         span: odd, 2R + 1: a site o attends to the sites o + j * dilation, j = -R..R, only (j <= 0 if causal), in time
             and memory linear in L.
         dilation: a site attends to every dilation-th site of its line only, itself among them.
