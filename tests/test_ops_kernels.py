@@ -27,6 +27,15 @@ def _matrix_registers(monkeypatch):
     monkeypatch.setattr(compiled_attention, "TILES_PAY_FROM", 0)  # for lines of any length, where there are any
 
 
+@pytest.fixture
+def of_float32(monkeypatch):
+    """Products of bfloat16 tensors by vectors of float32, as on a processor without others."""
+    from axial_transformers.kernels import matrix_tiles, pair_tiles
+
+    monkeypatch.setattr(matrix_tiles, "are_there", lambda: False)
+    monkeypatch.setattr(pair_tiles, "are_there", lambda: False)
+
+
 def assert_near(got, expected, dtype):
     bound = TOLERANCE[dtype] * max(1.0, expected.abs().max().item() if expected.numel() else 0)
     torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=bound)
@@ -67,10 +76,11 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
 
 @needs_numba
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal):
+def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal, monkeypatch):
     """Lengths that do not fill a tile, and lines that do not fill the last vector."""
     from axial_transformers.kernels.llvm import LANES
 
+    monkeypatch.setattr(compiled_attention, "SHORT", 9 * 2 * LANES)
     heads, widths, shape = 2, (2 * LANES, 2 * LANES, 4 * LANES), (3, 9, 7)
     for dtype in TOLERANCE:
         qkv = torch.randn(*shape, sum(widths)).to(dtype).requires_grad_()
@@ -86,11 +96,37 @@ def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal)
 
 @needs_numba
 @pytest.mark.slow
-def test_bfloat16_needs_no_matrix_registers(monkeypatch):
-    from axial_transformers.kernels import matrix_tiles
-
-    monkeypatch.setattr(matrix_tiles, "are_there", lambda: False)
+@pytest.mark.usefixtures("of_float32")
+def test_bfloat16_needs_no_products_of_its_own():
     test_compiled_attention_equals_its_reference((1, 1, 33), 3, 5, 20, masked=True, causal=True)
+
+
+@needs_numba
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+def test_pairs_of_bfloat16_need_no_matrix_registers(causal, monkeypatch):
+    """Where there are both, tests elsewhere take the registers."""
+    from axial_transformers.kernels import matrix_tiles, pair_tiles
+
+    if not pair_tiles.are_there():
+        pytest.skip("a processor without AVX512-BF16")
+    monkeypatch.setattr(matrix_tiles, "are_there", lambda: False)
+    for shape, heads, widths in (((2, 7), 3, (5, 20)), ((1, 1, 33), 2, (32, 32)), ((1, 38, 1), 1, (40, 7))):
+        test_compiled_attention_equals_its_reference(shape, heads, *widths, masked=True, causal=causal)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_queries_of_very_low_scores_do_not_spoil_the_gradients_of_shorter_panels(dtype):
+    """The last queries of a line fill no panel: the largest scores before them, here 2^-128, do not count."""
+    q, k, v = ((scale * torch.randn(1, 35, 1, 8)).to(dtype).requires_grad_() for scale in (0.1, 1, 1))
+    bias = torch.full((1, 1, 35, 35), -89.0).to(dtype)
+    grad = torch.randn(1, 35, 1, 8).to(dtype)
+    found = torch.autograd.grad(attend(q, k, v, 1, False, None, bias), (q, k, v), grad)
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    expected = torch.autograd.grad(reference.axial_attention(*wide, 1), wide, grad.double())
+    for a, b in zip(found, expected):
+        assert_near(a, b, dtype)
 
 
 @needs_numba
@@ -250,13 +286,16 @@ def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inpu
 
 
 @needs_onednn
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_layers_with_a_bias_are_the_same_by_onednn(dtype, monkeypatch):
+@pytest.mark.parametrize(
+    ("dtype", "by_product"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)], ids=str
+)
+def test_layers_with_a_bias_are_the_same_by_onednn(dtype, by_product, monkeypatch):
     if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("oneDNN has no bfloat16 on this processor")
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
     monkeypatch.setattr(linear, "onednn_is_faster", lambda: False)
     monkeypatch.setattr(linear, "onednn_adds_biases", lambda dtype: True)
+    monkeypatch.setattr(linear, "products_sum_columns", lambda: by_product)
     tensors = [torch.randn(*shape).to(dtype).requires_grad_() for shape in ((3, 7, 40), (24, 40), (24,))]
     wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
     got, expected = linear.linear(*tensors), F.linear(*wide)

@@ -35,8 +35,11 @@ TALL = 12 if LANES == 16 else 6
 """Rows of the product whose sums fill most registers: each row of w is read most seldom."""
 
 
-def product_tile(rows: int, columns: int, add: bool) -> Any:
-    """The intrinsic of a product of so many rows and columns: `multiply`, or `multiply_add` if `add`."""
+def product_tile(rows: int, columns: int, add: bool, combine: Callable[..., Any] = fused_multiply_add) -> Any:
+    """The intrinsic of a product of so many rows and columns: `multiply`, or `multiply_add` if `add`.
+
+    combine(builder, a, b, c) is the code of a b + c for vectors of numbers a and b and of sums c.
+    """
 
     @intrinsic
     def product(
@@ -44,12 +47,12 @@ def product_tile(rows: int, columns: int, add: bool) -> Any:
         out: Any, out_at: Any, out_row: Any,
     ) -> Any:  # fmt: skip
         kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-        return kind, _product(rows, columns, add)
+        return kind, _product(rows, columns, add, combine)
 
     return product
 
 
-def _product(height: int, width: int, add: bool) -> Callable[..., Any]:
+def _product(height: int, width: int, add: bool, combine: Callable[..., Any]) -> Callable[..., Any]:
     """The code of a product of `height` rows and `width` columns.
 
     Where there are few sums, two steps have sums of their own: additions to one sum would wait for each other.
@@ -75,7 +78,7 @@ def _product(height: int, width: int, add: bool) -> Callable[..., Any]:
             for row, beside in enumerate(rows):
                 number = splat(builder, load(builder, first, beside, 1), LANES)
                 for total, weights in zip(sums[row * len(panel) :], panel):
-                    builder.store(fused_multiply_add(builder, number, weights, builder.load(total)), total)
+                    builder.store(combine(builder, number, weights, builder.load(total)), total)
 
         if len(sums) > ROWS:
             with cgutils.for_range(builder, count) as loop:

@@ -141,10 +141,7 @@ def backward(
                     values, (key_row + key) * value_words, value_words, value_wide // BLOCK, grads_transposed, 0, BLOCK,
                     d_scores, key * BLOCK, BLOCK,
                 )  # fmt: skip
-            clear(inverses, 0, BLOCK)  # behind the last query
-            for o in range(rows):
-                inverses[o] = sums[m * length + b + o, 0]
-                largest[o] = sums[m * length + b + o, 1]
+            load_sums(sums, m * length + b, rows, inverses, largest)
             column_gradients(
                 scores, round_up(reach, 2), columns, scale, inverses, largest, d_scores, weight_rows, d_rows, d_pairs
             )
@@ -196,14 +193,24 @@ def score_columns(
     keys: Array, at: int, words: int, width: int, queries_transposed: Array, b: int, reach: int, causal: bool,
     key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
 ) -> np.float32:  # fmt: skip
-    """The scores of the queries from b on, [reach, BLOCK], and the factor that they lack; an odd row is followed by
-    one of minus infinity.
-    """
-    scale = np.float32(1 / np.sqrt(width))
+    """The scores of the queries from b on, [reach, BLOCK], and the factor that they lack: see `finish_scores`."""
     for key in range(0, reach, BLOCK):
         multiply_block(
             keys, at + key * words, words, words // WORDS, queries_transposed, 0, BLOCK, scores, key * BLOCK, BLOCK
         )
+    return finish_scores(b, reach, width, causal, key_mask, mask_at, bias, bias_at, length, scores)
+
+
+@part
+def finish_scores(
+    b: int, reach: int, width: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int,
+    scores: Array,
+) -> np.float32:  # fmt: skip
+    """Scores from products of queries and keys, and the factor that they lack: minus infinity for hidden keys.
+
+    An odd row is followed by one of minus infinity.
+    """
+    scale = np.float32(1 / np.sqrt(width))
     if bias.size:
         for key in range(reach):
             widen(scores, key * BLOCK, BLOCK, scale, scores, key * BLOCK)
@@ -213,3 +220,13 @@ def score_columns(
     if reach % 2:
         scores[reach * BLOCK : (reach + 1) * BLOCK] = -np.float32(np.inf)
     return scale
+
+
+@part
+def load_sums(sums: Array, at: int, rows: int, inverses: Array, largest: Array) -> None:
+    """What the forward pass kept of some successive queries; zeros behind the last."""
+    clear(inverses, 0, BLOCK)
+    clear(largest, 0, BLOCK)
+    for o in range(rows):
+        inverses[o] = sums[at + o, 0]
+        largest[o] = sums[at + o, 1]

@@ -1,4 +1,4 @@
-"""Attention along one axis on a CPU, by compiled kernels: `line_attention`, `tile_attention` or `short_lines`."""
+"""Attention along one axis on a CPU, by the compiled kernels for the processor, the dtype and the length of lines."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -19,8 +19,8 @@ PARTS = 32
 """Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
 TOGETHER = 2**17
 """Numbers of heads that the kernels load together: what a core's own cache holds."""
-SHORT = 24
-"""Places of a line up to which `short_lines` takes less time."""
+SHORT = 16
+"""Numbers of a head's queries in a line, for each lane of a vector, up to which `short_lines` takes less time."""
 TILES_PAY_FROM = 512
 """Length of a line times width of its keys from which matrix registers pay in bfloat16: they are filled with zeros."""
 NONE = np.zeros(0, np.float32)
@@ -201,16 +201,18 @@ def _pieces_of_short_lines(
     q, k, v = qkv[:3]
     outer, inner, heads, length, width, value_width = sizes_of(q, v, axis)
     plain = key_mask is None and bias is None and rotations is None and heads == k.shape[-2]
-    fits = width % LANES == value_width % LANES == 0 and outer * inner >= LANES and 0 < length <= SHORT
-    return -(-outer * inner // LANES) * heads if plain and fits else 0
+    fits = width % LANES == value_width % LANES == 0 and outer * inner >= LANES and length > 0
+    pays = length * width <= SHORT * LANES
+    return -(-outer * inner // LANES) * heads if plain and fits and pays else 0
 
 
 def _kernels(dtype: torch.dtype, sizes: NDArray[np.int64]) -> Any:
     """The module with `forward` and `backward` for tensors of a dtype and lines of the given sizes."""
-    from axial_transformers.kernels import line_attention, matrix_tiles, tile_attention  # takes a second
+    from axial_transformers.kernels import line_attention, matrix_tiles, pair_attention, pair_tiles, tile_attention
 
-    tiled = dtype == torch.bfloat16 and sizes[3] * sizes[4] >= TILES_PAY_FROM and matrix_tiles.are_there()
-    return tile_attention if tiled else line_attention
+    if dtype == torch.bfloat16 and matrix_tiles.are_there():
+        return tile_attention if sizes[3] * sizes[4] >= TILES_PAY_FROM else line_attention
+    return pair_attention if dtype == torch.bfloat16 and pair_tiles.are_there() else line_attention
 
 
 def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:

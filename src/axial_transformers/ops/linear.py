@@ -7,7 +7,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from axial_transformers.kernels.processor import HAS_ONEDNN, multiplies_bfloat16, product_rates
+from axial_transformers.kernels.processor import (
+    HAS_ONEDNN,
+    column_products,
+    multiplies_bfloat16,
+    product_rates,
+    products_sum_columns,
+)
 from axial_transformers.ops.kernel_choice import is_transformed
 
 PAYS_FROM = 2**24
@@ -81,8 +87,12 @@ class _Linear(torch.autograd.Function):
 
 
 def _column_sums(x: Tensor) -> Tensor:
-    """Sums of columns: of bfloat16 by a product, in half of the time that torch's sum takes."""
-    return (x.mT @ x.new_ones(len(x), 1)).squeeze(1) if x.dtype == torch.bfloat16 else x.sum(dim=0)
+    return column_products(x) if x.dtype == torch.bfloat16 and _products_sum_columns() else x.sum(dim=0)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _products_sum_columns() -> bool:
+    return products_sum_columns()
 
 
 @torch.library.custom_op("axial_transformers::linear", mutates_args=(), device_types="cpu")
