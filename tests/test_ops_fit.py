@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+import axial_transformers as axial
 from axial_transformers import axial_attention
+from axial_transformers.ops.full_attention import full_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
 
 
@@ -84,3 +86,43 @@ def test_a_mask_in_place_of_a_bias_is_refused():
 def test_a_dilation_beyond_the_line_leaves_each_site_alone():
     q, k, v = torch.randn(3, 1, 2, 6, 4, 16)
     torch.testing.assert_close(axial_attention(q, k, v, 2, dilation=10**9), v)
+
+
+def test_a_shape_of_bias_is_named_once():
+    x = torch.randn(2, 5, 6, 8)
+    with pytest.raises(ValueError, match="attn_bias must be") as refused:
+        axial.TiedAxialAttention(8, 2)(x, attn_bias=torch.randn(2, 1, 2, 6, 6))
+    assert str(refused.value).count("[2, 2, 6, 6]") == 1
+    with pytest.raises(ValueError, match=r"must be \[2, 2, 6, 6\], or \[2, 5, 2, 6, 6\] for one a line"):
+        axial.LineAttention(8, 2, 2)(x, attn_bias=torch.randn(2, 2, 5, 6))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 4), (2, 2, 5)])
+def test_a_table_that_is_not_of_heads_and_offsets_is_refused(shape):
+    with pytest.raises(ValueError, match=r"a table must be \[heads, 2R \+ 1\]"):
+        axial.relative_bias(torch.randn(shape), 4)
+
+
+@pytest.mark.parametrize("length", [6, 128], ids=["torch", "compiled"])
+def test_tensors_of_several_dtypes_or_of_integers_are_refused_on_all_paths(length):
+    tensors = torch.ones(3, 1, 64, length, 4, 16)
+    options = (
+        {},
+        {"causal": True},
+        {"span": 3},
+        {"dilation": 2},
+        {"dropout": 0.5},
+        {"key_mask": torch.ones(1, 64, length, dtype=torch.bool)},
+        {"attn_bias": torch.zeros(1, 1, length, length)},
+    )
+    calls = [lambda *qkv, given=given: axial_attention(*qkv, 2, **given) for given in options]
+    calls += [full_attention, lambda *qkv: axial.tied_axial_attention(*qkv, 2, 1)]
+    mixed = [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32), (torch.float32, torch.float64)]
+    for first, other in mixed:
+        for dtypes in ((first, other, other), (first, other, first), (first, first, other)):
+            for call in calls:
+                with pytest.raises(ValueError, match="q, k, v must have one floating-point dtype"):
+                    call(*(x.to(dtype) for x, dtype in zip(tensors, dtypes)))
+    for call in calls:
+        with pytest.raises(ValueError, match="q, k, v must have one floating-point dtype"):
+            call(*tensors.long())

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention, data_axis
+from axial_transformers.ops.argument_checks import data_axis
+from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention
 from axial_transformers.ops.positions import relative_bias, rotary
 from axial_transformers.ops.rotations import rotation_table
 from axial_transformers.ops.tied_attention import tied_axial_attention

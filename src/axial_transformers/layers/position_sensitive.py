@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.attention import widths
 from axial_transformers.layers.initialisation import Dense, normal_table
-from axial_transformers.ops.axial_attention import data_axis, from_lines, to_lines
+from axial_transformers.ops.argument_checks import data_axis
+from axial_transformers.ops.axial_attention import from_lines, to_lines
 from axial_transformers.ops.position_sensitive_attention import (
     Tables,
     Window,
