@@ -144,8 +144,8 @@ def project_by_head(
 
 
 def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None) -> bool:
-    """Whether `project_by_head` avoids copies: on a GPU, along another axis than the innermost, without a mask."""
-    return _copies_count(x.device) and key_mask is None and data_axis(x.unsqueeze(-1), axis) != x.ndim - 2
+    """Whether `project_by_head` avoids copies along axis 1..d: on a GPU, not along the innermost, without a mask."""
+    return _copies_count(x.device) and key_mask is None and axis != x.ndim - 2
 
 
 def axial_attention_weights(
