@@ -14,6 +14,7 @@ from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.training import read_run
 from axial_transformers.training.fitting import Room, Sized, fitted
 from conftest import TINY, Axial
+from small_models import random_model, small_config
 
 GIGABYTE = 10**9
 QUICK = ["--training.steps", "1", "--training.batch-size", "2", "--training.log-every", "1"]
@@ -212,6 +213,24 @@ def test_json_of_one_image_is_json(axial: Axial, tmp_path):
     np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
     _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
     assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
+
+
+def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, tmp_path):
+    """Arrays and lossless movies, as archives and folders; a grid, which is only looked at, is drawn anew."""
+    arrays(tmp_path / "other.npz")
+    random_model(small_config((4, 4))).float().save_pretrained("model")
+    before = (tmp_path / "other.npz").read_bytes()
+    np.save(tmp_path / "data.npy", np.zeros((1, 4, 4), np.uint8))
+    for words in (["sample", "model"], ["complete", "model", "data.npy", "--rows", 2]):
+        status, _, err = axial(*words, "--count", 1, "--output", "other.npz")
+        assert (status, err.count("\n"), "--output other.npz exists already" in err) == (2, 1, True)
+        assert (tmp_path / "other.npz").read_bytes() == before
+        for _ in range(2):
+            assert axial(*words, "--count", 1, "--output", "grid.png").status == 0
+    random_model(small_config((2, 4, 4), num_values=256)).float().save_pretrained("clips")
+    (tmp_path / "holiday.mkv").write_bytes(b"mine")
+    assert axial("sample", "clips", "--count", 1, "--output", "holiday.mkv").status == 2
+    assert (tmp_path / "holiday.mkv").read_bytes() == b"mine"
 
 
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
