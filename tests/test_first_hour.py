@@ -12,6 +12,7 @@ from axial_transformers import recipes
 from axial_transformers.cli import machine
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.training import read_run
+from axial_transformers.training.curves import read_curves
 from axial_transformers.training.fitting import Room, Sized, fitted
 from conftest import TINY, Axial
 from small_models import random_model, small_config
@@ -231,6 +232,15 @@ def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, tmp_path):
     (tmp_path / "holiday.mkv").write_bytes(b"mine")
     assert axial("sample", "clips", "--count", 1, "--output", "holiday.mkv").status == 2
     assert (tmp_path / "holiday.mkv").read_bytes() == b"mine"
+
+
+def test_figures_of_one_validation_example_are_json(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 1, "--samples", 1).status == 0
+    lines = (tmp_path / "runs/mine/metrics.jsonl").read_text().splitlines()
+    figures = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [line["validation_standard_error"] for line in figures if "validation_bits_per_dim" in line] == [None]
+    assert len(read_curves(tmp_path / "runs/mine/metrics.jsonl")["validation_bits_per_dim"]) == 1
 
 
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
