@@ -243,6 +243,17 @@ def test_figures_of_one_validation_example_are_json(axial: Axial, tmp_path):
     assert len(read_curves(tmp_path / "runs/mine/metrics.jsonl")["validation_bits_per_dim"]) == 1
 
 
+def test_out_that_is_a_file_is_told_so(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    before = (tmp_path / "mine.npz").read_bytes()
+    status, _, err = axial("train", "mine.npz", *TINY[:4], *QUICK, "--out", "mine.npz")
+    assert (status, err.splitlines()[-1]) == (
+        2,
+        "axial train: mine.npz exists already, and is no folder: give another one",
+    )
+    assert (tmp_path / "mine.npz").read_bytes() == before
+
+
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
     """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
     folder.mkdir()
