@@ -254,6 +254,25 @@ def test_out_that_is_a_file_is_told_so(axial: Axial, tmp_path):
     assert (tmp_path / "mine.npz").read_bytes() == before
 
 
+def test_pictures_of_other_colours_are_to_be_read_in_the_models(axial: Axial, tmp_path):
+    """Fitting them to its size would not help; where both differ, both are named."""
+    random_model(small_config((8, 8), num_values=256)).float().save_pretrained("gray")
+    random_model(small_config((8, 8), 3, num_values=256)).float().save_pretrained("colour")
+    pictures(tmp_path / "mixed", [(8, 8)] * 4)
+    for name in ("0.jpg", "2.jpg"):
+        Image.open(tmp_path / "mixed" / name).convert("L").save(tmp_path / "mixed" / name)
+    status, _, err = axial("evaluate", "gray", "mixed")
+    assert (status, err.count("\n"), "--data.fit" in err) == (2, 1, False)
+    assert err.endswith("the model is of [8, 8, 1]; pictures are fitted to it with --data.mode gray\n")
+    assert axial("evaluate", "gray", "mixed", "--data.mode", "gray").status == 0
+    assert "fitted to it with --data.mode rgb\n" in axial("evaluate", "colour", "mixed", "--data.mode", "gray").err
+    pictures(tmp_path / "large", [(9, 9)] * 4)
+    err = axial("evaluate", "gray", "large").err
+    assert "with --data.fit crop, --data.fit stretch or --data.fit tiles and --data.mode gray\n" in err
+    err = axial("train", "fashion_mnist", "mixed", "--data.size", 28, "--data.fit", "stretch").err
+    assert "fit pictures with --data.mode gray, or let the model follow the data" in err
+
+
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
     """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
     folder.mkdir()
