@@ -273,6 +273,36 @@ def test_pictures_of_other_colours_are_to_be_read_in_the_models(axial: Axial, tm
     assert "fit pictures with --data.mode gray, or let the model follow the data" in err
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "advice"),
+    [
+        (0, 1, "(x * 255)"),
+        (0, 255, "x"),
+        (3, 7.5, "x"),
+        (-1, 1, "np.interp(x, (-1, 1), (0, 255))"),
+        (-0.5, 4000, "np.interp(x, (-0.5, 4000), (0, 255))"),
+    ],
+)
+def test_advice_about_floats_makes_bytes_of_the_range_that_they_have(tmp_path, low, high, advice):
+    x = np.linspace(low, high, 4 * 6 * 5).reshape(4, 6, 5).astype(np.float32)
+    np.save(tmp_path / "floats.npy", x)
+    with pytest.raises(ValueError, match="integers are modelled") as refused:
+        load(tmp_path / "floats.npy")
+    said, expression = str(refused.value).split("as by ")
+    assert f"holds float32 values {low}..{high}: " in said
+    assert expression == f"{advice}.round().astype(np.uint8)"
+    found = eval(expression, {"np": np, "x": x})
+    assert (found.dtype, found.shape) == (np.uint8, x.shape)
+    assert (np.diff(found.ravel().astype(int)) >= 0).all()
+
+
+def test_floats_that_are_not_finite_are_to_be_replaced(tmp_path):
+    for wrong in (np.nan, np.inf):
+        np.save(tmp_path / "floats.npy", np.full((4, 6, 5), wrong, np.float32))
+        with pytest.raises(ValueError, match="put finite numbers in place of NaN and infinity"):
+            load(tmp_path / "floats.npy")
+
+
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
     """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
     folder.mkdir()
