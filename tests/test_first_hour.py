@@ -303,6 +303,33 @@ def test_floats_that_are_not_finite_are_to_be_replaced(tmp_path):
             load(tmp_path / "floats.npy")
 
 
+def test_what_a_single_example_lacks_is_another_one(axial: Axial, tmp_path):
+    for name in ("a", "b"):
+        pictures(tmp_path / name, [(8, 8)])
+    pictures(tmp_path / "tiles", [(64, 64)])
+    np.save(tmp_path / "one.npy", np.zeros((1, 4, 4), np.uint8))
+    for seed in range(8):  # by which a single picture trains, validates or tests
+        for name in ("a", "b", "tiles"):
+            status, _, err = axial("train", name, *QUICK, "--data.seed", seed)
+            assert (status, err.count("\n")) == (2, 1), err
+            assert "one file cannot both train and validate, give two or more" in err
+    status, _, err = axial("train", "one.npy", *QUICK)
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.endswith("one example cannot both train and validate, give two or more\n")
+
+
+@pytest.mark.filterwarnings("always:the validation part of:UserWarning")
+def test_a_part_that_is_small_is_to_be_enlarged_by_an_option_of_train(axial: Axial, tmp_path):
+    """Whichever verb says so: evaluate has no such option."""
+    random_model(small_config((6, 6), 3, num_values=256)).float().save_pretrained("model")
+    arrays(tmp_path / "mine.npz", (12, 6, 6, 3))
+    status, _, err = axial("evaluate", "model", "mine.npz", "--split", "validation")
+    assert (status, err.count("train with a larger --data.validation-fraction, or with more data")) == (0, 1)
+    pictures(tmp_path / "train", [(6, 6)] * 12)
+    status, _, err = axial("evaluate", "model", "train", "--split", "validation")
+    assert (status, err.count("or train with --data.validation-fraction and --data.test-fraction")) == (0, 1)
+
+
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:
     """Random pictures of given widths and heights; `turned`: every second one is to be shown by a quarter turn."""
     folder.mkdir()
