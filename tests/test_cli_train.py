@@ -70,7 +70,7 @@ def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
 def test_equal_seeds_draw_equal_samples(axial: Axial, trained: Path, tmp_path):
     arrays = []
     for seed in (1, 1, 2):
-        path = tmp_path / "samples.npz"
+        path = tmp_path / f"{len(arrays)}.npz"
         assert axial("sample", trained, "--count", 3, "--seed", seed, "--output", path).status == 0
         arrays.append(np.load(path)["images"])
     assert arrays[0].shape == (3, 8, 8, 1)

@@ -463,7 +463,9 @@ def test_small_splits_are_warned_of_by_pictures_not_tiles(tmp_path):
         for i in range(count):
             _save(tmp_path / part / f"{i}.png", _pixels(i))
     config = DataConfig(size=2, fit="tiles")
-    with pytest.warns(UserWarning, match="the validation part of .* has only 7 files: .*larger validation_fraction"):
+    with pytest.warns(
+        UserWarning, match="the validation part of .* has only 7 files: .*larger --data.validation-fraction"
+    ):
         assert len(data.load(tmp_path, config, "validation")) == 63
     with warnings.catch_warnings():
         warnings.simplefilter("error")

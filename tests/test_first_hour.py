@@ -12,8 +12,10 @@ from axial_transformers import recipes
 from axial_transformers.cli import machine
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.training import read_run
+from axial_transformers.training.curves import read_curves
 from axial_transformers.training.fitting import Room, Sized, fitted
 from conftest import TINY, Axial
+from small_models import random_model, small_config
 
 GIGABYTE = 10**9
 QUICK = ["--training.steps", "1", "--training.batch-size", "2", "--training.log-every", "1"]
@@ -212,6 +214,120 @@ def test_json_of_one_image_is_json(axial: Axial, tmp_path):
     np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
     _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
     assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
+
+
+def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, tmp_path):
+    """Arrays and lossless movies, as archives and folders; a grid, which is only looked at, is drawn anew."""
+    arrays(tmp_path / "other.npz")
+    random_model(small_config((4, 4))).float().save_pretrained("model")
+    before = (tmp_path / "other.npz").read_bytes()
+    np.save(tmp_path / "data.npy", np.zeros((1, 4, 4), np.uint8))
+    for words in (["sample", "model"], ["complete", "model", "data.npy", "--rows", 2]):
+        status, _, err = axial(*words, "--count", 1, "--output", "other.npz")
+        assert (status, err.count("\n"), "--output other.npz exists already" in err) == (2, 1, True)
+        assert (tmp_path / "other.npz").read_bytes() == before
+        for _ in range(2):
+            assert axial(*words, "--count", 1, "--output", "grid.png").status == 0
+    random_model(small_config((2, 4, 4), num_values=256)).float().save_pretrained("clips")
+    (tmp_path / "holiday.mkv").write_bytes(b"mine")
+    assert axial("sample", "clips", "--count", 1, "--output", "holiday.mkv").status == 2
+    assert (tmp_path / "holiday.mkv").read_bytes() == b"mine"
+
+
+def test_figures_of_one_validation_example_are_json(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 1, "--samples", 1).status == 0
+    lines = (tmp_path / "runs/mine/metrics.jsonl").read_text().splitlines()
+    figures = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [line["validation_standard_error"] for line in figures if "validation_bits_per_dim" in line] == [None]
+    assert len(read_curves(tmp_path / "runs/mine/metrics.jsonl")["validation_bits_per_dim"]) == 1
+
+
+def test_out_that_is_a_file_is_told_so(axial: Axial, tmp_path):
+    arrays(tmp_path / "mine.npz")
+    before = (tmp_path / "mine.npz").read_bytes()
+    status, _, err = axial("train", "mine.npz", *TINY[:4], *QUICK, "--out", "mine.npz")
+    assert (status, err.splitlines()[-1]) == (
+        2,
+        "axial train: mine.npz exists already, and is no folder: give another one",
+    )
+    assert (tmp_path / "mine.npz").read_bytes() == before
+
+
+def test_pictures_of_other_colours_are_to_be_read_in_the_models(axial: Axial, tmp_path):
+    """Fitting them to its size would not help; where both differ, both are named."""
+    random_model(small_config((8, 8), num_values=256)).float().save_pretrained("gray")
+    random_model(small_config((8, 8), 3, num_values=256)).float().save_pretrained("colour")
+    pictures(tmp_path / "mixed", [(8, 8)] * 4)
+    for name in ("0.jpg", "2.jpg"):
+        Image.open(tmp_path / "mixed" / name).convert("L").save(tmp_path / "mixed" / name)
+    status, _, err = axial("evaluate", "gray", "mixed")
+    assert (status, err.count("\n"), "--data.fit" in err) == (2, 1, False)
+    assert err.endswith("the model is of [8, 8, 1]; pictures are fitted to it with --data.mode gray\n")
+    assert axial("evaluate", "gray", "mixed", "--data.mode", "gray").status == 0
+    assert "fitted to it with --data.mode rgb\n" in axial("evaluate", "colour", "mixed", "--data.mode", "gray").err
+    pictures(tmp_path / "large", [(9, 9)] * 4)
+    err = axial("evaluate", "gray", "large").err
+    assert "with --data.fit crop, --data.fit stretch or --data.fit tiles and --data.mode gray\n" in err
+    err = axial("train", "fashion_mnist", "mixed", "--data.size", 28, "--data.fit", "stretch").err
+    assert "fit pictures with --data.mode gray, or let the model follow the data" in err
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "advice"),
+    [
+        (0, 1, "(x * 255)"),
+        (0, 255, "x"),
+        (3, 7.5, "x"),
+        (-1, 1, "np.interp(x, (-1, 1), (0, 255))"),
+        (-0.5, 4000, "np.interp(x, (-0.5, 4000), (0, 255))"),
+    ],
+)
+def test_advice_about_floats_makes_bytes_of_the_range_that_they_have(tmp_path, low, high, advice):
+    x = np.linspace(low, high, 4 * 6 * 5).reshape(4, 6, 5).astype(np.float32)
+    np.save(tmp_path / "floats.npy", x)
+    with pytest.raises(ValueError, match="integers are modelled") as refused:
+        load(tmp_path / "floats.npy")
+    said, expression = str(refused.value).split("as by ")
+    assert f"holds float32 values {low}..{high}: " in said
+    assert expression == f"{advice}.round().astype(np.uint8)"
+    found = eval(expression, {"np": np, "x": x})
+    assert (found.dtype, found.shape) == (np.uint8, x.shape)
+    assert (np.diff(found.ravel().astype(int)) >= 0).all()
+
+
+def test_floats_that_are_not_finite_are_to_be_replaced(tmp_path):
+    for wrong in (np.nan, np.inf):
+        np.save(tmp_path / "floats.npy", np.full((4, 6, 5), wrong, np.float32))
+        with pytest.raises(ValueError, match="put finite numbers in place of NaN and infinity"):
+            load(tmp_path / "floats.npy")
+
+
+def test_what_a_single_example_lacks_is_another_one(axial: Axial, tmp_path):
+    for name in ("a", "b"):
+        pictures(tmp_path / name, [(8, 8)])
+    pictures(tmp_path / "tiles", [(64, 64)])
+    np.save(tmp_path / "one.npy", np.zeros((1, 4, 4), np.uint8))
+    for seed in range(8):  # by which a single picture trains, validates or tests
+        for name in ("a", "b", "tiles"):
+            status, _, err = axial("train", name, *QUICK, "--data.seed", seed)
+            assert (status, err.count("\n")) == (2, 1), err
+            assert "one file cannot both train and validate, give two or more" in err
+    status, _, err = axial("train", "one.npy", *QUICK)
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.endswith("one example cannot both train and validate, give two or more\n")
+
+
+@pytest.mark.filterwarnings("always:the validation part of:UserWarning")
+def test_a_part_that_is_small_is_to_be_enlarged_by_an_option_of_train(axial: Axial, tmp_path):
+    """Whichever verb says so: evaluate has no such option."""
+    random_model(small_config((6, 6), 3, num_values=256)).float().save_pretrained("model")
+    arrays(tmp_path / "mine.npz", (12, 6, 6, 3))
+    status, _, err = axial("evaluate", "model", "mine.npz", "--split", "validation")
+    assert (status, err.count("train with a larger --data.validation-fraction, or with more data")) == (0, 1)
+    pictures(tmp_path / "train", [(6, 6)] * 12)
+    status, _, err = axial("evaluate", "model", "train", "--split", "validation")
+    assert (status, err.count("or train with --data.validation-fraction and --data.test-fraction")) == (0, 1)
 
 
 def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -> None:

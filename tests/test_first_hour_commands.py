@@ -119,7 +119,7 @@ def test_chosen_examples_are_completed(axial: Axial, gray):
 def test_classes_are_named(axial: Axial, gray):
     random_model(small_config((8, 8), num_values=17, num_classes=10)).float().save_pretrained("classes")
     for verb in (["sample", "--count", 1], ["complete", "digits", "--rows", 4, "--examples", 1, "--count", 1]):
-        argv = [verb[0], "classes", *verb[1:], "--output", "x.npz"]
+        argv = [verb[0], "classes", *verb[1:], "--output", "x.png"]
         assert axial(*argv, "--label", 7).status == 0, axial(*argv, "--label", 7).err
         assert "--label cat: the classes are 0 to 9" in axial(*argv, "--label", "cat").err
         assert "trained without classes" in axial(verb[0], gray, *verb[1:], "--label", 1).err

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from axial_transformers import axial_attention
+import axial_transformers as axial
+from axial_transformers import AttentionOptions, axial_attention
+from axial_transformers.ops.full_attention import full_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
 
 
@@ -84,3 +86,87 @@ def test_a_mask_in_place_of_a_bias_is_refused():
 def test_a_dilation_beyond_the_line_leaves_each_site_alone():
     q, k, v = torch.randn(3, 1, 2, 6, 4, 16)
     torch.testing.assert_close(axial_attention(q, k, v, 2, dilation=10**9), v)
+
+
+@pytest.mark.parametrize("axis", [0, -1, 3, 7, -4])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda axis: axial.AxialAttention(8, 2, abs(axis) + 3),
+        lambda axis: axial.LineAttention(8, 2, axis),
+        lambda axis: axial.LineAttention(8, 2, axis, options=AttentionOptions(relative=2)),
+        lambda axis: axial.LineAttention(8, 2, axis, options=AttentionOptions(rotary=100.0)),
+        lambda axis: axial.LineAttention(8, 2, axis, options=AttentionOptions(span=3)),
+        lambda axis: axial.PositionSensitiveAxialAttention(8, 2, axis, size=7),
+        lambda axis: axial.TiedAxialAttention(8, 2, axis),
+        lambda axis: axial.TiedAxialAttention(8, 2, 2, axis),
+    ],
+    ids=["axial", "line", "relative", "rotary", "window", "position-sensitive", "tied", "tied over"],
+)
+def test_an_axis_that_the_input_lacks_is_told_in_the_shape_of_the_input(make, axis):
+    with pytest.raises(ValueError, match=r"of the input \[2, 5, 6, 8\]: \[B, \*A, D\] has axes 1\.\.2") as refused:
+        make(axis)(torch.randn(2, 5, 6, 8))
+    assert any(f"axis {n} is not" in str(refused.value) for n in (axis, abs(axis) + 3))
+
+
+@pytest.mark.parametrize("node", ["starting", "ending"])
+@pytest.mark.parametrize("shape", [(1, 5, 6, 8), (5, 5, 8), (1, 5, 5, 9)])
+def test_pairs_that_are_not_of_each_with_each_are_refused(node, shape):
+    with pytest.raises(ValueError, match=r"the tensor of pairs must be \[B, N, N, 8\], not \["):
+        axial.TriangleAttention(8, 2, node)(torch.randn(shape))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *[("kv_heads", count) for count in (-2, 0)],
+        ("relative", -1),
+        *[("rotary", base) for base in (0.0, -2.0, float("nan"), float("inf"))],
+        *[("dropout", share) for share in (2.0, 1.0, -0.1, float("nan"))],
+        *[("dilation", step) for step in (0, -1)],
+        *[("span", places) for places in (0, 2, -3)],
+    ],
+)
+def test_options_out_of_their_range_are_refused_where_they_are_given(option, value):
+    with pytest.raises(ValueError, match=rf"^{option} must be .*, not {value}$"):
+        AttentionOptions(**{option: value})
+
+
+def test_a_shape_of_bias_is_named_once():
+    x = torch.randn(2, 5, 6, 8)
+    with pytest.raises(ValueError, match="attn_bias must be") as refused:
+        axial.TiedAxialAttention(8, 2)(x, attn_bias=torch.randn(2, 1, 2, 6, 6))
+    assert str(refused.value).count("[2, 2, 6, 6]") == 1
+    with pytest.raises(ValueError, match=r"must be \[2, 2, 6, 6\], or \[2, 5, 2, 6, 6\] for one a line"):
+        axial.LineAttention(8, 2, 2)(x, attn_bias=torch.randn(2, 2, 5, 6))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 4), (2, 2, 5)])
+def test_a_table_that_is_not_of_heads_and_offsets_is_refused(shape):
+    with pytest.raises(ValueError, match=r"a table must be \[heads, 2R \+ 1\]"):
+        axial.relative_bias(torch.randn(shape), 4)
+
+
+@pytest.mark.parametrize("length", [6, 128], ids=["torch", "compiled"])
+def test_tensors_of_several_dtypes_or_of_integers_are_refused_on_all_paths(length):
+    tensors = torch.ones(3, 1, 64, length, 4, 16)
+    options = (
+        {},
+        {"causal": True},
+        {"span": 3},
+        {"dilation": 2},
+        {"dropout": 0.5},
+        {"key_mask": torch.ones(1, 64, length, dtype=torch.bool)},
+        {"attn_bias": torch.zeros(1, 1, length, length)},
+    )
+    calls = [lambda *qkv, given=given: axial_attention(*qkv, 2, **given) for given in options]
+    calls += [full_attention, lambda *qkv: axial.tied_axial_attention(*qkv, 2, 1)]
+    mixed = [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32), (torch.float32, torch.float64)]
+    for first, other in mixed:
+        for dtypes in ((first, other, other), (first, other, first), (first, first, other)):
+            for call in calls:
+                with pytest.raises(ValueError, match="q, k, v must have one floating-point dtype"):
+                    call(*(x.to(dtype) for x, dtype in zip(tensors, dtypes)))
+    for call in calls:
+        with pytest.raises(ValueError, match="q, k, v must have one floating-point dtype"):
+            call(*tensors.long())

@@ -73,7 +73,7 @@ class Complete:
     output: Path = Path("completions.png")
     """NAME.png: the known part, its completions and the original side by side; of clips, one strip of frames per row.
     NAME.npz: the completions. Of clips also NAME.mp4 and NAME.gif: the same side by side, playing; NAME.mkv: the
-    completions, lossless, one after the other."""
+    completions, lossless, one after the other. An .npz or .mkv that exists is not replaced."""
     scale: arguments.Scale = None
     palette: arguments.Palette = "auto"
     fps: arguments.Fps = 8
@@ -95,8 +95,8 @@ def main(argv: Sequence[str]) -> None:
     require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")
     trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
-    outputs.check_output(options.output, trained.model.config, options.scale, folder=False)
     outputs.require_other_file(options.output, options.source)
+    outputs.check_output(options.output, trained.model.config, options.scale, folder=False)
     label = label_of(trained, options.label)
     mask = _known_sites(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]

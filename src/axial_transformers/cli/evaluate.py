@@ -1,6 +1,5 @@
 """axial evaluate: exact bits/dim of a data set."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import bar
+from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import warn_if_slow
 
 
@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> None:
     }
     figures |= {name: value for name, value in special.items() if value}
     if options.json:
-        print(json.dumps({name: None if value != value else value for name, value in figures.items()}))
+        print(line_of(figures))
     else:
         rate = matmul_rate(processes.device, torch.bfloat16 if options.precision == "bfloat16" else torch.float32)
         speed = _speed(trained.model, len(examples) / seconds, processes.count * rate)

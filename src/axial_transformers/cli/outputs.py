@@ -1,5 +1,6 @@
 """Drawn examples on disk: the suffix of --output decides on the format."""
 
+import os
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,8 +17,8 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import require_place
 
 FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
-
-
+LOSSLESS = (".npz", ".mkv")
+"""Files that are data, as a folder of pictures is: what exists is not replaced. Grids and movies are drawn anew."""
 MOST_SCALE = 256
 
 
@@ -45,6 +46,8 @@ def check_output(output: Path, config: AxialTransformerConfig, scale: int | None
     if output.suffix in MOVIES and len(config.shape) != 3:
         raise ValueError(f"--output {output}: this model is not of clips (frames, height, width)")
     require_place(output, folder=not output.suffix)
+    if output.suffix in LOSSLESS and os.path.lexists(output):
+        raise FileExistsError(f"--output {output} exists already: give another path, or remove it first")
 
 
 def require_other_file(output: Path, source: str | Path | None) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 from axial_transformers.baselines.by_name import read_model
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
-from axial_transformers.models import AxialTransformer
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.progress import bar
 from axial_transformers.training import raw_weights, read_run
 from axial_transformers.training.config import find_device
@@ -49,10 +49,11 @@ class TrainedModel:
         examples, split = _first_there(where, options, wanted)
         config = self.model.config
         if (*examples.shape, examples.channels) != (*config.shape, config.channels):
+            ways = ways_to_fit(examples, config, "fit=crop, fit=stretch or fit=tiles")
             raise ValueError(
                 f"{where} holds {[*examples.shape, examples.channels]} values an example, "
-                f"the model is of {[*config.shape, config.channels]}; pictures are fitted to it with fit=crop, "
-                "fit=stretch or fit=tiles"
+                f"the model is of {[*config.shape, config.channels]}"
+                + (f"; pictures are fitted to it with {ways}" if ways else "")
             )
         return examples, f"{where}, {split}"
 
@@ -75,6 +76,16 @@ def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> t
         except EmptySplitError as error:
             fact = error.fact
     raise ValueError(f"{fact}: take split=all, or other data")
+
+
+def ways_to_fit(examples: Examples, config: AxialTransformerConfig, resizing: str) -> str:
+    """Options by which pictures are read as the model's: `resizing` for another size, a mode for other channels.
+
+    Empty where none helps: pictures have one channel or three.
+    """
+    mode = {1: "mode=gray", 3: "mode=rgb"}.get(config.channels)
+    recoloured = mode if mode and examples.channels != config.channels else ""
+    return " and ".join(filter(None, (resizing * (examples.shape != config.shape), recoloured)))
 
 
 def untrusted(folder: str | Path, source: str) -> ValueError:

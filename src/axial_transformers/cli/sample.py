@@ -29,7 +29,8 @@ class Sample:
     model: arguments.Model
     output: Path = Path("samples.png")
     """NAME.png: one grid; of clips, one strip of frames per row. NAME.npz: an array. A folder: one PNG file per
-    sample. Of clips also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other."""
+    sample. Of clips also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. An
+    .npz, an .mkv or a folder that exists is not replaced."""
     count: int = 16
     """Number of samples."""
     seed: int = 0
@@ -65,8 +66,8 @@ def main(argv: Sequence[str]) -> None:
     with processes:
         with one_voice():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
-            outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
             outputs.require_other_file(options.output, options.known)
+            outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
             label = label_of(trained, options.label)
             outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
             known = _known(trained, options)

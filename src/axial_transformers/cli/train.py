@@ -14,7 +14,7 @@ from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
 from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.reading import limited
-from axial_transformers.cli.runs import untrusted
+from axial_transformers.cli.runs import untrusted, ways_to_fit
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.cli.sharing import one_voice
 from axial_transformers.cli.understood import lines, understanding
@@ -161,9 +161,11 @@ def check_shape(examples: Examples, preset: Preset) -> None:
     data_shape, model_shape = (*examples.shape, examples.channels), (*model.shape, model.channels)
     if data_shape != model_shape:
         here, there = ("x".join(map(str, shape)) for shape in (data_shape, model_shape))
+        ways = ways_to_fit(examples, model, "--data.size and --data.fit")
         raise ValueError(
-            f"{preset.source} holds {here}, but {preset.name} models {there}: resize with --data.size and --data.fit, "
-            f"or let the model follow the data: {command('train', preset.source)}"
+            f"{preset.source} holds {here}, but {preset.name} models {there}: "
+            + (f"fit pictures with {ways}, or " if ways else "")
+            + f"let the model follow the data: {command('train', preset.source)}"
         )
 
 

@@ -1,6 +1,7 @@
 """Arrays of images, videos or sequences in .npz and .npy files."""
 
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
         ValueError: as `load_arrays`; a clip that would have to be cut or resized.
     """
     channels = channel_axis(where, (1, *array.shape), options.axes, options.channels_last)
-    _check_type(where, array.dtype)
+    _check_type(where, array)
     values, encoding = _as_bytes(where, array[None], channels, options)
     if _asks_for_clips(where, values.shape, options):
         raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
@@ -84,10 +85,11 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
         values, encoding = read_batch(path), Encoding(num_values=256, uint16=False)
     else:
         name = _name(path, names, options)
-        shape, dtype = array_header(path, name)
+        shape, _ = array_header(path, name)
         channels = channel_axis(path, shape, options.axes, options.channels_last)
-        _check_type(path, dtype)
-        values, encoding = _as_bytes(path, read_array(path, name), channels, options)
+        array = read_array(path, name)
+        _check_type(path, array)
+        values, encoding = _as_bytes(path, array, channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
     if _asks_for_clips(path, values.shape, options):
         count = len(values)
@@ -132,14 +134,24 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
     raise ValueError(f"{path} has {wanted}; it holds {', '.join(names) or 'nothing'}: choose one with key=")
 
 
-def _check_type(path: Path | str, dtype: np.dtype[Any]) -> None:
-    if dtype.kind == "f":
+def _check_type(path: Path | str, values: NDArray[Any]) -> None:
+    if values.dtype.kind == "f" and values.size:
+        low, high = float(values.min()), float(values.max())
         raise ValueError(
-            f"{path} holds {dtype} values: integers are modelled; quantise them first, as by"
-            " (x * 255).round().astype(np.uint8)"
+            f"{path} holds {values.dtype} values {low:.9g}..{high:.9g}: integers are modelled; {_quantised(low, high)}"
         )
-    if dtype.kind not in "bui":
-        raise ValueError(f"{path} holds {dtype} values: save them as uint8 or uint16")
+    if values.dtype.kind not in "bui":
+        raise ValueError(f"{path} holds {values.dtype} values: save them as uint8 or uint16")
+
+
+def _quantised(low: float, high: float) -> str:
+    """Advice on making bytes of numbers x within these bounds."""
+    if not (isfinite(low) and isfinite(high)):
+        return "put finite numbers in place of NaN and infinity, and quantise them"
+    scaled = f"np.interp(x, ({low:.9g}, {high:.9g}), (0, 255))"
+    if low >= 0 and high <= 255:
+        scaled = "(x * 255)" if high <= 1 else "x"
+    return f"quantise them first, as by {scaled}.round().astype(np.uint8)"
 
 
 def _as_bytes(

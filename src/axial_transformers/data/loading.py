@@ -208,7 +208,7 @@ def _load_each(
         drawn = hashed_parts([places[file].as_posix() for file in train], config.seed, *fractions)
         chosen = [file for file, part in zip(train, drawn, strict=True) if part == split]
     if not chosen:
-        raise _empty(folder, split, parts)
+        raise _empty(folder, split, parts, "file" * (len(parts.get("train", ())) == 1))
     if split == "validation" and "validation" not in parts:
         _say_held_out(folder, {*stated.values(), part_of_folder(folder.resolve().name)}, len(chosen), len(files))
     wanted = set(chosen)
@@ -276,7 +276,7 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
     """A split's share of the examples of the train part, which are in order."""
     chosen = consecutive_part(len(examples), split, *_fractions(config, parts, test_default=0.0))
     if chosen.start == chosen.stop:
-        raise _empty(source, split, parts)
+        raise _empty(source, split, parts, "example" * (len(examples) == 1))
     return examples.part(chosen)
 
 
@@ -286,7 +286,9 @@ def _say_held_out(folder: Path, names: Collection[Part | None], validating: int,
         held_out = (
             f"{folder} has a train part by name and no validation part: {validating} of its {files} files validate"
         )
-        way_out = "give the folder that holds both parts, or set validation_fraction and test_fraction"
+        way_out = (
+            "give the folder that holds both parts, or train with --data.validation-fraction and --data.test-fraction"
+        )
         warnings.warn(f"{held_out}; {way_out}", stacklevel=3)
 
 
@@ -309,7 +311,7 @@ def _say_small(source: Path | str, examples: Examples, split: Split) -> None:
             return
     if rank() == 0:  # of the processes that torchrun started, one speaks
         count = f"{len(origins)} {'example' if len(origins) == len(examples) else 'file'}{'s'[: len(origins) != 1]}"
-        way_out = f"its bits/dim mean little: train with a larger {split}_fraction, or with more data"
+        way_out = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
         warnings.warn(f"the {split} part of {source} has only {count}: {way_out}", stacklevel=3)
 
 
@@ -320,10 +322,13 @@ def _origin(name: str, source: str) -> str:
     return name if origin == source or any(f"{suffix}#" in name for suffix in bair_videos.SUFFIXES) else origin
 
 
-def _empty(source: Path | str, split: Split, parts: Parts) -> EmptySplitError:
+def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> EmptySplitError:
+    """The error about a split without examples; `only` is the word for what the train part holds one of, if so."""
     ways_out = {
         "train": "take another split",
         "validation": "raise validation_fraction, or change the seed",
         "test": "set test_fraction, or give the test part as a source of its own with split all",
     }
+    if only and split != "test":
+        ways_out[split] = f"one {only} cannot both train and validate, give two or more"
     return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)})", ways_out[split])

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
+from axial_transformers.ops.argument_checks import input_axis
 from axial_transformers.ops.axial_attention import (
     attend_step,
     axial_attention,
@@ -131,7 +132,7 @@ class AxisAttention(SelfAttention):
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
-        axis = self._axis_of_heads
+        axis = input_axis(x, self.axis)
         if by_head_pays(x, axis, key_mask):
             q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self._widths)
             q, k = (self._rotated(part, axis) for part in (q, k))
@@ -145,7 +146,7 @@ class AxisAttention(SelfAttention):
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
         """The attention weights of each site over its line: [B, *A, heads, L]."""
-        axis = self._axis_of_heads
+        axis = input_axis(x, self.axis)
         q, k = (self._rotated(part, axis) for part in self._project(x)[:2])
         return axial_attention_weights(q, k, axis, self.masked, key_mask)
 
@@ -169,10 +170,6 @@ class AxisAttention(SelfAttention):
 
     def _rotated(self, heads: Tensor, axis: int) -> Tensor:
         return heads if self.rotations is None else rotate(heads, self.rotations, axis)
-
-    @property
-    def _axis_of_heads(self) -> int:
-        return self.axis if self.axis > 0 else self.axis - 1
 
     def extra_repr(self) -> str:
         """The settings shown by print."""

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention, data_axis
+from axial_transformers.ops.argument_checks import check_options, input_axis
+from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention
 from axial_transformers.ops.positions import relative_bias, rotary
 from axial_transformers.ops.rotations import rotation_table
 from axial_transformers.ops.tied_attention import tied_axial_attention
@@ -19,7 +21,7 @@ class AttentionOptions:
     """Options of `LineAttention`; by default none is taken.
 
     Raises:
-        ValueError: a span that is even, or a dilation with relative positions but without a span.
+        ValueError: an option out of its range, or a dilation with relative positions but without a span.
     """
 
     kv_heads: int | None = None
@@ -40,8 +42,13 @@ class AttentionOptions:
     """The probability with which an attention weight is zero in training."""
 
     def __post_init__(self) -> None:
-        if self.span is not None and (self.span < 1 or self.span % 2 == 0):
-            raise ValueError(f"span must be odd, so that a site is its centre, not {self.span}")
+        check_options(self.span, self.dilation, self.dropout)
+        if self.kv_heads is not None and self.kv_heads < 1:
+            raise ValueError(f"kv_heads must be at least 1, not {self.kv_heads}")
+        if self.rotary is not None and not 0 < self.rotary < inf:
+            raise ValueError(f"rotary must be a finite base above 0, usually 10000, not {self.rotary}")
+        if self.relative is not None and self.relative < 0:
+            raise ValueError(f"relative must be the largest offset, at least 0, not {self.relative}")
         if self.relative is not None and self.span is None and self.dilation > 1:
             raise ValueError("relative positions with a dilation need a span: offsets are counted within the window")
 
@@ -122,24 +129,24 @@ class LineAttention(nn.Module):
         Raises:
             ValueError: coordinates without rotary positions, or what `axial_attention` refuses.
         """
-        bias, axis = self._bias(x, attn_bias), self._axis_of_heads
+        axis = input_axis(x, self.axis)
+        bias = self._bias(x, attn_bias, axis)
         if self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
             packed = self.qkv(x), self.heads, self.widths
-            out = axial_self_attention(*packed, axis, self.causal, key_mask, bias, self._rotations(x))
+            out = axial_self_attention(*packed, axis, self.causal, key_mask, bias, self._rotations(x, axis))
         else:
-            out = self._attend(*self._project(x, coordinates), key_mask, bias)
+            out = self._attend(*self._project(x, coordinates, axis), axis, key_mask, bias)
         out = out.flatten(-2)
         return self.out(torch.sigmoid(self.gate(x)) * out if self.options.gate else out)
 
-    def _rotations(self, x: Tensor) -> Tensor | None:
+    def _rotations(self, x: Tensor, axis: int) -> Tensor | None:
         """The table of rotary positions, of indices along the axis, on a CPU."""
         if self.options.rotary is None:
             return None
-        length = x.shape[data_axis(x.unsqueeze(-1), self._axis_of_heads)]
         dtype = torch.promote_types(x.dtype, torch.float32)
-        return rotation_table(length, self.widths[0] // self.heads, self.options.rotary, dtype)
+        return rotation_table(x.shape[axis], self.widths[0] // self.heads, self.options.rotary, dtype)
 
-    def _project(self, x: Tensor, coordinates: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, coordinates: Tensor | None, axis: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [B, *A, heads or kv_heads, width], normalised and turned."""
         parts = zip(self.qkv(x).split(self.widths, dim=-1), (self.heads, self.kv_heads, self.kv_heads))
         q, k, v = (part.unflatten(-1, (heads, -1)) for part, heads in parts)
@@ -147,33 +154,31 @@ class LineAttention(nn.Module):
             q, k = _normalised(q, self.query_norm), _normalised(k, self.key_norm)
         base = self.options.rotary
         if base is not None:
-            q, k = (rotary(part, self._axis_of_heads, coordinates, base) for part in (q, k))
+            q, k = (rotary(part, axis, coordinates, base) for part in (q, k))
         elif coordinates is not None:
             raise ValueError("coordinates are of rotary positions: give options with rotary=10000.0")
         return q, k, v
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        options, axis = self.options, self._axis_of_heads
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        options = self.options
         window = {"span": options.span, "dilation": options.dilation, "dropout": options.dropout * self.training}
         return axial_attention(q, k, v, axis, self.causal, key_mask, bias, **window)  # type: ignore[arg-type]
 
-    def _bias(self, x: Tensor, attn_bias: Tensor | None) -> Tensor | None:
+    def _bias(self, x: Tensor, attn_bias: Tensor | None, axis: int) -> Tensor | None:
         """The bias given plus that of the offset, [1, heads, L, L], or [1, heads, 1, span] of windows."""
         if self.options.relative is None:
             return attn_bias
         radius, span = self.options.relative, self.options.span
         if span is None:
-            own = relative_bias(self.table, x.shape[data_axis(x.unsqueeze(-1), self._axis_of_heads)])
+            own = relative_bias(self.table, x.shape[axis])
         else:
             offset = torch.arange(span, device=x.device) - span // 2
             own = self.table[None, :, None, offset.clamp(-radius, radius) + radius]
         if attn_bias is None:
             return own
         return attn_bias + own.view(1, *[1] * (attn_bias.ndim - 4), *own.shape[1:])
-
-    @property
-    def _axis_of_heads(self) -> int:
-        return self.axis if self.axis > 0 else self.axis - 1
 
     def extra_repr(self) -> str:
         """The settings shown by print."""
@@ -202,9 +207,11 @@ class TiedAxialAttention(LineAttention):
         super().__init__(dim, heads, axis, options=options)
         self.tied, self.packed = tied, False
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        tied = self.tied if self.tied > 0 else self.tied - 1
-        return tied_axial_attention(q, k, v, self._axis_of_heads, tied, key_mask=key_mask, attn_bias=bias)
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        tied = input_axis(q.flatten(-2), self.tied)
+        return tied_axial_attention(q, k, v, axis, tied, key_mask=key_mask, attn_bias=bias)
 
 
 def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.attention import widths
 from axial_transformers.layers.initialisation import Dense, normal_table
-from axial_transformers.ops.axial_attention import data_axis, from_lines, to_lines
+from axial_transformers.ops.argument_checks import input_axis
+from axial_transformers.ops.axial_attention import from_lines, to_lines
 from axial_transformers.ops.position_sensitive_attention import (
     Tables,
     Window,
@@ -129,7 +130,7 @@ class PositionSensitiveAxialAttention(nn.Module):
 
     def _check_length(self, x: Tensor) -> int:
         """The axis of x that is attended along, whose length `size` bounds."""
-        axis = data_axis(x.unsqueeze(-1), self._axis_of_heads)
+        axis = input_axis(x, self.axis)
         if self.size is not None and x.shape[axis] > self.size:
             raise ValueError(
                 f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
@@ -143,10 +144,6 @@ class PositionSensitiveAxialAttention(nn.Module):
     @property
     def _widths(self) -> tuple[int, int, int]:
         return self.key_dim, self.key_dim, self.value_dim
-
-    @property
-    def _axis_of_heads(self) -> int:
-        return self.axis if self.axis > 0 else self.axis - 1
 
 
 class Scale(nn.Module):

@@ -38,7 +38,14 @@ class TriangleAttention(nn.Module):
     def forward(
         self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
     ) -> Float[Tensor, "b i i d"]:
-        """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to."""
+        """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to.
+
+        Raises:
+            ValueError: pairs of another shape.
+        """
+        (dim,) = self.norm.normalized_shape
+        if pairs.ndim != 4 or pairs.shape[1] != pairs.shape[2] or pairs.shape[3] != dim:
+            raise ValueError(f"the tensor of pairs must be [B, N, N, {dim}], not {list(pairs.shape)}")
         z = self.norm(pairs)
         bias = self.pair_bias(z).movedim(-1, 1)
         return self.attention(z, key_mask, bias if self.attention.axis == 2 else bias.mT)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
+from axial_transformers.ops.argument_checks import check_dtypes, check_key_mask, check_options, data_axis
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.rotations import rotate
@@ -31,9 +32,9 @@ def axial_attention(  # noqa: PLR0913
     """Attention of every site to the sites of its own line along one axis: softmax(q . k / sqrt(K) + bias) v.
 
     Args:
-        q: [B, *A, heads, head_dim], floating point; examples and heads are independent of each other.
+        q: [B, *A, heads, head_dim]; examples and heads are independent of each other.
         k, v: [B, *A, heads, head_dim]; if they have fewer heads, a divisor, each serves as many successive heads of q
-            (grouped queries, Ainslie et al. 2023).
+            (grouped queries, Ainslie et al. 2023). All three have one floating-point dtype.
         axis: the dimension of q that is attended along, 1..d (or counted from the end, -3 for the innermost axis).
         causal: a site attends to itself and the sites before it on its line (Ho et al. 2019, masked attention).
         key_mask: [B, *A], True where a site is present, for ragged sizes. A site whose line has none gets zeros.
@@ -50,7 +51,7 @@ def axial_attention(  # noqa: PLR0913
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` is not one of the axes of the data, the shapes do not fit each other, an even span, a
+        ValueError: `axis` is not one of the axes of the data, shapes or dtypes do not fit each other, an even span, a
             dilation below 1, a dropout outside 0 <= p < 1, or an `attn_bias` with a dilation but no span.
     """
     axis = data_axis(q, axis)
@@ -62,7 +63,8 @@ def axial_attention(  # noqa: PLR0913
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
             "the heads of k and v may be fewer, a divisor of those of q"
         )
-    _check_options(span, dilation, dropout)
+    check_dtypes(q=q, k=k, v=v)
+    check_options(span, dilation, dropout)
     any_length = _is_of_any_length(q, axis)
     if span is not None and attn_bias is None and not any_length and span // 2 * dilation >= q.shape[axis] - 1:
         span = None  # the window is never shorter than the line
@@ -74,7 +76,7 @@ def axial_attention(  # noqa: PLR0913
         attend = partial(axial_attention, causal=causal, span=span, dropout=dropout)
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
     optional = attn_bias is not None or span is not None or dropout or dilation > 1
-    if not optional and sharing[0] == sharing[1] and _is_compiled(q, axis, k, v):
+    if not optional and sharing[0] == sharing[1] and _is_compiled(q, axis):
         return compiled_attention.attend(q, k, v, axis, causal, key_mask)
     k, v = (x.repeat_interleave(heads, dim=-2) if heads > 1 else x for x, heads in zip((k, v), sharing))
     if optional:
@@ -142,8 +144,8 @@ def project_by_head(
 
 
 def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None) -> bool:
-    """Whether `project_by_head` avoids copies: on a GPU, along another axis than the innermost, without a mask."""
-    return _copies_count(x.device) and key_mask is None and data_axis(x.unsqueeze(-1), axis) != x.ndim - 2
+    """Whether `project_by_head` avoids copies along axis 1..d: on a GPU, not along the innermost, without a mask."""
+    return _copies_count(x.device) and key_mask is None and axis != x.ndim - 2
 
 
 def axial_attention_weights(
@@ -155,6 +157,7 @@ def axial_attention_weights(
 ) -> Float[Tensor, "b *a n l"]:
     """The weights of `axial_attention`, [B, *A, heads, L], L places along `axis`; its arguments."""
     axis = data_axis(q, axis)
+    check_dtypes(q=q, k=k)
     check_key_mask(key_mask, k)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
     return from_lines(torch_attention.weights(to_lines(q, axis), to_lines(k, axis), causal, mask), q, axis)
@@ -168,32 +171,9 @@ def attend_step(
     return (weights @ values).squeeze(-2)
 
 
-def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
-    """`axis` as one of 1..d.
-
-    Raises:
-        ValueError: it is not one of the axes of the data.
-    """
-    counted = axis % q.ndim if -q.ndim <= axis < q.ndim else axis
-    if not 1 <= counted <= q.ndim - 3:
-        raise ValueError(
-            f"axis {axis} is not an axis of q {list(q.shape)}: [B, *A, heads, head_dim] has axes 1..{q.ndim - 3}"
-        )
-    return counted
-
-
 def _is_of_any_length(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
     """Whether a graph is exported whose lines have any length: nothing may depend on a comparison of it."""
     return isinstance(q.shape[axis], torch.SymInt) and torch.compiler.is_exporting()
-
-
-def _check_options(span: int | None, dilation: int, dropout: float) -> None:
-    if span is not None and (span < 1 or span % 2 == 0):
-        raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
-    if dilation < 1:
-        raise ValueError(f"dilation must be at least 1, not {dilation}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be a probability below 1, not {dropout}")
 
 
 def _heads_to_one(x: Float[Tensor, "b *a h k"], q: Float[Tensor, "b *a n k"]) -> int:
@@ -217,9 +197,10 @@ def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilatio
     full = [q.shape[0], *others, q.shape[-2], length, keys]
     of_lines = bias[:, *[None] * len(others)] if bias.ndim == 4 else bias
     if of_lines.ndim != len(full) or any(a not in (1, b) for a, b in zip(of_lines.shape, full)):
+        by_line = f", or {full} for one a line" if others else ""
         raise ValueError(
-            f"attn_bias must be {[full[0], *full[-3:]]}, or {full} for one a line, with sizes of 1 where it is the "
-            f"same, not {list(bias.shape)}"
+            f"attn_bias must be {[full[0], *full[-3:]]}{by_line}, with sizes of 1 where it is the same, not "
+            f"{list(bias.shape)}"
         )
     return of_lines if span is None else of_lines.expand(*of_lines.shape[:-1], span)
 
@@ -261,7 +242,7 @@ def _with_options(
     dilation: int,
 ) -> Tensor:
     """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
-    if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis, *qkv[1:]):
+    if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis):
         return compiled_attention.attend(*qkv, axis, causal, key_mask, _of_examples(bias))
     sizes = qkv[0].shape[:-2]
     batch, length, others = sizes[0], sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
@@ -299,9 +280,8 @@ def _of_examples(bias: Tensor) -> Float[Tensor, "#b #n #l #l"]:
     return bias.reshape(len(bias), *bias.shape[-3:])
 
 
-def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int, *others: Tensor) -> bool:
-    known = all(x.dtype in (torch.float32, torch.bfloat16) for x in others)
-    return known and choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled"
+def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
+    return choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled"
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
@@ -336,12 +316,3 @@ def _copies_count(device: torch.device) -> bool:
 def _as_more_heads(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
     """[B, *A, N, K] -> [outer, inner * N, L, K]: the lines along `axis`; sites inside of it count as heads."""
     return x.flatten(axis + 1, -2).flatten(0, axis - 1).transpose(1, 2)
-
-
-def check_key_mask(key_mask: Tensor | None, k: Tensor) -> None:
-    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim]."""
-    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != k.shape[:-2]):
-        raise ValueError(
-            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is present, not "
-            f"{key_mask.dtype} {list(key_mask.shape)}"
-        )

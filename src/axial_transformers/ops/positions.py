@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from axial_transformers.ops.axial_attention import data_axis
+from axial_transformers.ops.argument_checks import data_axis
 from axial_transformers.ops.rotations import turned
 
 
@@ -61,10 +61,10 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
         itself, as [1, heads, 1, span].
 
     Raises:
-        ValueError: an even number of entries.
+        ValueError: a table of another number of dimensions, or an even number of entries.
     """
-    if table.shape[-1] % 2 == 0:
-        raise ValueError(f"a table must have 2R + 1 entries, for the offsets -R..R, not {table.shape[-1]}")
+    if table.ndim != 2 or table.shape[-1] % 2 == 0:
+        raise ValueError(f"a table must be [heads, 2R + 1], for the offsets -R..R, not {list(table.shape)}")
     radius = table.shape[-1] // 2
     place = torch.arange(length, device=table.device)
     return table[:, (place - place[:, None]).clamp(-radius, radius) + radius][None]

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops.axial_attention import axial_attention, check_key_mask, data_axis
+from axial_transformers.ops.argument_checks import check_key_mask, data_axis
+from axial_transformers.ops.axial_attention import axial_attention
 
 
 def tied_axial_attention(
@@ -35,7 +36,7 @@ def tied_axial_attention(
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` and `tied` are not two axes of the data, or the shapes do not fit each other.
+        ValueError: `axis` and `tied` are not two axes of the data, or shapes or dtypes do not fit each other.
     """
     axis, tied = data_axis(q, axis), data_axis(q, tied)
     if axis == tied:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from itertools import repeat
+from math import isfinite
 from pathlib import Path
 from reprlib import repr as brief
 from typing import Any, Literal, TypeVar, Union
@@ -32,6 +33,12 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not {kind} ({error})") from error
     return found
+
+
+def line_of(figures: Mapping[str, Any]) -> str:
+    """Figures as one line of JSON: null stands for a number that is not finite, which JSON cannot hold."""
+    infinite = {name: None for name, value in figures.items() if isinstance(value, float) and not isfinite(value)}
+    return json.dumps({**figures, **infinite})
 
 
 def to_json(config: Any) -> dict[str, Any]:

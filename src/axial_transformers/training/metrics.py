@@ -20,6 +20,7 @@ from torch import Tensor
 from axial_transformers.costs.measurements import peak_memory
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, written_whole
+from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.checkpoint_record import Counters
 from axial_transformers.training.config import TrainConfig
 
@@ -174,7 +175,7 @@ class MetricsLog:
         numbers = {name: value for name, value in values.items() if name not in pictures}
         if numbers:
             with errors_name(self._path):
-                self._file.write(json.dumps({"step": step, **numbers}) + "\n")
+                self._file.write(line_of({"step": step, **numbers}) + "\n")
                 self._file.flush()
         if self._board:
             for name, number in numbers.items():

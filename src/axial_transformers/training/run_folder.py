@@ -11,6 +11,7 @@ RUN/
 """
 
 import json
+import os
 import shutil
 import tempfile
 import warnings
@@ -192,6 +193,8 @@ def opened_run(folder: Path, resume: bool) -> Iterator[None]:
 
 
 def _require_usable(folder: Path, resume: bool) -> None:
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise FileExistsError(f"{folder} exists already, and is no folder: give another one")
     locks = {folder / LOCK, folder / HOLDER}
     content = {*folder.iterdir()} - {*_strays(folder)} - locks if folder.is_dir() else set()
     if content and not resume:

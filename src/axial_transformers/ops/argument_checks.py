@@ -1,0 +1,58 @@
+"""Checks of the arguments of attention: each raises ValueError, in words of what the caller gave."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
+    """`axis` of queries, keys or values as one of 1..d.
+
+    Raises:
+        ValueError: it is not one of the axes of the data.
+    """
+    return _counted(axis, q, "q", "[B, *A, heads, head_dim]", q.ndim - 3)
+
+
+def input_axis(x: Float[Tensor, "b *a d"], axis: int) -> int:
+    """`axis` of a layer's input as one of 1..d, which are also those of its queries, keys and values.
+
+    Raises:
+        ValueError: it is not one of the axes of the data.
+    """
+    return _counted(axis, x, "the input", "[B, *A, D]", x.ndim - 2)
+
+
+def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
+    counted = axis % x.ndim if -x.ndim <= axis < x.ndim else axis
+    if not 1 <= counted <= axes:
+        raise ValueError(f"axis {axis} is not an axis of {name} {list(x.shape)}: {layout} has axes 1..{axes}")
+    return counted
+
+
+def check_dtypes(**tensors: Tensor) -> None:
+    """Raises ValueError unless the tensors, given by their names, have one floating-point dtype."""
+    dtypes = [x.dtype for x in tensors.values()]
+    if len(set(dtypes)) > 1 or not dtypes[0].is_floating_point:
+        raise ValueError(
+            f"{', '.join(tensors)} must have one floating-point dtype, not {', '.join(map(str, dtypes))}: cast them"
+        )
+
+
+def check_key_mask(key_mask: Bool[Tensor, " b *a"] | None, k: Float[Tensor, "b *a n k"]) -> None:
+    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim]."""
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != k.shape[:-2]):
+        raise ValueError(
+            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is present, not "
+            f"{key_mask.dtype} {list(key_mask.shape)}"
+        )
+
+
+def check_options(span: int | None, dilation: int, dropout: float) -> None:
+    """Raises ValueError unless the options of `axial_attention` are within their ranges."""
+    if span is not None and (span < 1 or span % 2 == 0):
+        raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
+    if dilation < 1:
+        raise ValueError(f"dilation must be at least 1, not {dilation}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be a probability below 1, not {dropout}")
