@@ -61,7 +61,7 @@ def test_compiled_equation_4_is_its_definition(shape, axis, causal):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("length", "rows", "width", "value_width"),
-    [(33, 1, 16, 40), (33, 81, 16, 40), (70, 9, 20, 7), (70, 41, 16, 16), (70, 139, 20, 7)],
+    [(33, 1, 16, 40), (33, 81, 16, 40), (70, 9, 20, 7), (70, 41, 16, 16), (70, 139, 20, 7), (100, 199, 8, 40)],
 )
 def test_bands_of_all_widths_over_several_blocks_are_what_double_precision_gives(
     length, rows, width, value_width, causal

@@ -17,9 +17,10 @@ from axial_transformers.kernels.register_tiles import (
     multiply_add_large,
     round_up,
 )
+from axial_transformers.kernels.relative_tiles import LANES_OF_ENCODED, add_encoded
 from axial_transformers.kernels.vectors import clear
 
-BLOCK = 32
+BLOCK = 64
 """Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""
 MARGIN = max(LANES, HIGH)
 """Zeros before and behind the numbers of a query, and queries of zeros: tiles read them."""
@@ -159,3 +160,44 @@ def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out
                 multiply_add_large(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
             elif count > 0:
                 multiply_add_high(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
+
+
+@part
+def add_both_products(
+    x: Array, of_places: Product, of_offsets: Product, w: Array, w_at: int, table: Array, centre: int, shift: int,
+    direction: int, everywhere: bool, out: Array, out_at: int, wide: int,
+) -> None:  # fmt: skip
+    """out[i] += sum over s of x[i, s] w[s] + sum over d of x[i, d] table[d], each `wide` numbers; see `add_product`.
+
+    Both sums are of the same pairs: the offset of row i and step s is direction (s - i - shift), and table[d] is at
+    centre + d wide. With encodings `everywhere`, of the offsets of all rows and steps, tiles add w and table before
+    they multiply, where a processor has the registers.
+    """
+    if not everywhere or LANES != LANES_OF_ENCODED:
+        add_product(x, of_places, w, w_at, out, out_at, wide)
+        add_product(x, of_offsets, table, centre, out, out_at, wide)
+        return
+    done = of_places.first + (of_places.last - of_places.first) // HIGH * HIGH
+    for c in range(0, wide, LANES):
+        for i in range(of_places.first, done, HIGH):
+            s = max(of_places.least, of_places.least_of_row + i)
+            count = min(of_places.most, of_places.most_of_row + i + HIGH - 1) - s + 1
+            at, from_w = of_places.x_at + i * of_places.x_row + s * of_places.x_step, w_at + s * wide + c
+            from_table, to = centre + direction * (s - i - shift) * wide + c, out_at + i * wide + c
+            if count > 0:
+                add_encoded(
+                    x, at, of_places.x_row, of_places.x_step, count, w, from_w, wide, table, from_table,
+                    direction * wide, out, to, wide,
+                )  # fmt: skip
+    if done < of_places.last:
+        add_product(x, from_row(of_places, done), w, w_at, out, out_at, wide)
+        add_product(x, from_row(of_offsets, done), table, centre, out, out_at, wide)
+
+
+@part
+def from_row(product: Product, first: int) -> Product:
+    """The rows of a product from `first` on."""
+    return Product(
+        product.x_at, product.x_row, product.x_step, first, product.last, product.least, product.least_of_row,
+        product.most, product.most_of_row, product.sign,
+    )  # fmt: skip

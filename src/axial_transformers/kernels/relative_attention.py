@@ -14,6 +14,7 @@ from axial_transformers.kernels.bands import (
     BLOCK,
     MARGIN,
     Band,
+    add_both_products,
     add_product,
     band_at,
     isolate,
@@ -44,11 +45,12 @@ from axial_transformers.kernels.register_tiles import (
 )
 from axial_transformers.kernels.relative_tiles import (
     BESIDE,
-    FEWER,
+    FAR,
+    far_line_products,
+    far_line_scores,
     line_products,
     line_scores,
     relative_scores,
-    wide_line_scores,
 )
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials, exponentials_together, softmax_backward
 from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
@@ -56,8 +58,6 @@ from axial_transformers.kernels.vectors import clear
 
 BEFORE = LANES + MARGIN
 """Places before the first of transposed keys: tiles of scores read them."""
-SHORT = 64
-"""Places of a line up to which both products with values take less time in one tile than in two."""
 FIRST = PANEL
 """The column of the first row of a transposed table: tiles of scores read those before it."""
 
@@ -97,6 +97,7 @@ def forward(
     queries, keys = zeros((together * padded + PANEL) * wide), zeros(together * padded * wide)
     values, attended = zeros(together * padded * value_wide), zeros(together * padded * value_wide)
     keys_transposed, weights = zeros(wide * row), zeros((BLOCK + 2 * MARGIN) * distance)
+    everywhere = radius == length - 1
     for m in range(first, last):
         head = m % together
         if head == 0:
@@ -114,8 +115,10 @@ def forward(
             weigh_band(weights, band, distance, sums, m * length)
             of_keys, of_offsets = queries_by_keys(band, distance), queries_by_offsets(band, distance)
             to = value_at + b * value_wide
-            add_product(weights, of_keys, values, value_at, attended, to, value_wide)
-            add_product(weights, of_offsets, tables.value, value_table, attended, to, value_wide)
+            add_both_products(
+                weights, of_keys, of_offsets, values, value_at, tables.value, value_table, b, 1, everywhere, attended,
+                to, value_wide,
+            )  # fmt: skip
         if head == together - 1:
             store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
 
@@ -142,6 +145,7 @@ def backward(
     d_queries, d_keys, d_values = zeros(size), zeros(size), zeros(value_size)
     keys_transposed, values_transposed = zeros(wide * row), zeros(value_wide * row)
     weights, d_scores = zeros((BLOCK + 2 * MARGIN) * distance), zeros((BLOCK + 2 * MARGIN) * distance)
+    everywhere = radius == length - 1
     i = first
     for m in range(bounds[first], bounds[last]):
         if m == bounds[i + 1]:
@@ -183,11 +187,16 @@ def backward(
             add_product(weights, of_queries, grads, value_at, d_values, value_at, value_wide)
             add_product(weights, by_queries, grads, value_at, d_value[i], d_centre * value_wide, value_wide)
             of_keys, of_offsets, to = queries_by_keys(band, distance), queries_by_offsets(band, distance), at + b * wide
-            add_product(d_scores, of_keys, keys, at, d_queries, to, wide)
-            add_product(d_scores, of_offsets, tables.query, centre * wide, d_queries, to, wide)
-            add_product(d_scores, of_queries, queries, at, d_keys, at, wide)
+            add_both_products(
+                d_scores, of_keys, of_offsets, keys, at, tables.query, centre * wide, b, 1, everywhere, d_queries, to,
+                wide,
+            )  # fmt: skip
+            of_offsets = keys_by_offsets(band, distance)
+            add_both_products(
+                d_scores, of_queries, of_offsets, queries, at, tables.key, centre * wide, 0, -1, everywhere, d_keys, at,
+                wide,
+            )  # fmt: skip
             add_product(d_scores, by_queries, queries, at, d_query[i], d_centre * wide, wide)
-            add_product(d_scores, keys_by_offsets(band, distance), tables.key, centre * wide, d_keys, at, wide)
             add_product(d_scores, offsets_by_keys(band, distance), keys, at, d_key[i], d_centre * wide, wide)
         if head == together - 1:
             store_heads(d_queries, padded, wide, dq, m - head, strides[4], sizes, width, scale)
@@ -213,25 +222,10 @@ def score_band(
     """
     columns = transposed_columns(radius)
     if radius == band.length - 1:
-        keys, last = keys_of(band)[1], band.first + band.rows
-        for p in range(0, keys, 2 * PANEL):
-            for o in range(band.first, last, PANEL):
-                if keys - p > PANEL:
-                    for r in range(o, min(o + LANES, last), FEWER):
-                        wide_line_scores(
-                            queries, at + r * wide, wide, width, keys_transposed, BEFORE + p, row,
-                            tables.query_transposed, tables.key_transposed,
-                            table * wide * columns + FIRST + radius + p - r, columns, scores,
-                            place_in_band(distance, band, r, p - r), distance - 1,
-                        )  # fmt: skip
-                else:
-                    for r in range(o, min(o + LANES, last), BESIDE):
-                        line_scores(
-                            queries, at + r * wide, wide, width, keys_transposed, BEFORE + p, row,
-                            tables.query_transposed, tables.key_transposed,
-                            table * wide * columns + FIRST + radius + p - r, columns, scores,
-                            place_in_band(distance, band, r, p - r), distance - 1,
-                        )  # fmt: skip
+        multiply_lines(
+            queries, at, wide, width, keys_transposed, row, tables.query_transposed, tables.key_transposed,
+            table * wide * columns + FIRST + radius, columns, band, True, scores, distance,
+        )  # fmt: skip
         return
     for c in range(0, band.high - band.low + 1, LANES):
         for o in range(band.first, band.first + band.rows, HIGH):
@@ -246,6 +240,46 @@ def score_band(
 
 
 @part
+def multiply_lines(
+    x: Array, at: int, wide: int, width: int, keys: Array, row: int, of_queries: Array, of_keys: Array, table_at: int,
+    columns: int, band: Band, scores: bool, out: Array, distance: int,
+) -> None:  # fmt: skip
+    """`line_scores`, or `line_products`, of all queries and keys of a band, by tiles as large as fit."""
+    count, last = keys_of(band)[1], band.first + band.rows
+    for p in range(0, count, 2 * PANEL):
+        for o in range(band.first, last, FAR):
+            if count - p > PANEL and last - o > FAR // 2:
+                for r in range(o, min(o + LANES, last)):
+                    from_x, from_table, to = at + r * wide, table_at + p - r, place_in_band(distance, band, r, p - r)
+                    if scores:
+                        far_line_scores(
+                            x, from_x, wide, width, keys, BEFORE + p, row, of_queries, of_keys, from_table, columns,
+                            out, to, distance - 1,
+                        )  # fmt: skip
+                    else:
+                        far_line_products(
+                            x, from_x, wide, width, keys, BEFORE + p, row, of_queries, of_keys, from_table, columns,
+                            out, to, distance - 1,
+                        )  # fmt: skip
+                continue
+            for key in range(p, min(p + 2 * PANEL, count), PANEL):
+                for first in range(o, min(o + FAR, last), PANEL):
+                    for r in range(first, min(first + LANES, last), BESIDE):
+                        from_x, from_table = at + r * wide, table_at + key - r
+                        to = place_in_band(distance, band, r, key - r)
+                        if scores:
+                            line_scores(
+                                x, from_x, wide, width, keys, BEFORE + key, row, of_queries, of_keys, from_table,
+                                columns, out, to, distance - 1,
+                            )  # fmt: skip
+                        else:
+                            line_products(
+                                x, from_x, wide, width, keys, BEFORE + key, row, of_queries, of_keys, from_table,
+                                columns, out, to, distance - 1,
+                            )  # fmt: skip
+
+
+@part
 def multiply_band(
     grads: Array, at: int, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, out: Array, distance: int,
@@ -255,15 +289,11 @@ def multiply_band(
     In a product with keys, successive queries are one offset apart: so their columns are those of the same keys.
     """
     columns, value = transposed_columns(radius), tables.value_transposed
-    if radius == band.length - 1 and band.length <= SHORT:
-        for p in range(0, keys_of(band)[1], PANEL):
-            for o in range(band.first, band.first + band.rows, PANEL):
-                for r in range(o, min(o + LANES, band.first + band.rows), BESIDE):
-                    line_products(
-                        grads, at + r * wide, wide, width, values_transposed, BEFORE + p, row, value, value,
-                        table * wide * columns + FIRST + radius + p - r, columns, out,
-                        place_in_band(distance, band, r, p - r), distance - 1,
-                    )  # fmt: skip
+    if radius == band.length - 1:
+        multiply_lines(
+            grads, at, wide, width, values_transposed, row, value, value, table * wide * columns + FIRST + radius,
+            columns, band, False, out, distance,
+        )  # fmt: skip
         return
     for o in range(band.first, band.first + band.rows, HIGH):
         last = min(band.length - 1, o + HIGH - 1 + band.high)

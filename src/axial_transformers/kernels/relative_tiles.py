@@ -21,11 +21,11 @@ from axial_transformers.kernels.register_tiles import HIGH
 
 BESIDE = 4 if LANES == 16 else 2
 """Successive places of `line_scores`: with as many LANES further, two vectors of sums each fill the registers."""
-FEWER = BESIDE // 2
-"""Successive places of `wide_line_scores`."""
+FAR = 4 * LANES if LANES == 16 else 2 * LANES
+"""Places of a tile of which each is LANES behind the one before: with four vectors of sums each, registers are full."""
 
 
-def _product_of_lines(beside: int, vectors: int, scores: bool) -> Any:
+def _product_of_lines(beside: int, groups: int, vectors: int, scores: bool) -> Any:
     """The intrinsic `line_scores` of so many places and vectors, or `line_products`, which lacks the table of keys."""
 
     @intrinsic
@@ -48,7 +48,7 @@ def _product_of_lines(beside: int, vectors: int, scores: bool) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
-        places = [(group, row) for row in range(beside) for group in range(2)]
+        places = [(group, row) for row in range(beside) for group in range(groups)]
         sums = {(*place, i): cgutils.alloca_once_value(builder, zero) for place in places for i in range(vectors)}
         rows = {(group, row): builder.mul(x_row, count.type(group * LANES + row)) for group, row in places}
         with cgutils.for_range(builder, count) as loop:
@@ -58,17 +58,19 @@ def _product_of_lines(beside: int, vectors: int, scores: bool) -> Any:
                 of_offsets = [
                     [
                         load(builder, table, offset(table_at, table_row, loop.index, i * LANES - row))
-                        for i in range(-1, vectors)
+                        for i in range(1 - groups, vectors)
                     ]
                     for table in tables[: 1 + scores]
                 ]
-                for group in range(2):
+                for group in range(groups):
                     number = splat(builder, load(builder, first, rows[group, row], 1), LANES)
                     for i, key in enumerate(of_places):
-                        of_query, *of_key = (windows[1 + i - group] for windows in of_offsets)
-                        factor = builder.fadd(number, of_key[0]) if scores else number
+                        of_query, *of_key = (windows[groups - 1 + i - group] for windows in of_offsets)
                         total = sums[group, row, i]
-                        for a, b in ((number, of_query), (key, factor)):
+                        terms = [(number, builder.fadd(key, of_query))]
+                        if scores:
+                            terms = [(number, of_query), (key, builder.fadd(number, of_key[0]))]
+                        for a, b in terms:
                             builder.store(fused_multiply_add(builder, a, b, builder.load(total)), total)
         for (group, row, i), total in sums.items():
             at = offset(out_at, out_row, count.type(group * LANES + row), i * LANES)
@@ -78,17 +80,76 @@ def _product_of_lines(beside: int, vectors: int, scores: bool) -> Any:
     return product
 
 
-line_scores = _product_of_lines(BESIDE, 2, scores=True)
+line_scores = _product_of_lines(BESIDE, 2, 2, scores=True)
 """out[r, j] = sum over s of keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
 
 For BESIDE successive rows r, as many that are LANES further, two vectors of successive keys j, and `count` steps s.
 x[r, s] is x[x_at + r x_row + s], keys[s, j] is keys[keys_at + s keys_row + j]; the tables and out are alike.
 Vectors of a table begin anywhere in a cache line, which takes two loads, but three of them serve four sums.
 """
-wide_line_scores = _product_of_lines(FEWER, 4, scores=True)
-"""`line_scores` of FEWER rows and four vectors of keys: five vectors of a table serve eight sums."""
-line_products = _product_of_lines(BESIDE, 2, scores=False)
+far_line_scores = _product_of_lines(1, FAR // LANES, 4, scores=True)
+"""`line_scores` of the rows r, r + LANES, .. below r + FAR and four vectors of keys: seven vectors serve 16 sums."""
+line_products = _product_of_lines(BESIDE, 2, 2, scores=False)
 """`line_scores` without of_keys: out[r, j] = sum over s of x[r, s] (keys[s, j] + of_queries[s, j - r])."""
+far_line_products = _product_of_lines(1, FAR // LANES, 4, scores=False)
+"""`line_products` of the rows and keys of `far_line_scores`."""
+LANES_OF_ENCODED = 16
+"""Lanes of processors that have the registers for `add_encoded`: 32."""
+
+
+@intrinsic
+def add_encoded(
+    typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
+    table: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
+) -> Any:  # fmt: skip
+    """out[r, c] += sum over s of x[r, s] (w[s, c] + table[s - r, c]): HIGH rows, LANES columns and `count` steps s.
+
+    x[r, s] is x[x_at + r x_row + s x_step], w[s, c] is w[w_at + s w_row + c]; the table and out are alike. A vector of
+    the table is loaded once for all rows: HIGH steps at a time hand them on in registers. Additions, for which some
+    processors (AMD's) have units of their own, take the place of half of the multiplications.
+    """
+    kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, table, table_at, table_row, out, out_at, out_row)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, x_at, x_row, x_step, count, w, w_at, w_row, table, table_at, table_row, out, out_at, out_row = unpacked(
+            context, builder, signature, arguments
+        )
+
+        def row_of(data: Any, start: Any, distance: Any, times: Any) -> Any:
+            return load(builder, data, builder.add(start, builder.mul(distance, times)))
+
+        def kept(values: list[Any]) -> list[Any]:
+            return [cgutils.alloca_once_value(builder, value) for value in values]
+
+        sums = kept([row_of(out, out_at, out_row, count.type(row)) for row in range(HIGH)])
+        before = kept([row_of(table, table_at, table_row, count.type(-row)) for row in range(1, HIGH)])
+        rows = [builder.mul(x_row, count.type(row)) for row in range(HIGH)]
+
+        def add_steps(first: Any, steps: int) -> None:
+            encodings = [builder.load(place) for place in before]
+            for i in range(steps):
+                step = builder.add(first, count.type(i))
+                encodings = [row_of(table, table_at, table_row, step), *encodings]
+                of_step = row_of(w, w_at, w_row, step)
+                start = opaque(builder, builder.gep(x, [builder.add(x_at, builder.mul(x_step, step))]))
+                for beside, total, encoding in zip(rows, sums, encodings):
+                    number = splat(builder, load(builder, start, beside, 1), LANES)
+                    factor = builder.fadd(of_step, encoding)
+                    builder.store(fused_multiply_add(builder, number, factor, builder.load(total)), total)
+            for place, encoding in zip(before, encodings):
+                builder.store(encoding, place)
+
+        whole = builder.and_(count, count.type(-HIGH))
+        with cgutils.for_range_slice(builder, count.type(0), whole, count.type(HIGH)) as (step, _):
+            add_steps(step, HIGH)
+        with cgutils.for_range_slice(builder, whole, count, count.type(1)) as (step, _):
+            add_steps(step, 1)
+        for row, total in enumerate(sums):
+            at = builder.add(out_at, builder.mul(out_row, count.type(row)))
+            store(builder, builder.load(total), out, at)
+        return context.get_dummy_value()
+
+    return kind, generate
 
 
 @intrinsic
