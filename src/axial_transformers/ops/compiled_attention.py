@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.ops.operators import cpu_operator
 
 Packing = tuple[int, int, int, int] | None
 """Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""
@@ -111,7 +112,7 @@ class _Attention(torch.autograd.Function):
         return None, None, None, None, d_bias, None, *grads
 
 
-@torch.library.custom_op("axial_transformers::attend_lines", mutates_args=("out", "sums"), device_types="cpu")
+@cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
 def _forward(
     qkv: Sequence[Tensor],
     axis: int,
@@ -141,7 +142,7 @@ def _forward(
     parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
 
-@torch.library.custom_op("axial_transformers::attend_lines_backward", mutates_args=("grads",), device_types="cpu")
+@cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
 def _backward(
     qkv_grad: Sequence[Tensor],
     axis: int,

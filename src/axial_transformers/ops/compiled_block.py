@@ -16,6 +16,7 @@ from torch import Tensor
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.ops.compiled_attention import rotations_of_lines
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
+from axial_transformers.ops.operators import cpu_operator
 
 WEIGHTS = (
     *("attention_norm.weight", "attention_norm.bias", "qkv.weight", "qkv.bias", "out.weight", "out.bias"),
@@ -79,7 +80,7 @@ def nats(
     return _nats(x, list(weights), values, values.new_empty(0) if predictions is None else predictions)
 
 
-@torch.library.custom_op("axial_transformers::transformer_block", mutates_args=(), device_types="cpu")
+@cpu_operator("axial_transformers::transformer_block", fake=lambda x, *others: x.new_empty(x.shape))
 def _block(
     x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool, rotations: Tensor | None
 ) -> Tensor:
@@ -102,7 +103,7 @@ def _block(
     return result
 
 
-@torch.library.custom_op("axial_transformers::nats", mutates_args=(), device_types="cpu")
+@cpu_operator("axial_transformers::nats", fake=lambda x, weights, values, *others: x.new_empty(values.shape))
 def _nats(x: Tensor, weights: Sequence[Tensor], values: Tensor, predictions: Tensor) -> Tensor:
     from axial_transformers.kernels import transformer_blocks as kernels
 
@@ -117,16 +118,6 @@ def _nats(x: Tensor, weights: Sequence[Tensor], values: Tensor, predictions: Ten
 
     parallel_ranges(work, len(rows))
     return result
-
-
-@_block.register_fake
-def _(x: Tensor, weights: Sequence[Tensor], heads: int, axis: int, causal: bool, rotations: Tensor | None) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-@_nats.register_fake
-def _(x: Tensor, weights: Sequence[Tensor], values: Tensor, predictions: Tensor) -> Tensor:
-    return x.new_empty(values.shape)
 
 
 def _stacked(weight: Tensor) -> NDArray[Any]:

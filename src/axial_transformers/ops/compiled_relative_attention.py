@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.ops.compiled_attention import Packing, flat_lines, heads_together, sizes_of, unpacked
+from axial_transformers.ops.operators import cpu_operator
 
 PARTS = 16
 """Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
@@ -60,7 +61,7 @@ class _RelativeAttention(torch.autograd.Function):
         return None, None, None, None, *grads
 
 
-@torch.library.custom_op("axial_transformers::attend_relative", mutates_args=("out", "sums"), device_types="cpu")
+@cpu_operator("axial_transformers::attend_relative", mutates_args=("out", "sums"))
 def _forward(
     qkv: Sequence[Tensor], tables: Sequence[Tensor], axis: int, causal: bool, scale: float, out: Tensor, sums: Tensor
 ) -> None:
@@ -77,9 +78,7 @@ def _forward(
     parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
 
 
-@torch.library.custom_op(
-    "axial_transformers::attend_relative_backward", mutates_args=("d_qkv", "d_tables"), device_types="cpu"
-)
+@cpu_operator("axial_transformers::attend_relative_backward", mutates_args=("d_qkv", "d_tables"))
 def _backward(
     qkv_grad: Sequence[Tensor],
     tables: Sequence[Tensor],

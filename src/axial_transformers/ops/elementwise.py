@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.ops.kernel_choice import HAS_NUMBA, is_transformed
+from axial_transformers.ops.operators import cpu_operator
 
 STEEPNESS = 1.702
 BLOCK = 2**18
@@ -57,8 +58,10 @@ def _scale(dropped: int) -> float:
     return 2**16 / (2**16 - dropped)
 
 
-@torch.library.custom_op(  # opaque to torch.compile, whose own random numbers take longer
-    "axial_transformers::kept", mutates_args=(), device_types="cpu", tags=(torch.Tag.nondeterministic_seeded,)
+@cpu_operator(  # opaque to torch.compile, whose own random numbers take longer
+    "axial_transformers::kept",
+    fake=lambda x, dropped: x.new_empty(x.shape, dtype=torch.bool),
+    tags=(torch.Tag.nondeterministic_seeded,),
 )
 def _kept(x: Tensor, dropped: int) -> Tensor:
     """A bool of x's shape, False with probability dropped / 2^16.
@@ -70,11 +73,6 @@ def _kept(x: Tensor, dropped: int) -> Tensor:
         bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
     bits = bits.bitwise_xor_(_shifted(bits, 31))
     return bits.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15
-
-
-@_kept.register_fake
-def _(x: Tensor, dropped: int) -> Tensor:
-    return x.new_empty(x.shape, dtype=torch.bool)
 
 
 def _seed() -> int:

@@ -15,6 +15,7 @@ from axial_transformers.kernels.processor import (
     products_sum_columns,
 )
 from axial_transformers.ops.kernel_choice import is_transformed
+from axial_transformers.ops.operators import cpu_operator
 
 PAYS_FROM = 2**24
 """Multiplications in a call from which oneDNN pays: with fewer, the call takes longer than it saves."""
@@ -39,7 +40,8 @@ def linear(
 
 def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
     return (
-        not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
+        (biased or x.dtype == torch.float32)  # first, as it takes the least time and is often false
+        and not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
         and not is_transformed()
         and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype
@@ -95,14 +97,9 @@ def _products_sum_columns() -> bool:
     return products_sum_columns()
 
 
-@torch.library.custom_op("axial_transformers::linear", mutates_args=(), device_types="cpu")
+@cpu_operator("axial_transformers::linear", fake=lambda x, weight, bias: x.new_empty(len(x), len(weight)))
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(_dense(x), _dense(weight), bias, "none", [], ""))
-
-
-@_onednn.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(len(x), len(weight))
 
 
 def _dense(matrix: Tensor) -> Tensor:

@@ -1,0 +1,37 @@
+"""Operators of this package, opaque to torch.compile and torch.export: functions of tensors on a CPU."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
+
+
+def cpu_operator(
+    name: str,
+    fake: Callable[..., Any] = lambda *arguments: None,
+    mutates_args: tuple[str, ...] = (),
+    tags: tuple[torch.Tag, ...] = (),
+) -> Callable[[Callable[..., Any]], Any]:
+    """Declares a function as the operator `name`, "axial_transformers::..", and returns the operator.
+
+    A call takes a fifth of what one of `torch.library.custom_op` adds, which is as long as attention along some short
+    lines: here nothing is kept for a derivative, which an autograd function around the operator has.
+
+    Args:
+        name: of the operator.
+        fake: the result without values, of the same arguments; by default there is none.
+        mutates_args: the arguments that it writes to.
+        tags: beside that of an operator that torch.compile may take as it is.
+    """
+    own = name.removeprefix("axial_transformers::")
+
+    def declare(function: Callable[..., Any]) -> Any:
+        schema = torch.library.infer_schema(function, mutates_args=mutates_args)
+        LIBRARY.define(own + schema, tags=(torch.Tag.pt2_compliant_tag, *tags))
+        LIBRARY.impl(own, function, "CPU")
+        torch.library.register_fake(name, fake, lib=LIBRARY)
+        return getattr(torch.ops.axial_transformers, own).default
+
+    return declare
