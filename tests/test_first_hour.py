@@ -296,6 +296,14 @@ def test_advice_about_floats_makes_bytes_of_the_range_that_they_have(tmp_path, l
     assert (np.diff(found.ravel().astype(int)) >= 0).all()
 
 
+def test_many_floats_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    np.save(tmp_path / "floats.npy", np.zeros((4, 6, 5), np.float32))
+    monkeypatch.setattr("axial_transformers.data.arrays._SOON_READ", 119)
+    monkeypatch.setattr("axial_transformers.data.arrays.read_array", lambda *_: pytest.fail("the array was read"))
+    with pytest.raises(ValueError, match=r"holds float32 values: quantise them"):
+        load(tmp_path / "floats.npy")
+
+
 def test_floats_that_are_not_finite_are_to_be_replaced(tmp_path):
     for wrong in (np.nan, np.inf):
         np.save(tmp_path / "floats.npy", np.full((4, 6, 5), wrong, np.float32))

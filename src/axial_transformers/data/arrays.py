@@ -1,7 +1,8 @@
 """Arrays of images, videos or sequences in .npz and .npy files."""
 
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from axial_transformers.data.uint16 import split_uint16
 
 _KEYS = ("images", "values", "videos", "arr_0")
 _MOST_CLASSES = 1 << 16
+_SOON_READ = 1 << 26
+"""Numbers that are read in a second."""
 
 
 class Encoding(NamedTuple):
@@ -69,7 +72,7 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
         ValueError: as `load_arrays`; a clip that would have to be cut or resized.
     """
     channels = channel_axis(where, (1, *array.shape), options.axes, options.channels_last)
-    _check_type(where, array)
+    _check_type(where, array.shape, array.dtype, lambda: array)
     values, encoding = _as_bytes(where, array[None], channels, options)
     if _asks_for_clips(where, values.shape, options):
         raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
@@ -85,11 +88,10 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
         values, encoding = read_batch(path), Encoding(num_values=256, uint16=False)
     else:
         name = _name(path, names, options)
-        shape, _ = array_header(path, name)
+        shape, dtype = array_header(path, name)
         channels = channel_axis(path, shape, options.axes, options.channels_last)
-        array = read_array(path, name)
-        _check_type(path, array)
-        values, encoding = _as_bytes(path, array, channels, options)
+        _check_type(path, shape, dtype, partial(read_array, path, name))
+        values, encoding = _as_bytes(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
     if _asks_for_clips(path, values.shape, options):
         count = len(values)
@@ -134,14 +136,18 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
     raise ValueError(f"{path} has {wanted}; it holds {', '.join(names) or 'nothing'}: choose one with key=")
 
 
-def _check_type(path: Path | str, values: NDArray[Any]) -> None:
-    if values.dtype.kind == "f" and values.size:
+def _check_type(
+    where: Path | str, shape: Sequence[int], dtype: np.dtype[Any], read: Callable[[], NDArray[Any]]
+) -> None:
+    """Refuses what is not integers by the header; values are read for the range of floats only, unless too many."""
+    if dtype.kind == "f" and 0 < prod(shape) <= _SOON_READ:
+        values = read()
         low, high = float(values.min()), float(values.max())
         raise ValueError(
-            f"{path} holds {values.dtype} values {low:.9g}..{high:.9g}: integers are modelled; {_quantised(low, high)}"
+            f"{where} holds {dtype} values {low:.9g}..{high:.9g}: integers are modelled; {_quantised(low, high)}"
         )
-    if values.dtype.kind not in "bui":
-        raise ValueError(f"{path} holds {values.dtype} values: save them as uint8 or uint16")
+    if dtype.kind not in "bui":
+        raise ValueError(f"{where} holds {dtype} values: quantise them, and save them as uint8 or uint16")
 
 
 def _quantised(low: float, high: float) -> str:
