@@ -224,7 +224,7 @@ def finish_scores(
 
 @part
 def load_sums(sums: Array, at: int, rows: int, inverses: Array, largest: Array) -> None:
-    """What the forward pass kept of some successive queries; zeros behind the last."""
+    """Loads the sums that the forward pass kept of some successive queries; zeros behind the last."""
     clear(inverses, 0, BLOCK)
     clear(largest, 0, BLOCK)
     for o in range(rows):
