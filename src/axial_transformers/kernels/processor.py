@@ -79,12 +79,12 @@ def products_sum_columns() -> bool:
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         matrix = torch.ones(8 * SIDE, SIDE, dtype=torch.bfloat16, device="cpu")
         product, total = _least_seconds(
-            {"product": lambda: column_products(matrix), "sum": lambda: matrix.sum(dim=0)}
+            {"product": lambda: column_sums_by_product(matrix), "sum": lambda: matrix.sum(dim=0)}
         ).values()
     return product * CLEARLY <= total
 
 
-def column_products(x: torch.Tensor) -> torch.Tensor:
+def column_sums_by_product(x: torch.Tensor) -> torch.Tensor:
     """The sums of the columns of a matrix, by a product with ones."""
     return (x.mT @ x.new_ones(len(x), 1)).squeeze(1)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from axial_transformers.kernels.processor import (
     HAS_ONEDNN,
-    column_products,
+    column_sums_by_product,
     multiplies_bfloat16,
     product_rates,
     products_sum_columns,
@@ -89,7 +89,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _column_sums(x: Tensor) -> Tensor:
-    return column_products(x) if x.dtype == torch.bfloat16 and _products_sum_columns() else x.sum(dim=0)
+    return column_sums_by_product(x) if x.dtype == torch.bfloat16 and _products_sum_columns() else x.sum(dim=0)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -16,8 +16,8 @@ def cpu_operator(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Declares a function as the operator `name`, "axial_transformers::..", and returns the operator.
 
-    A call adds less than that of an operator by `torch.library.custom_op`, which takes as long as attention along a few
-    lines: derivatives are left to an autograd function around the operator.
+    It takes less time to call than one that `torch.library.custom_op` declares. Derivatives are left to an autograd
+    function around it.
 
     Args:
         name: of the operator.
