@@ -17,7 +17,7 @@ from numba import njit
 from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
-from axial_transformers.kernels.exact.instructions import VECTOR, exponential, hyperbolic_tangent, logistic
+from axial_transformers.kernels.exact.instructions import VECTOR, exponential, hyperbolic_tangent, logarithm, logistic
 from axial_transformers.kernels.exact.row_functions import on_rows, quick_gelu, vectors
 from axial_transformers.kernels.llvm import constant, intrinsic, load, store
 
@@ -49,6 +49,7 @@ def quick_gelus(x, count):
 
 FUNCTIONS = {
     "exp": (kernel_of(exponential), twin.exp),
+    "log": (kernel_of(logarithm), twin.log),
     "sigmoid": (kernel_of(lambda b, x: logistic(b, x, constant(VECTOR, 1.0))), twin.logistic),
     "tanh": (kernel_of(hyperbolic_tangent), twin.tanh),
     "quick GELU": (quick_gelus, twin.quick_gelu),

@@ -20,13 +20,12 @@ from axial_transformers.compression import (
     decompress,
 )
 from axial_transformers.compression.archive_writer import Packing, write_archive
-from axial_transformers.compression.exact_codec import intervals
-from axial_transformers.decoding import decode, exact_backend
-from axial_transformers.decoding.exact_backend import ExactNetwork
 from axial_transformers.decoding.sampling import sample
+from axial_transformers.inference import exact_network
+from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.kernels.exact import twin
-from axial_transformers.kernels.exact.definition import GROUP, Coding, Stream
-from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.kernels.exact.definition import GROUP
+from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
 from small_models import VARIANTS, by_formula, random_given, random_model, random_values, small_config
 
@@ -35,7 +34,6 @@ pytest.importorskip("numba", reason="exact kernels are compiled by numba")
 from axial_transformers.kernels.exact import compiled
 
 SOME_KINDS = ["2d", "lstm", "classes", "columns"]
-MORE_KINDS = [*SOME_KINDS, "1d", "3d channels", "one column", "frames", "axis 1d", "no upper context"]
 FROZEN = [
     (
         small_config((2, 3), 2, num_classes=3),
@@ -57,40 +55,21 @@ FROZEN = [
 """Configurations, and their archives in hexadecimal."""
 
 
-def walked(network: ExactNetwork, x: torch.Tensor, given: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Logits [N, rows, L, V] and intervals [N, rows, L, 2] of data."""
-    logits, found = [], []
-
-    def code(row, sites):
-        values = x[(slice(None), *sites.T)]
-        stream = Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
-        logits.append(np.zeros((*values.shape, network.num_values), np.float32))
-        found.append(np.zeros((*values.shape, 2), np.int64))
-        row(Coding(values.numpy(), found[-1], stream, logits[-1]))
-        return values
-
-    with network.arithmetic.ieee_arithmetic():
-        assert torch.equal(decode(network.model, code, x, Conditioning(**given), network.backend), x)
-    return np.stack(logits, 1), np.stack(found, 1)
-
-
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
-def test_the_walk_gives_the_models_logits_and_its_twin_the_same_bits(config):
+def test_known_values_have_the_models_likelihood_and_from_the_twin_the_same_bits(config):
     model = random_model(config, torch.float32)
-    x, given = random_values(model, 2), random_given(model, 2)
-    network = ExactNetwork(model, compiled)
-    logits, found = walked(network, x, given)
-    assert np.array_equal(intervals(network, x, Conditioning(**given)), found)  # all slabs at once
-    with torch.no_grad():
-        expected = model.layout.to_model(model(x, **given))[..., model.slices.start :, :].movedim(-2, 1)
-    np.testing.assert_allclose(logits, expected.reshape(logits.shape), rtol=0, atol=1e-4)
-    slow_logits, slow_found = walked(ExactNetwork(model, twin), x, given)
-    assert logits.tobytes() == slow_logits.tobytes()
-    assert found.tobytes() == slow_found.tobytes()
+    x, given = random_values(model, 2), Conditioning(**random_given(model, 2))
+    network, slow = ExactNetwork(model, compiled), ExactNetwork(model, twin)
+    nats = network.nats(x, given)
+    expected = [slice_nats(model.double(), x, torch.full((2,), c), *given) for c in model.slices]
+    np.testing.assert_allclose(nats, torch.stack(expected, -1).detach(), rtol=0, atol=1e-4)
+    assert nats.tobytes() == slow.nats(x, given).tobytes()
+    assert network.intervals(x, given).tobytes() == slow.intervals(x, given).tobytes()
 
 
-@pytest.mark.parametrize("kind", MORE_KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in VARIANTS if "known" not in kind])
 def test_models_decode_what_they_encoded(kind):
+    """The decoder goes from site to site, the encoder takes all at once."""
     model = random_model(VARIANTS[kind], torch.float32)
     x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
     archive = compress(model, x, **given, version=2, verify=False)
@@ -102,7 +81,7 @@ def test_without_numba_archives_are_the_same(kind, monkeypatch):
     model = random_model(VARIANTS[kind], torch.float32)
     x, given = random_values(model, 3), random_given(model, 3)
     archive = compress(model, x, **given, version=2)
-    monkeypatch.setattr(exact_backend.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
     assert ExactNetwork(model).arithmetic is twin
     assert compress(model, x, **given, version=2, verify=False) == archive
     with pytest.warns(UserWarning, match="numba is not installed"):
@@ -129,12 +108,13 @@ def test_threads_dtypes_and_the_state_of_the_processor_make_no_difference():
         torch.set_num_threads(1)
 
 
-def test_intervals_of_an_image_do_not_depend_on_the_others():
+def test_likelihoods_and_intervals_of_an_image_do_not_depend_on_the_others():
     model = random_model(VARIANTS["2d deep"], torch.float32)
     x, network = random_values(model, GROUP + 5), ExactNetwork(model)
-    found = intervals(network, x, Conditioning())
+    found, nats = network.intervals(x), network.nats(x)
     for some in (slice(0, 1), slice(3, 9), slice(GROUP - 1, None)):
-        assert np.array_equal(intervals(network, x[some], Conditioning()), found[some])
+        assert np.array_equal(network.intervals(x[some]), found[some])
+        assert network.nats(x[some]).tobytes() == nats[some].tobytes()
 
 
 def test_an_archive_of_a_trained_model_keeps_its_bytes():
@@ -220,7 +200,7 @@ def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
     model = random_model(small_config((3, 2)), torch.float32)
     with torch.no_grad():
         model.head[1].bias[2] = torch.inf
-    monkeypatch.setattr(exact_backend, "fastest_arithmetic", lambda: arithmetic)
+    monkeypatch.setattr(exact_network, "fastest_arithmetic", lambda: arithmetic)
     with pytest.raises(ValueError, match="not finite"), np.errstate(invalid="ignore"):
         compress(model, random_values(model, 2), version=2)
 
@@ -229,7 +209,7 @@ def test_the_best_version_is_taken_that_covers_the_model_and_is_fast(monkeypatch
     """Version 1 for attention without exact kernels and where numba is missing, otherwise version 2."""
     config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
     sparse, model = SparseTransformer(config).eval(), random_model(VARIANTS["2d"], torch.float32)
-    with pytest.raises(ValueError, match=r"there are no kernels for StridedAttention: use version=1"):
+    with pytest.raises(ValueError, match=r"there are no kernels for SparseTransformer"):
         compress(sparse, random_values(sparse, 2), version=2)
 
     def version_of(model: AxialTransformer) -> int:
@@ -239,7 +219,7 @@ def test_the_best_version_is_taken_that_covers_the_model_and_is_fast(monkeypatch
         return container.read_header(io.BytesIO(archive)).version
 
     assert (version_of(model), version_of(sparse)) == (2, 1)
-    monkeypatch.setattr(exact_backend.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
     assert version_of(model) == 1
 
 

@@ -13,7 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import axial_transformers
 from axial_transformers.ops import (
     compiled_attention,
-    compiled_block,
     compiled_relative_attention,
     elementwise,
     kernel_choice,
@@ -35,7 +34,6 @@ SUMS = torch.ones(60, 2)
 BIAS = random(2, 1, 5, 5)
 GRADS = [torch.empty_like(x) for x in (Q, K, V, BIAS)]
 TABLES = [random(5, 1, width) for width in (4, 4, 3)]
-BLOCK = [random(*shape) for shape in ((4,), (4,), (12, 4), (12,), (4, 4), (4,), (4,), (4,), (6, 4), (6,), (4, 6), (4,))]
 OPERATORS = {
     "attend_lines": (
         compiled_attention._forward,
@@ -57,8 +55,6 @@ OPERATORS = {
         ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, GRADS[:3], [torch.empty_like(x) for x in TABLES]),
         needs_numba,
     ),
-    "transformer_block": (compiled_block._block, (random(2, 3, 5, 4), BLOCK, 2, 1, True, random(3, 2)), needs_numba),
-    "nats": (compiled_block._nats, (random(6, 4), BLOCK[:4], torch.arange(6), torch.arange(0)), needs_numba),
     "kept": (elementwise._kept, (random(5, 7), 1000), ()),
     "linear": (linear._onednn, (random(32, 16), random(16, 16), random(16)), needs_onednn),
 }

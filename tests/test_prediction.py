@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from axial_transformers import complete, compress, decompress, recipes, sample
-from axial_transformers.compression.exact_codec import intervals
 from axial_transformers.data import Examples
 from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
-from axial_transformers.decoding.exact_backend import ExactNetwork
+from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.likelihood import bits_map
@@ -155,7 +154,7 @@ def test_archives_hold_the_values(kind):
 def test_the_kernels_of_archives_and_their_twin_give_the_same_intervals(kind):
     model = random_model(VARIANTS[kind], torch.float32)
     x = random_values(model, 3)
-    found, slow = (intervals(ExactNetwork(model, each), x, Conditioning()) for each in (compiled, twin))
+    found, slow = (ExactNetwork(model, each).intervals(x) for each in (compiled, twin))
     assert np.array_equal(found, slow)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     np.testing.assert_allclose(bits, bits_map(model, x).flatten(1).sum(1), rtol=1e-3)

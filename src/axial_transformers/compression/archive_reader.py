@@ -15,7 +15,7 @@ from axial_transformers.compression.errors import ArchiveError, DamagedError, Wr
 from axial_transformers.compression.fingerprint import fingerprint
 from axial_transformers.compression.frequencies import PRECISION
 from axial_transformers.compression.versions import CODECS, check_micro_batch, check_model, in_order
-from axial_transformers.decoding.exact_backend import has_kernels
+from axial_transformers.inference.exact_network import has_kernels
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import AxialTransformer, Conditioning
 

@@ -8,6 +8,7 @@ The stream starts with the coder's last state; its first one, which the decoder 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,8 +20,10 @@ from axial_transformers.compression.chunk import Chunk
 from axial_transformers.compression.codec import OTHER_PIXELS, checksum_of, smaller_files, whole_chunk
 from axial_transformers.compression.container import Entry
 from axial_transformers.compression.errors import DamagedError
-from axial_transformers.decoding import decode, exact_backend
-from axial_transformers.decoding.exact_backend import ExactNetwork
+from axial_transformers.decoding import decode
+from axial_transformers.decoding.exact_backend import reads_rows
+from axial_transformers.inference import exact_network
+from axial_transformers.inference.exact_network import NOT_FINITE_LOGITS, ExactNetwork
 from axial_transformers.kernels.exact.definition import (
     GROUP,
     LEAST_STATE,
@@ -29,20 +32,18 @@ from axial_transformers.kernels.exact.definition import (
     PRECISION,
     TOO_SHORT,
     WORD,
-    Coding,
     Stream,
 )
 from axial_transformers.models import AxialTransformer, Conditioning
 
 WORDS = np.dtype("<u4")
-NO_LOGITS, NO_INTERVALS = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.int64)
 
 
 def obstacle(model: AxialTransformer) -> str | None:
     """The reason why a model's images cannot be written in this version; None if there is none."""
     if model.config.num_values > MOST_VALUES:
         return f"the model has more than {MOST_VALUES} values"
-    return exact_backend.obstacle(model)
+    return exact_network.obstacle(model)
 
 
 def prepared(model: AxialTransformer) -> ExactNetwork:
@@ -52,7 +53,7 @@ def prepared(model: AxialTransformer) -> ExactNetwork:
         ValueError: see `obstacle`.
     """
     if reason := obstacle(model):
-        raise ValueError(f"{reason}: use version=1")
+        raise ValueError(reason)
     return ExactNetwork(model)
 
 
@@ -64,7 +65,7 @@ def encode_chunk(
     Args:
         fallback: images may be stored as WebP files.
     """
-    found = intervals(network, images, conditioning)
+    found = network.intervals(images, conditioning)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.to("cpu", torch.uint8).numpy()
     files = smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
@@ -73,23 +74,6 @@ def encode_chunk(
     if modelled:
         words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
     return Chunk(files, {}, words.astype(WORDS).tobytes()).pack(), images[0].numel() * len(images)
-
-
-def intervals(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> NDArray[np.int64]:
-    """Start and frequency of every value: [N, rows of sites, L, 2], rows in generation order."""
-    values, found = network.model.differences(images.long().cpu()), list[NDArray[np.int64]]()
-    stream = Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
-
-    def code(row: Callable[[Coding], None], sites: Tensor) -> Tensor:
-        of_row = values[(slice(None), *sites.T)].contiguous()
-        found.append(np.empty((*of_row.shape, 2), np.int64))
-        row(Coding(of_row.numpy(), found[-1], stream, NO_LOGITS))
-        return of_row
-
-    with network.arithmetic.ieee_arithmetic():
-        decode(network.model, code, images, conditioning, network.backend_of_known)
-    _check_finite(stream)
-    return np.stack(found, axis=1)
 
 
 def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -141,17 +125,18 @@ def _decode_stream(
         DamagedError: the stream is of another length, or was not written with this model.
     """
 
-    def code(row: Callable[[Coding], None], sites: Tensor) -> Tensor:
+    def choose(read: Callable[[NDArray[np.int64], Stream], None], sites: Tensor) -> Tensor:
         values = np.empty((shape[0], len(sites)), np.int64)
-        row(Coding(values, NO_INTERVALS, stream, NO_LOGITS))
-        _check_finite(stream)
+        read(values, stream)
+        if stream.state[2] == NOT_FINITE:
+            raise ValueError(NOT_FINITE_LOGITS)
         if stream.state[2] == TOO_SHORT:
             raise DamagedError("a stream ends before its last symbol, or was not written with this model")
         return torch.from_numpy(values)
 
     blank = torch.zeros(shape, dtype=torch.int64)
     with network.arithmetic.ieee_arithmetic():
-        images = decode(network.model, code, blank, conditioning, network.backend)
+        images = decode(network.model, choose, blank, conditioning, partial(reads_rows, network))
     if stream.state[1] != len(stream.words):
         raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     return images.to("cpu", torch.uint8)
@@ -160,8 +145,3 @@ def _decode_stream(
 def _first_state(pixels: NDArray[np.uint8]) -> int:
     """The encoder's first state: 2^31 and the lower 31 bits of the checksum of all pixels of the chunk."""
     return LEAST_STATE | checksum_of(pixels) & (LEAST_STATE - 1)
-
-
-def _check_finite(stream: Stream) -> None:
-    if stream.state[2] == NOT_FINITE:
-        raise ValueError("the model's logits are not finite: its weights cannot be used to compress")

@@ -8,7 +8,7 @@ import torch
 
 from axial_transformers.compression import codec as float64_codec
 from axial_transformers.compression import exact_codec
-from axial_transformers.decoding.exact_backend import has_kernels
+from axial_transformers.inference.exact_network import has_kernels
 from axial_transformers.kernels.threads import parallel_map
 from axial_transformers.models import AxialTransformer
 

@@ -10,7 +10,7 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer, Conditioning
 
 Slab = Any
-"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `exact_backend`."""
+"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `inference`."""
 
 
 class Steps(Protocol):
@@ -36,8 +36,7 @@ class Backend:
     embed_value: Callable[[Tensor], Slab]
     """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
-    """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]. None at all: the
-    upper contexts are in `context`, as values are known."""
+    """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]."""
     row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
     """Context [B, L, D], sites [L, d + 1] and predictions of a row -> its values [B, L], or differences, which the
     predictions keep."""

@@ -1,15 +1,14 @@
 """The backend for a model and a choice of values: eager, compiled for the CPU, or CUDA graphs."""
 
 import sys
-from importlib import util
 
 import torch
 
-from axial_transformers.decoding import exact_backend
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.graph_backend import LONGEST_ROW, graphs
+from axial_transformers.inference import exact_network
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
@@ -62,7 +61,7 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
     dtypes = {parameter.dtype for parameter in model.parameters()} | {noise.dtype}
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
-    return "numba is not installed" if util.find_spec("numba") is None else exact_backend.obstacle(model)
+    return exact_network.obstacle(model) if exact_network.has_kernels() else "numba is not installed"
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:

@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Integer
+from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.kernels.exact.definition import Coding
+from axial_transformers.kernels.exact.definition import Stream
 
 DRAWN_TOGETHER = 1 << 20
 """Values of noise that are drawn at a time: their float64 forms take little memory."""
@@ -25,10 +27,12 @@ class Choose(Protocol):
 
 
 class CodesRows(Protocol):
-    """A choice of the values of whole rows within the kernels of `exact_backend`: an archive's entropy coder."""
+    """A choice of the values of whole rows within the kernels of `inference`: an archive's entropy decoder."""
 
-    def __call__(self, row: Callable[[Coding], None], sites: Integer[Tensor, "l axes"]) -> Integer[Tensor, "b l"]:
-        """Computation of a row's logits and what is done with them, its sites [L, d + 1] -> values int64 [B, L]."""
+    def __call__(
+        self, read: Callable[[NDArray[np.int64], Stream], None], sites: Integer[Tensor, "l axes"]
+    ) -> Integer[Tensor, "b l"]:
+        """A function that reads the row's values [B, L] from a stream, its sites [L, d + 1] -> values int64 [B, L]."""
         ...
 
 

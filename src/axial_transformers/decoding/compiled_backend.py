@@ -1,6 +1,5 @@
-"""Decoding by compiled kernels on a CPU: the network of `exact_backend`, and rows whose values are drawn."""
+"""Decoding by compiled kernels on a CPU: the network of `inference`, and rows whose values are drawn."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +10,9 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
-from axial_transformers.decoding.exact_backend import ExactNetwork, arrays_of
+from axial_transformers.decoding.exact_backend import arrays_of, backend_of
 from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.kernels.exact import compiled as arithmetic
 from axial_transformers.kernels.exact import float_environment
 from axial_transformers.kernels.llvm import Array
@@ -29,7 +29,7 @@ def is_fast() -> bool:
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
     """The backend for `batch` examples; the model is float32, and `choose` consists of tensors (`row_choice`)."""
     network = ExactNetwork(model, arithmetic)
-    return replace(network.backend(model, None, batch), row=partial(_draw, network, choose))
+    return backend_of(network, partial(_draw, network, choose))
 
 
 def _draw(

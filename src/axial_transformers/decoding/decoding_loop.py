@@ -73,8 +73,6 @@ class _Walk(NamedTuple):
         parts = self.parts
         if context.ndim == ROW:
             return self._row(context, next(self.row_numbers))
-        if not parts.outer_decoders:
-            return torch.stack([self.slab(level + 1, context[:, i]) for i in range(context.shape[1])], dim=1)
         outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
         for i in range(context.shape[1]):

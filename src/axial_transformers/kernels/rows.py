@@ -42,7 +42,8 @@ def draw_row(
             if choice.known[b, i] >= 0:
                 values[b, i] = within(choice.known[b, i] - found, count)
             else:
-                take_signed(prediction, found, count, logits, at)
+                if prediction.signed:
+                    take_signed(found, count, logits, at)
                 values[b, i] = choose_value(
                     logits[at : at + count], choice.noise[b, i], choice.temperature, choice.top_k, choice.top_p
                 )

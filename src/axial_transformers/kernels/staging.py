@@ -33,20 +33,6 @@ def start(m: int, strides: Integers, sizes: Integers) -> int:
 
 
 @part
-def load_rows(x: Any, at: int, stride: int, rows: int, width: int, scale: np.float32, out: Array, wide: int) -> None:
-    """Rows of x, `stride` apart, times `scale`, into rows of out, `wide` apart."""
-    for row in range(rows):
-        widen(x, at + row * stride, width, scale, out, row * wide)
-
-
-@part
-def store_rows(x: Array, wide: int, rows: int, width: int, scale: np.float32, out: Any, at: int, stride: int) -> None:
-    """Rows of x, `wide` apart, times `scale`, into rows of out, `stride` apart."""
-    for row in range(rows):
-        narrow(x, row * wide, width, scale, out, at + row * stride)
-
-
-@part
 def load_heads(
     x: Any,
     m: int,

@@ -11,7 +11,6 @@ from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops import compiled_block
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -81,10 +80,7 @@ class FeedforwardBlock(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """An attention block along one axis, then a feedforward block: one layer in the paper's count.
-
-    Without gradients, a CPU may compute both in one kernel, by `ops.compiled_block`.
-    """
+    """An attention block along one axis, then a feedforward block: one layer in the paper's count."""
 
     def __init__(self, attention: AxisAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
@@ -98,22 +94,7 @@ class TransformerBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
-        if compiled_block.pays(x) and self._in_one_kernel:
-            attention = self.attention.attention
-            weights, kind = list(self.parameters()), (attention.heads, attention.axis, attention.masked)
-            return compiled_block.transformer_block(x, weights, *kind, attention.rotations)
         return self.feedforward(self.attention(x))
-
-    @property
-    def _in_one_kernel(self) -> bool:
-        """Whether there is a kernel for this block: of attention along an axis, all of one width, without dropout."""
-        attention = self.attention.attention
-        return (
-            type(attention) is AxisAttention
-            and attention.key_dim == attention.value_dim == attention.qkv.in_features
-            and len(list(self.parameters())) == len(compiled_block.WEIGHTS)
-            and not (self.training and self.attention.dropout.p)
-        )
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
         """See `AxisAttention.start`."""

@@ -1,18 +1,19 @@
 """Logits to nats to bits/dim: the exact likelihood, and its unbiased estimate from one slice of each example."""
 
 from collections.abc import Iterator
+from functools import partial
 from math import log
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from axial_transformers.inference.exact_network import network_of
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.models.axial_transformer import AxialTransformer
-from axial_transformers.ops import compiled_block
+from axial_transformers.models.conditioning import Conditioning, labels_of
 
 LOG2 = log(2)
 PART = 2**20
@@ -40,8 +41,6 @@ def slice_nats(
     values = model.slice_values(x, channel)
     signed = model.predictor is not None and model.predictor.signed
     predictions = model.slice_predictions(x, channel) if signed else None
-    if compiled_block.pays(state):
-        return compiled_block.nats(state, list(model.head.parameters()), values, predictions)
     logits = model.head(state)
     if model.predictor is not None and predictions is not None:
         logits = model.predictor.logits(logits, predictions)
@@ -86,35 +85,37 @@ def bits_map(
 ) -> Float[Tensor, "b *a c"]:
     """Bits, -log2 p, of every site given those before it, without dropout: [B, *A, C]; of known channels 0.
 
+    Of float32 models on a CPU with numba, every CPU gives the same numbers, for any batch and any number of threads.
+
     Raises:
         ValueError: x, label or cond are not the model's.
     """
     x = model.check(x)
-    with without_dropout(model):
-        bits = [
-            torch.stack(
-                [
-                    slice_nats(model, some, torch.full((len(some),), c, device=x.device), *given) / LOG2
-                    for c in model.slices
-                ],
-                dim=-1,
-            )
-            for some, *given in _parts(model, x, label, cond)
-        ]
-    found = torch.cat(bits)
+    network = network_of(model)
+    nats = partial(_nats_by_torch, model) if network is None else network.nats
+    found = torch.cat([torch.as_tensor(nats(*part)) for part in _parts(model, x, label, cond)]) / LOG2
     known = found.new_zeros(*found.shape[:-1], model.slices.start)
     return model.layout.to_data(torch.cat([known, found], dim=-1))
 
 
-def _parts(model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None) -> Iterator[list[Any]]:
-    """x, label and cond of a few examples at a time; all at once on a GPU, or where they do not fit each other."""
+def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditioning) -> Tensor:
+    """Nats of every site, by the model's forward pass: [B, *A', slices]."""
+    channels = (torch.full((len(x),), c, device=x.device) for c in model.slices)
+    with without_dropout(model):
+        return torch.stack([slice_nats(model, x, channel, *conditioning) for channel in channels], dim=-1)
+
+
+def _parts(
+    model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None
+) -> Iterator[tuple[Tensor, Conditioning]]:
+    """A few examples at a time; all at once on a GPU, or where x, label and cond do not fit each other."""
+    conditioning = Conditioning(labels_of(label, len(x)), cond)
     size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
-    together = [part for part in (x, label, cond) if isinstance(part, Tensor)]
-    if x.device.type != "cpu" or any(part.shape[:1] != x.shape[:1] for part in together) or not len(x):
-        size = len(x)
-    for start in range(0, max(1, len(x)), max(1, size)):
-        chosen = slice(start, start + max(1, size))
-        yield [part[chosen] if isinstance(part, Tensor) else part for part in (x, label, cond)]
+    fit = all(part is None or part.shape[:1] == x.shape[:1] for part in conditioning)
+    size = max(1, size) if fit and x.device.type == "cpu" else max(1, len(x))
+    for start in range(0, max(1, len(x)), size):
+        some = slice(start, start + size)
+        yield x[some], conditioning.of(some)
 
 
 @accepts_arrays("x", "label", "cond")
@@ -137,4 +138,9 @@ def bits_per_dim(
     if not 0 <= given_frames < frames:
         raise ValueError(f"given_frames must be in 0..{frames - 1}, not {given_frames}")
     sites = int((model.order[:, 0] >= given_frames).sum())
-    return bits_map(model, x, label, cond)[:, given_frames:].double().flatten(1).sum(1) / sites
+    return ordered_sum(bits_map(model, x, label, cond)[:, given_frames:].double().flatten(1).mT) / sites
+
+
+def ordered_sum(x: Float[Tensor, "n ..."]) -> Float[Tensor, "..."]:
+    """The sum over the first axis, added in order: `Tensor.sum` takes another order on another processor."""
+    return x.cumsum(0)[-1]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.likelihood.bits import bits_per_dim, ordered_sum
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.progress import Progress
@@ -119,8 +119,6 @@ def bits_of_each(
 
 def summarise(bits: Float[Tensor, " n"]) -> Evaluation:
     """Mean and standard error of bits/dim [N]."""
-    return Evaluation(
-        bits_per_dim=bits.mean().item(),
-        standard_error=(bits.std() / sqrt(len(bits))).item() if len(bits) > 1 else float("nan"),
-        images=len(bits),
-    )
+    mean, count = ordered_sum(bits) / len(bits), len(bits)
+    variance = ordered_sum((bits - mean) ** 2) / (count - 1) if count > 1 else torch.tensor(float("nan"))
+    return Evaluation(bits_per_dim=mean.item(), standard_error=sqrt(variance.item() / count), images=count)

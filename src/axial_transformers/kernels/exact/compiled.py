@@ -16,13 +16,14 @@ from axial_transformers.kernels.exact.definition import (
     MASKED,
     Array,
     Block,
-    Coding,
+    Known,
     Line,
     Linear,
     Lstm,
     Norm,
     Output,
     Prediction,
+    Stream,
 )
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
 from axial_transformers.kernels.exact.layers import (
@@ -156,12 +157,15 @@ class Rows:
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
         self._memory = Kept[steps.Memory]()
 
-    def __call__(self, context: Array, prediction: Prediction, coding: Coding) -> None:
-        """See `twin.Rows`."""
-        known = coding.intervals.size > 0
-        at_once = known and self._inner.heads > 0
+    def read(self, context: Array, prediction: Prediction, values: Integers, stream: Stream) -> None:
+        """See `twin.Rows.read`."""
+        self.work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
+
+    def take_known(self, context: Array, known: Known) -> None:
+        """See `twin.Rows.take_known`."""
+        at_once = self._inner.heads > 0
         size = together(len(context), max(1, KNOWN_TOGETHER // context.shape[1])) if at_once else GROUP
-        self.work(steps.code_row, context, size, coding, prediction, in_threads=known, at_once=at_once)
+        self.work(steps.known_rows, context, size, known, at_once=at_once)
 
     def work(
         self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
@@ -193,7 +197,6 @@ class Rows:
         tiles, layers = 0 if at_once else ceil(rows * heads / LANES), len(blocks.qkv.panels)
         lines = _by_layer([MASKED] * layers, Line(length, 1) if at_once else MASKED, heads)
         return steps.Memory(
-            known=at_once,
             lines=lines,
             x=_rows(rows, dim),
             normed=_rows(min(rows, BLOCK), dim),

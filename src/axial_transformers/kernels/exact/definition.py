@@ -1,4 +1,4 @@
-"""The numbers that the arithmetic of archives is made of, and the weights it works on. Nothing here is compiled.
+"""The numbers that the arithmetic of archives is made of, and the weights that it works on. Nothing here is compiled.
 
 Every constant is a float32. Changing one changes the contents of archives.
 """
@@ -25,6 +25,14 @@ ROUNDING = 12582912.0
 """1.5 * 2^23: adding it rounds to a whole number, which is then in the last bits."""
 POWERS = (0.0013751150108873844, 0.00836898759007454, 0.04166954383254051, 0.166665181517601, 0.49999988079071045)
 """(e^r - 1 - r) / r^2 for |r| <= log(2) / 2, the highest power first; the relative error of e^r is below 4e-9."""
+
+HALF_ROOT = 0.7071067690849304
+"""The square root of 1/2: log splits x into 2^n m, with m from it to its double."""
+LOG_POWERS = (
+    *(-0.07634496688842773, 0.1276157647371292, -0.13160182535648346, 0.14201757311820984),
+    *(-0.16623356938362122, 0.20001226663589478, -0.2500081956386566, 0.3333333134651184),
+)
+"""(log(1 + f) - f + f^2 / 2) / f^3, m = 1 + f, the highest power first; the relative error of log(m) is below 6e-9."""
 
 PRECISION = 24
 """The frequencies of a site's values add up to 2^PRECISION."""
@@ -129,13 +137,14 @@ NO_PREDICTION = Prediction(
 )
 
 
-class Coding(NamedTuple):
-    """Use of a row's logits: values are read from a stream, or are known and get their intervals."""
+class Known(NamedTuple):
+    """Known values of rows of sites, and what is asked of them; what is not asked for has size 0."""
 
     values: NDArray[np.int64]
-    """[B, L], read or written."""
+    """[B, L]."""
+    predictions: NDArray[np.int64]
+    """[B, L], for differences that keep their sign, see `Prediction.signed`; otherwise of size 0."""
+    nats: Array
+    """[B, L], written: -log of each value's probability; NaN where logits are not finite."""
     intervals: NDArray[np.int64]
-    """[B, L, 2]: start and frequency, written if the values are known; otherwise of size 0."""
-    stream: Stream
-    logits: Array
-    """[B, L, V], written; of size 0 where they are not asked for."""
+    """[B, L, 2], written: start and frequency of each value's interval; zeros where logits are not finite."""

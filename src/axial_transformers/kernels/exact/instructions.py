@@ -10,11 +10,13 @@ from typing import Any
 from llvmlite import ir
 
 from axial_transformers.kernels.exact.definition import (
+    HALF_ROOT,
     LANES,
     LARGEST,
     LEAST,
     LN_2,
     LOG2_E,
+    LOG_POWERS,
     POWERS,
     REST_OF_LN_2,
     ROUNDING,
@@ -66,6 +68,21 @@ def exponential(builder: Any, x: Any) -> Any:
     power = builder.fmul(series, builder.bitcast(bits, x.type))
     power = builder.select(builder.fcmp_ordered("<", x, number(LEAST)), number(0.0), power)
     return builder.select(builder.fcmp_ordered("ord", x, x), power, x)
+
+
+def logarithm(builder: Any, x: Any) -> Any:
+    """log x = n log(2) + log(1 + f) of positive numbers x = 2^n (1 + f); NaN stays NaN."""
+    number, word = partial(constant, x.type), like(x.type, WORD)
+    bits, shift = builder.bitcast(x, word), constant(word, 23)
+    whole = builder.ashr(builder.sub(bits, builder.bitcast(number(HALF_ROOT), word)), shift)
+    f = builder.fsub(builder.bitcast(builder.sub(bits, builder.shl(whole, shift)), x.type), number(1.0))
+    n, series = builder.sitofp(whole, x.type), number(LOG_POWERS[0])
+    for coefficient in (*LOG_POWERS[1:], -0.5):
+        series = fused(builder, series, f, number(coefficient))
+    result = fused(builder, builder.fmul(f, f), series, f)
+    result = fused(builder, n, number(REST_OF_LN_2), result)
+    result = fused(builder, n, number(LN_2), result)
+    return builder.select(builder.fcmp_ordered("ord", x, x), result, x)
 
 
 def logistic(builder: Any, x: Any, numerator: Any) -> Any:

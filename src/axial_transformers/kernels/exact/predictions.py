@@ -30,10 +30,9 @@ def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) ->
 
 
 @exact_part
-def take_signed(prediction: Prediction, predicted: int, count: int, logits: Array, at: int) -> None:
+def take_signed(predicted: int, count: int, logits: Array, at: int) -> None:
     """Copies the logits of differences that lead beyond the last value, less `count`, over those of others."""
-    if prediction.signed:
-        copy(logits, at + 2 * count - predicted, predicted, logits, at + count - predicted)
+    copy(logits, at + 2 * count - predicted, predicted, logits, at + count - predicted)
 
 
 @exact_part

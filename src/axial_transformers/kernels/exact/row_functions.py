@@ -22,6 +22,7 @@ from axial_transformers.kernels.exact.instructions import (
     greater,
     hyperbolic_tangent,
     load,
+    logarithm,
     logistic,
     present,
     root,
@@ -331,19 +332,11 @@ def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any
     """out[j] = e^(logit j - largest) in units of 2^-FIXED_POINT, rounded down; False if logits are not finite."""
 
     def generate(b: Any, logits: Any, at: Any, count: Any, out: Any) -> Any:
-        lowest = constant(VECTOR, float("-inf"))
         words = ir.VectorType(WORD, LANES)
-
-        def masked(j: Any) -> Any:
-            return b.select(present(b, count, j), load(b, logits, b.add(at, j)), lowest)
-
-        most = cgutils.alloca_once_value(b, lowest)
-        with vectors(b, count) as j:
-            b.store(greater(b, masked(j), b.load(most)), most)
-        largest = splat(b, combined(b, b.load(most), greater), LANES)
+        largest = splat(b, _largest(b, logits, at, count), LANES)
         wrong = cgutils.alloca_once_value(b, constant(words, 0))
         with vectors(b, count) as j:
-            difference = b.fsub(masked(j), largest)
+            difference = b.fsub(_masked(b, logits, at, count, j), largest)
             power = exponential(b, difference)
             is_number = b.fcmp_ordered("<=", difference, zero())
             power = b.fmul(b.select(is_number, power, zero()), constant(VECTOR, float(1 << FIXED_POINT)))
@@ -356,3 +349,31 @@ def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any
         return b.icmp_signed("==", some, WORD(0))
 
     return on_rows(generate, logits, at, count, out, result=types.boolean)
+
+
+@intrinsic
+def nats_of(typing_context: Any, logits: Any, at: Any, count: Any, value: Any) -> Any:
+    """-log softmax(logits)[value] of a row of logits; NaN if they are not finite."""
+
+    def generate(b: Any, logits: Any, at: Any, count: Any, value: Any) -> Any:
+        largest = _largest(b, logits, at, count)
+        total = cgutils.alloca_once_value(b, zero())
+        with vectors(b, count) as j:
+            difference = b.fsub(_masked(b, logits, at, count, j), splat(b, largest, LANES))
+            b.store(b.fadd(b.load(total), exponential(b, difference)), total)
+        whole = logarithm(b, combined(b, b.load(total), added))
+        return b.fsub(whole, b.fsub(load(b, logits, b.add(at, value), 1), largest))
+
+    return on_rows(generate, logits, at, count, value, result=types.float32)
+
+
+def _masked(b: Any, logits: Any, at: Any, count: Any, j: Any) -> Any:
+    """The logits from number j on, minus infinity behind the last one."""
+    return b.select(present(b, count, j), load(b, logits, b.add(at, j)), constant(VECTOR, float("-inf")))
+
+
+def _largest(b: Any, logits: Any, at: Any, count: Any) -> Any:
+    most = cgutils.alloca_once_value(b, constant(VECTOR, float("-inf")))
+    with vectors(b, count) as j:
+        b.store(greater(b, _masked(b, logits, at, count, j), b.load(most)), most)
+    return combined(b, b.load(most), greater)

@@ -1,4 +1,4 @@
-"""Entry points: a slab through transformer blocks, and a row of sites through inner decoder, head and entropy coder."""
+"""Entry points: a slab through transformer blocks, and a row of sites through inner decoder and head."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import exact, exact_part
 from axial_transformers.kernels.exact.coding import interval, read_value
-from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Coding, Prediction
+from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Known, Prediction, Stream
 from axial_transformers.kernels.exact.layers import (
     BLOCK,
     ORIGIN,
@@ -24,7 +24,7 @@ from axial_transformers.kernels.exact.layers import (
     transform,
 )
 from axial_transformers.kernels.exact.predictions import keep, predicted, take_signed
-from axial_transformers.kernels.exact.row_functions import add, copy, fixed_points, not_inlined
+from axial_transformers.kernels.exact.row_functions import add, copy, fixed_points, nats_of, not_inlined
 from axial_transformers.kernels.llvm import Integers
 
 
@@ -58,10 +58,8 @@ class KnownSlabs(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory for a row of sites of some examples, GROUP at most where values are read."""
+    """Memory for rows of sites of some examples, GROUP at most where values are read."""
 
-    known: bool
-    """All sites are computed at once."""
     lines: Integers
     """Of the inner decoder's blocks, see `transform`."""
     x: Array
@@ -111,45 +109,72 @@ def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
 
 
 @exact
-def code_row(
-    context: Array, inner: Inner, output: PackedOutput, coding: Coding, prediction: Prediction, first: int, last: int,
-    memory: Memory,
+def read_row(
+    context: Array, inner: Inner, output: PackedOutput, values: Integers, stream: Stream, prediction: Prediction,
+    first: int, last: int, memory: Memory,
 ) -> None:  # fmt: skip
-    """Codes the values of a row of sites with context [B, L, D], of examples `first` to `last`.
+    """Reads the values [B, L] of a row of sites with context [B, L, D] from a stream, of examples `first` to `last`.
 
-    Values that are read: at most GROUP examples, site after site. Values that are known: all sites at once, layer after
-    layer, so that keys and values of one layer at a time are in cache; but an LSTM goes from site to site.
+    They are GROUP examples at most, and are read site after site.
     """
-    rows, length, count = last - first, context.shape[1], len(output.table)
-    if memory.known:
-        known_row(context, first, rows, inner, output, coding, prediction, memory)
-        return
-    start_row(rows, inner.heads, memory.cell, memory.hidden)
-    for i in range(length):
-        site_logits(context, first, rows, i, inner, output, coding.values, memory)
-        for row in range(rows):
-            code_value(first + row, i, row, count, coding, prediction, memory.logits, memory.numbers)
+    count, logits = len(output.table), memory.logits
+    start_row(last - first, inner.heads, memory.cell, memory.hidden)
+    for i in range(context.shape[1]):
+        site_logits(context, first, last - first, i, inner, output, values, memory)
+        for b in range(first, last):
+            at, found = (b - first) * logits.shape[1], predicted(prediction, b, i, count)
+            if prediction.signed:
+                take_signed(found, count, logits, at)
+            if not fixed_points(logits, at, count, memory.numbers):
+                stream.state[2] = NOT_FINITE
+            values[b, i] = read_value(memory.numbers, count, stream)
+            keep(prediction, b, i, values[b, i], count)
 
 
-@exact_part
-def known_row(
-    context: Array, first: int, examples: int, inner: Inner, output: PackedOutput, coding: Coding,
-    prediction: Prediction, memory: Memory,
+@exact
+def known_rows(
+    context: Array, inner: Inner, output: PackedOutput, known: Known, first: int, last: int, memory: Memory
 ) -> None:  # fmt: skip
-    """`code_row` of known values by attention: the sites of an example are rows behind each other."""
-    not_inlined()
-    length, x, normed = context.shape[1], memory.x, memory.normed
-    rows, values = examples * length, len(output.table)
+    """Writes what is asked of the known values of rows of sites with context [B, L, D], of rows `first` to `last`.
+
+    All sites of a row go through a layer at once, as rows of x behind each other. An LSTM goes from site to site.
+    """
+    examples, length, dim, x, normed = last - first, context.shape[1], context.shape[2], memory.x, memory.normed
+    if not inner.heads:
+        start_row(examples, inner.heads, memory.cell, memory.hidden)
+        for i in range(length):
+            site_logits(context, first, examples, i, inner, output, known.values, memory)
+            for b in range(first, last):
+                take_known(known, b, i, len(output.table), memory.logits, b - first, memory.numbers)
+        return
     for i in range(length):
-        enter_site(context, first, examples, i, output.table, coding.values, x, i, length)
+        enter_site(context, first, examples, i, output.table, known.values, x, i, length)
+    rows = examples * length
     transform(x, rows, inner.blocks, inner.heads, memory.lines, ORIGIN, memory.cache, ORIGIN, memory.scratch)
     for start in range(0, rows, BLOCK):
         count = min(BLOCK, rows - start)
-        normalise_rows(x, start, count, output.norm, ORIGIN, output.table.shape[1], normed)
+        normalise_rows(x, start, count, output.norm, ORIGIN, dim, normed)
         linear(normed, ORIGIN, count, output.head, ORIGIN, memory.logits, ORIGIN, False)
         for row in range(count):
-            example, i = divmod(start + row, length)
-            code_value(first + example, i, row, values, coding, prediction, memory.logits, memory.numbers)
+            b, i = divmod(start + row, length)
+            take_known(known, first + b, i, len(output.table), memory.logits, row, memory.numbers)
+
+
+@exact_part
+def take_known(
+    known: Known, b: int, i: int, count: int, logits: Array, row: int, numbers: NDArray[np.int32]
+) -> None:  # fmt: skip
+    """Writes what is asked of the value of row b at site i, one of `count`, by a row of logits; `numbers` is memory."""
+    not_inlined()
+    at, value, nats, intervals = row * logits.shape[1], known.values[b, i], known.nats, known.intervals
+    if known.predictions.size:
+        take_signed(known.predictions[b, i], count, logits, at)
+    if nats.size:
+        nats[b, i] = nats_of(logits, at, count, value)
+    if intervals.size:
+        intervals[b, i, 0], intervals[b, i, 1] = 0, 0
+        if fixed_points(logits, at, count, numbers):
+            intervals[b, i, 0], intervals[b, i, 1] = interval(numbers, count, value)
 
 
 @exact_part
@@ -190,24 +215,3 @@ def enter_site(
         if i:
             add(table, values[b, i - 1] * dim, dim, x, at)
         row += step
-
-
-@exact_part
-def code_value(
-    b: int, i: int, row: int, count: int, coding: Coding, prediction: Prediction, logits: Array,
-    numbers: NDArray[np.int32],
-) -> None:  # fmt: skip
-    """Codes the value of example b at site i, one of `count`, by a row of logits; `numbers` is memory."""
-    not_inlined()
-    values, intervals, stream, kept = coding.values, coding.intervals, coding.stream, coding.logits
-    at = row * logits.shape[1]
-    take_signed(prediction, predicted(prediction, b, i, count), count, logits, at)
-    if kept.size:
-        copy(logits, at, count, kept, (b * values.shape[1] + i) * count)
-    if not fixed_points(logits, at, count, numbers):
-        stream.state[2] = NOT_FINITE
-    if intervals.size:
-        intervals[b, i, 0], intervals[b, i, 1] = interval(numbers, count, values[b, i])
-    else:
-        values[b, i] = read_value(numbers, count, stream)
-    keep(prediction, b, i, values[b, i], count)

@@ -15,12 +15,14 @@ from axial_transformers.kernels.exact.definition import (
     EPSILON,
     FIXED_POINT,
     GROUP,
+    HALF_ROOT,
     LANES,
     LARGEST,
     LEAST,
     LEAST_STATE,
     LN_2,
     LOG2_E,
+    LOG_POWERS,
     MASKED,
     NOT_FINITE,
     POWERS,
@@ -33,7 +35,7 @@ from axial_transformers.kernels.exact.definition import (
     WORD,
     Array,
     Block,
-    Coding,
+    Known,
     Line,
     Linear,
     Lstm,
@@ -89,6 +91,20 @@ def exp(x: Array) -> Array:
     power = series * ((whole + np.int32(127)) << np.int32(23)).view(np.float32)
     power = np.where(x < LEAST, np.float32(0), power)
     return np.where(x == x, power, x)
+
+
+def log(x: Array) -> Array:
+    """log x = n log(2) + log(1 + f) of positive numbers x = 2^n (1 + f), 1 + f from HALF_ROOT to its double."""
+    bits = x.view(np.int32)
+    n = (bits - np.float32(HALF_ROOT).view(np.int32)) >> np.int32(23)
+    f = (bits - (n << np.int32(23))).view(np.float32) - ONE
+    series = np.full_like(f, LOG_POWERS[0])
+    for coefficient in (*LOG_POWERS[1:], -0.5):
+        series = fma(series, f, np.float32(coefficient))
+    result = fma(f * f, series, f)
+    result = fma(n.astype(np.float32), np.float32(REST_OF_LN_2), result)
+    result = fma(n.astype(np.float32), np.float32(LN_2), result)
+    return np.where(x == x, result, x)
 
 
 def logistic(x: Array, numerator: Array | np.float32 = ONE) -> Array:
@@ -226,34 +242,52 @@ class Slabs:
 
 
 class Rows:
-    """Inner decoder, head and coder of a row of sites; an LSTM has no heads."""
+    """Inner decoder and head of a row of sites; an LSTM has no heads."""
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         self._inner, self._heads, self._output = inner, heads, output
 
-    def __call__(self, context: Array, prediction: Prediction, coding: Coding) -> None:
-        """Codes the values of a row with context [B, L, D], GROUP examples after GROUP examples."""
+    def read(self, context: Array, prediction: Prediction, values: NDArray[np.int64], stream: Stream) -> None:
+        """Reads the values [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
+        count = len(self._output.table)
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
-            step = self._start(len(context[group]))
-            for i in range(context.shape[1]):
-                x = context[group, i]
-                if i:
-                    x = x + self._output.table[coding.values[group, i - 1]]
-                logits = linear(layer_norm(step(x, i), self._output.norm), self._output.head)
-                count = len(self._output.table)
+            for i, logits in enumerate(self._logits(context[group], values[group])):
                 predictions = predicted(prediction, group, i, count)
-                if prediction.signed:
-                    beyond = np.arange(count) + predictions[:, None] >= count
-                    logits = np.where(beyond, logits[:, count:], logits[:, :count])
-                if coding.logits.size:
-                    coding.logits[group, i] = logits
-                for b, numbers in enumerate(fixed_points(logits, coding.stream), start=first):
-                    if coding.intervals.size:
-                        coding.intervals[b, i] = interval(numbers, int(coding.values[b, i]))
-                    else:
-                        coding.values[b, i] = read_value(numbers, coding.stream)
-                keep(prediction, group, i, coding.values[group, i] + predictions, count)
+                for b, numbers in enumerate(fixed_points(self._taken(logits, predictions), stream), start=first):
+                    values[b, i] = read_value(numbers, stream)
+                keep(prediction, group, i, values[group, i] + predictions, count)
+
+    def take_known(self, context: Array, known: Known) -> None:
+        """Writes what is asked of the known values of rows with context [B, L, D]."""
+        for i, logits in enumerate(self._logits(context, known.values)):
+            values = known.values[:, i]
+            if known.predictions.size:
+                logits = self._taken(logits, known.predictions[:, i])
+            if known.nats.size:
+                known.nats[:, i] = nats_of(logits, values)
+            if known.intervals.size:
+                stream = Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
+                for b, numbers in enumerate(fixed_points(logits, stream)):
+                    known.intervals[b, i] = interval(numbers, int(values[b]))
+                known.intervals[np.isnan(nats_of(logits, values)), i] = 0
+
+    def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
+        """The logits of each site of a row; the values of the sites before it must be there by then."""
+        step = self._start(len(context))
+        for i in range(context.shape[1]):
+            x = context[:, i]
+            if i:
+                x = x + self._output.table[values[:, i - 1]]
+            yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
+
+    def _taken(self, logits: Array, predictions: NDArray[np.int64]) -> Array:
+        """Of logits [B, 2 V] of signed differences, those of differences that lead to values; others as they are."""
+        count = len(self._output.table)
+        if logits.shape[1] == count:
+            return logits
+        beyond = np.arange(count) + predictions[:, None] >= count
+        return np.where(beyond, logits[:, count:], logits[:, :count])
 
     def _start(self, rows: int) -> Callable[[Array, int], Array]:
         if not isinstance(self._inner, Lstm):
@@ -296,6 +330,13 @@ def neighbours(prediction: Prediction, group: slice, i: int) -> list[NDArray[np.
     rows = (prediction.planes, prediction.planes, prediction.planes, prediction.values)
     places = prediction.places[i].tolist()
     return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(places)]
+
+
+def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:
+    """-log softmax(logits)[value] of each row; NaN where logits are not finite."""
+    top = largest(logits)
+    chosen = np.take_along_axis(logits, values[:, None], axis=1)[:, 0]
+    return log(total(exp(logits - top[:, None]))) - (chosen - top)
 
 
 def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:

@@ -1,0 +1,315 @@
+"""A model's float32 network on a CPU, with equal bits on every CPU: its weights, packed for `kernels.exact`.
+
+What it computes for an example depends on nothing but the example and the weights. From values to likelihoods, nothing
+is computed by torch: activations are NumPy arrays.
+"""
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module, util
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from axial_transformers.inference.module_hooks import has_hooks
+from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Known, Line, Linear, Lstm, Norm, Output
+from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
+from axial_transformers.layers.embeddings import Embedding, Labels, Positions
+from axial_transformers.layers.initialisation import Dense
+from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
+from axial_transformers.models.channel_encoder import ChannelEncoder
+from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
+from axial_transformers.models.outer_decoder import OuterDecoder
+from axial_transformers.ops.shift import shifted_copies
+
+Values = NDArray[np.int64]
+
+ENCODED_TOGETHER = 1 << 14
+"""Sites that go through the channel encoder at a time, at least one example."""
+MODULES = {
+    *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
+    *(AttentionBlock, AxisAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions),
+    *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
+}
+"""What the kernels compute: these classes, and no subclass of them."""
+EPSILON = 1e-5
+"""Of layer norms."""
+NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
+
+
+def has_kernels() -> bool:
+    """True where exact kernels can be compiled; otherwise their twin, which is slow, gives the same bits."""
+    return util.find_spec("numba") is not None
+
+
+def fastest_arithmetic() -> Any:
+    """The module of compiled kernels, or their twin."""
+    return import_module(f"axial_transformers.kernels.exact.{'compiled' if has_kernels() else 'twin'}")
+
+
+def obstacle(model: AxialTransformer) -> str | None:
+    """The reason why a model's network cannot be computed by kernels; None if there is none."""
+    for name, module in model.named_modules():
+        if type(module) not in MODULES:
+            return f"there are no kernels for {type(module).__name__}"
+        if has_hooks(module):
+            return f"{name or 'the model'} has hooks or a forward of its own, which kernels do not call"
+        if isinstance(module, nn.LayerNorm) and (module.eps != EPSILON or module.bias is None):
+            return f"kernels have layer norms with a bias and eps {EPSILON} only, not {name}"
+    return None
+
+
+def network_of(model: AxialTransformer) -> "ExactNetwork | None":
+    """The network of a float32 model on a CPU, outside autocast, if there are kernels for it; otherwise None."""
+    plain = (
+        has_kernels()
+        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
+        and {(weight.device.type, weight.dtype) for weight in model.parameters()} == {("cpu", torch.float32)}
+    )
+    return ExactNetwork(model) if plain and obstacle(model) is None else None
+
+
+class ExactNetwork:
+    """A model's network in the arithmetic of `kernels.exact`.
+
+    Steps must run within `arithmetic.ieee_arithmetic`, in each thread.
+
+    Args:
+        model: any device and dtype; its weights are rounded to float32.
+        arithmetic: `kernels.exact.compiled` or `kernels.exact.twin`; None: the faster one that there is.
+
+    Raises:
+        ValueError: see `obstacle`.
+    """
+
+    def __init__(self, model: AxialTransformer, arithmetic: Any = None):
+        if reason := obstacle(model):
+            raise ValueError(reason)
+        self.model = model
+        self.arithmetic = arithmetic or fastest_arithmetic()
+        self.shape = model.layout.shape
+        self._tables = Output(_norm(model.head[0]), _linear(model.head[1]), _array(model.embed_value.table))
+        inner = model.inner_decoder
+        heads = 0 if isinstance(inner, InnerLSTM) else model.config.heads
+        weights = _lstm(inner) if isinstance(inner, InnerLSTM) else _blocks(inner.blocks)
+        with self.arithmetic.ieee_arithmetic():
+            self._positions = positions(model.position)
+        self.rows = self.arithmetic.Rows(weights, heads, self._tables)
+        self.outer_decoders = [_Outer(self, outer) for outer in model.outer_decoders]
+        self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
+
+    def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
+        """Nats, -log p, of each value of x [B, *A, C] given those before it: [B, *A', slices], in model coordinates."""
+        found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
+        no_intervals = np.zeros((0, 0, 0), np.int64)
+        with self.arithmetic.ieee_arithmetic():
+            for nats, (context, values, predictions) in zip(found, self._slices(x, conditioning)):
+                self.rows.take_known(context, Known(values, predictions, nats.reshape(values.shape), no_intervals))
+        return np.moveaxis(found, 0, -1)
+
+    def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
+        """Start and frequency of each value of x [B, *A, C]: [B, rows of sites, L, 2], rows in generation order.
+
+        Raises:
+            ValueError: logits are not finite.
+        """
+        found, no_nats = list[Values](), np.zeros((0, 0), np.float32)
+        with self.arithmetic.ieee_arithmetic():
+            for context, values, predictions in self._slices(x, conditioning):
+                found.append(np.empty((*values.shape, 2), np.int64))
+                self.rows.take_known(context, Known(values, predictions, no_nats, found[-1]))
+        together = np.concatenate([part.reshape(len(x), -1, *part.shape[1:]) for part in found], axis=1)
+        if not together[..., 1].all():
+            raise ValueError(NOT_FINITE_LOGITS)
+        return together
+
+    def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values, Values]]:
+        """Context [B rows, L, D], values and predictions [B rows, L] of each slice; predictions of size 0 if unused."""
+        model, length = self.model, self.shape[-1]
+        signed = model.predictor is not None and model.predictor.signed
+        x = model.check(x)
+        y = model.layout.to_model(model.differences(x))
+        predictions = model.layout.to_model(model.predictions(x)) if signed else y
+        embedded = self.embed_conditioning(len(y), conditioning)
+        for c in model.slices:
+            context = np.array(self.context(y, c, embedded), order="C")
+            of_slice, predicted = (of[..., c].reshape(-1, length).cpu().numpy() for of in (y, predictions))
+            for outer in self.outer_decoders:
+                outer.add_upper(context, of_slice, self._tables.table)
+            yield context.reshape(-1, length, self.dim), of_slice, predicted if signed else predicted[:0]
+
+    @property
+    def dim(self) -> int:
+        """Width D."""
+        return self._tables.table.shape[1]
+
+    @property
+    def num_values(self) -> int:
+        """Number of values V of a site."""
+        return len(self._tables.table)
+
+    def embed_value(self, values: Tensor) -> Array:
+        """[..] -> [.., D]."""
+        return self._tables.table[values.cpu().numpy()]
+
+    def slabs(self, blocks: nn.ModuleList, slab: Sequence[int]) -> Any:
+        """The arithmetic's `Slabs`: blocks over a slab of that shape."""
+        return self.arithmetic.Slabs(
+            _blocks(blocks), self.model.config.heads, [_line(_attention(block), slab) for block in blocks]
+        )
+
+    def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
+        """The label's embedding plus external conditioning, [B, *A' or 1s, D]; None where there is neither."""
+        self.model.embed_conditioning(batch, conditioning)  # checks both
+        embedded = None
+        if self.model.labels is not None:
+            table, classes = _array(self.model.labels.embed.table), self.model.labels.classes
+            label = conditioning.label
+            chosen = np.full(batch, classes) if label is None else label.long().cpu().numpy()
+            embedded = table[chosen].reshape(batch, *(1,) * len(self.shape), self.dim)
+        if conditioning.cond is not None:
+            cond = _array(self.model.layout.expand_cond(conditioning.cond))
+            embedded = cond if embedded is None else embedded + cond
+        return embedded
+
+    def context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
+        """position + e, for channel c: [B, *A', D]."""
+        values = y.cpu().numpy()
+        context = self._positions
+        if self._encoder is not None:
+            same = c == 0 and embedded is None  # no example's values matter
+            context = context + self._encoder(values[: 1 if same else None], c, embedded)
+        elif embedded is not None:
+            context = context + embedded
+        return np.broadcast_to(context, (*values.shape[:-1], self.dim))
+
+
+class _Outer:
+    """`OuterDecoder`, slab by slab."""
+
+    def __init__(self, network: ExactNetwork, outer: OuterDecoder):
+        self._length, self._sites = outer.length, prod(outer.slab)
+        self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
+
+    def start(self, batch: int) -> Any:
+        """Empty caches."""
+        return self._slabs and self._slabs.start(batch * self._sites, self._length, self._sites)
+
+    def step(self, u: Array, i: int, state: Any) -> Array:
+        """[B, *S, D] -> [B, *S, D]."""
+        if self._slabs is None:
+            return np.zeros_like(u)
+        flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
+        return flat.reshape(u.shape)
+
+    def add_upper(self, context: Array, values: Values, table: Array) -> None:
+        """Adds the upper contexts to the context [B, *A, D] of known values [B, *A]."""
+        if self._slabs is not None:
+            rows = context.reshape(-1, context.shape[-1])
+            self._slabs.add_upper(rows, values.reshape(-1), table, self._length, self._sites)
+
+
+class _Encoder:
+    """`ChannelEncoder` of one channel at a time."""
+
+    def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
+        self._shape, self._channels, self._planes = network.shape, encoder.channels, encoder.planes
+        self._divisor = np.float32(encoder.divisor)
+        self._convolution = network.arithmetic.Dense(_linear(encoder.convolution))
+        self._blocks = network.slabs(encoder.blocks, network.shape)
+        with network.arithmetic.ieee_arithmetic():
+            self._positions = positions(encoder.position)
+
+    def __call__(self, values: Values, c: int, embedded: Array | None) -> Array:
+        """Values [B, *A', C'], channel c -> e [B, *A', D]."""
+        size = max(1, ENCODED_TOGETHER // prod(self._shape))
+        parts = [slice(first, first + size) for first in range(0, len(values), size)]
+        return np.concatenate(
+            [self._encode(values[part], c, None if embedded is None else embedded[part]) for part in parts]
+        )
+
+    def _encode(self, values: Values, c: int, embedded: Array | None) -> Array:
+        known = values.astype(np.float32) / self._divisor
+        known[..., c:] = 0
+        if self._planes == "one_hot":
+            planes = np.zeros(values.shape, np.float32)
+            planes[..., c] = 1
+        else:
+            planes = np.full((*values.shape[:-1], 1), np.float32(c) / np.float32(self._channels))
+        copies = shifted_copies(torch.from_numpy(np.concatenate([known, planes], axis=-1))).numpy()
+        h = self._convolution(copies.reshape(-1, copies.shape[-1])).reshape(*values.shape[:-1], -1)
+        h = h + self._positions
+        if embedded is not None:
+            h = h + embedded
+        rows, sites = h.reshape(-1, h.shape[-1]), prod(self._shape)
+        return self._blocks.step(rows, 0, self._blocks.start(len(rows), 1, sites)).reshape(h.shape)
+
+
+def positions(module: Positions) -> Array:
+    """[*A', D]: a row of each axis' table, added from the outermost axis inward."""
+    total, *tables = (_array(table) for table in module.tables)
+    for table in tables:
+        total = total[..., None, :] + table
+    return total
+
+
+def _attention(block: nn.Module) -> AxisAttention:
+    assert isinstance(block, TransformerBlock)
+    attention = block.attention.attention
+    assert isinstance(attention, AxisAttention)
+    return attention
+
+
+def _line(attention: AxisAttention, slab: Sequence[int]) -> Line:
+    """The line in a flattened slab that a layer attends along."""
+    if attention.masked:
+        return MASKED
+    axis = len(slab) + attention.axis + 1
+    return Line(slab[axis], prod(slab[axis + 1 :]))
+
+
+def _blocks(blocks: nn.ModuleList) -> list[Block]:
+    weights = []
+    for block in blocks:
+        assert isinstance(block, TransformerBlock)
+        attention, feedforward = _attention(block), block.feedforward
+        weights.append(
+            Block(
+                attention_norm=_norm(block.attention.norm),
+                qkv=_linear(attention.qkv),
+                rotations=_rotations(attention),
+                out=_linear(attention.out),
+                feedforward_norm=_norm(feedforward.norm),
+                expand=_linear(feedforward.expand),
+                contract=_linear(feedforward.contract),
+            )
+        )
+    return weights
+
+
+def _rotations(attention: AxisAttention) -> Array:
+    if attention.rotations is None:
+        return np.zeros((0, attention.key_dim // attention.heads), np.float32)
+    return _array(attention.rotations)
+
+
+def _lstm(inner: InnerLSTM) -> Lstm:
+    of_input, of_hidden, input_bias, hidden_bias = map(_array, inner.lstm.all_weights[0])
+    return Lstm(_norm(inner.norm), Linear(of_input.T, input_bias), Linear(of_hidden.T, hidden_bias))
+
+
+def _linear(layer: nn.Module) -> Linear:
+    return Linear(_array(layer.get_parameter("weight")).T, _array(layer.get_parameter("bias")))
+
+
+def _norm(norm: nn.Module) -> Norm:
+    return Norm(_array(norm.get_parameter("weight")), _array(norm.get_parameter("bias")))
+
+
+def _array(tensor: Tensor) -> Array:
+    return tensor.detach().to("cpu", torch.float32).contiguous().numpy()
