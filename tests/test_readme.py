@@ -53,6 +53,32 @@ def test_the_commands_of_the_readme_run_in_its_order(axial: Axial):
             assert np.array_equal(np.asarray(before), np.asarray(after))
 
 
+ARRAYS = {
+    "my_photos/": "my_photos.npz",
+    "scans/": "scans.npz",
+    "again/": "again.npz",
+    "new_photos/": "new_photos.npz",
+    "new_photos/night.png": "scans.npz",
+    "night_again.png": "again.npz",
+}
+"""Arrays in the place of pictures."""
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_the_same_commands_run_on_arrays(axial: Axial, page):
+    values = (np.arange(12 * 70 * 68).reshape(12, 70, 68) // 7 % 256).astype(np.uint8)
+    np.savez("my_photos.npz", values)
+    np.savez("scans.npz", values[:2, :33, :65])
+    np.savez("new_photos.npz", values[:2, :33, :65])
+    known = {"my_photos/", "runs/my_photos", "runs/photos"}
+    for words in commands(page):
+        if known & {*words}:
+            done = axial(*made_small([ARRAYS.get(word, word) for word in words]))
+            assert done.status == 0, (words, done.err)
+    with np.load("again.npz") as again:
+        assert np.array_equal(again["arr_0"], values if page == "README.md" else values[:2, :33, :65])
+
+
 def test_the_commands_of_the_quickstart_run_in_its_order(axial: Axial):
     pictures("my_photos", *(str(i) for i in range(12)))
     pictures("new_photos", "night", "broken", size=(33, 65))
