@@ -126,6 +126,51 @@ def test_arrays_are_checked_but_never_resized(tmp_path):
         data.load(tmp_path / "a.npy", DataConfig(mode="gray"))
 
 
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((5, 9, 7), {}),
+        ((5, 9, 7, 3), {}),
+        ((5, 7, 6, 9, 7), {"axes": "NCDHW"}),
+        ((5, 6, 9, 7), {"axes": "NDHW"}),
+        ((5, 6, 9, 7, 3), {"frames": 2}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_tiles_of_arrays_are_the_crops_of_their_names(tmp_path, shape, options, dtype):
+    np.savez(tmp_path / "a.npz", images=_random(*shape, dtype=dtype), labels=np.arange(5))
+    path, whole = tmp_path / "a.npz", DataConfig(**options)
+    before = data.load(path, whole, "all")
+    after = data.load(path, DataConfig(**options, size=3, fit="tiles"), "all")
+    assert (len(after), after.shape) == (3 * 2 * len(before), (*before.shape[:-2], 3, 3))
+    assert (after.uint16, after.num_values) == (before.uint16, before.num_values)
+    of = {name: i for i, name in enumerate(before.names)}
+    for tile, name, label in zip(after.values, after.names, after.labels, strict=True):
+        origin, place = name.split("#")
+        row, column = (3 * int(word) for word in place.split(","))
+        assert np.array_equal(tile, before.values[of[origin]][..., row : row + 3, column : column + 3, :])
+        assert label == before.labels[of[origin]]
+    assert len(set(after.names)) == len(after)
+
+
+def test_splits_are_of_whole_examples_before_these_are_cut_into_tiles(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(10, dtype=np.uint8).repeat(8 * 6).reshape(10, 8, 6))
+    config = DataConfig(size=2, fit="tiles", validation_fraction=0.2)
+    parts = [data.load(tmp_path / "a.npy", config, split) for split in ("train", "validation")]
+    assert [sorted(set(part.values.ravel().tolist())) for part in parts] == [[*range(8)], [8, 9]]
+    assert [len(part) for part in parts] == [8 * 12, 2 * 12]
+
+
+def test_what_is_smaller_than_a_tile_is_refused_and_what_is_one_keeps_its_name(tmp_path):
+    np.save(tmp_path / "a.npy", _random(20, 6, 4))
+    np.save(tmp_path / "lines.npy", _random(20, 6))
+    for name, size in (("a", 5), ("lines", 2)):
+        with pytest.raises(ValueError, match=rf"less than one {size}x{size} tile: give a smaller size"):
+            data.load(tmp_path / f"{name}.npy", DataConfig(size=size, fit="tiles"))
+    np.save(tmp_path / "a.npy", _random(20, 4, 4))
+    assert data.load(tmp_path / "a.npy", DataConfig(size=4, fit="tiles"), "all").names == [str(i) for i in range(20)]
+
+
 def _save_batch(path: Path, images: np.ndarray, labels: np.ndarray) -> None:
     channel_major = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
     np.savez(path, data=channel_major, labels=labels, mean=channel_major.mean(0))

@@ -53,7 +53,7 @@ def gray(home: Path) -> str:
         ("score runs/x --qwertz", "unrecognized option --qwertz"),
         ("inspect digits --model.dimm 3", "unrecognized option --model.dimm: perhaps you meant --model.dim"),
         ("demo --stpes 3", "unrecognized option --stpes: perhaps you meant --steps"),
-        ("compress a b --other-sizes cut", "--other-sizes takes one of refuse, tile, not 'cut'"),
+        ("compress a b --other-sizes cut", "--other-sizes takes one of auto, refuse, tile, not 'cut'"),
         ("decompress a b c --salvge", "unrecognized option --salvge: perhaps you meant --salvage"),
         ("import-official x", "missing: --output"),
         ("complete x --rows 1 --onyl 3", "unrecognized option --onyl: perhaps you meant --only"),

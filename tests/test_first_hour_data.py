@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from axial_transformers.cli.settings import resolve_preset
 from axial_transformers.data import DataConfig
 from axial_transformers.recipes import tiled
 from axial_transformers.training.understanding import axis_names
@@ -70,6 +71,20 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     assert tiled(DataConfig(), [(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
     assert tiled(DataConfig(size=16, fit="crop"), [(640, 480)]) == DataConfig(size=16, fit="crop")
     assert tiled(DataConfig(), [(640, 480), (20, 20), (9, 9)]) == DataConfig()
+
+
+def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
+    np.save("scan.npy", np.arange(11 * 70 * 65, dtype=np.uint8).reshape(11, 70, 65))
+    Path("films").mkdir()
+    np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
+    np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
+    for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
+        assert resolve_preset([source], "train").settings.model.shape == shape
+        assert "cut into 32x32 tiles" in capsys.readouterr().err
+    assert resolve_preset(["scan.npy", "--data.fit", "exact"], "train").settings.model.shape == (70, 65)
+    assert "tiles" not in capsys.readouterr().err
+    assert tiled(DataConfig(), [(64, 64)]) == tiled(DataConfig(), [(16, 63, 63)]) == DataConfig()
+    assert tiled(DataConfig(), [(4, 64, 64)]) == DataConfig(size=32, fit="tiles")
 
 
 def test_axes_are_called_by_the_letters_that_the_user_gave():

@@ -36,7 +36,7 @@ class Compress:
 
     For example:
       axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
-      axial compress runs/photos photos/ photos.axl --other-sizes tile --compare
+      axial compress runs/photos photos/ photos.axl --compare
     """
 
     model: Positional[str]
@@ -49,8 +49,9 @@ class Compress:
     """The file to write, NAME.axl."""
     force: Annotated[bool, FlagCreatePairsOff] = False
     """Replace the archive if it exists: a regular file only, and never one that is to be compressed."""
-    other_sizes: Literal["refuse", "tile"] = "refuse"
-    """Images of another size than the model's: refuse them, or cut them into tiles of its size."""
+    other_sizes: Literal["auto", "refuse", "tile"] = "auto"
+    """Images of another size than the model's: refuse them, or cut them into tiles of its size. auto: tile if the run
+    was trained on tiles, otherwise refuse."""
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
@@ -72,9 +73,12 @@ def main(argv: Sequence[str]) -> None:
     if not options.force and os.path.lexists(options.archive):
         raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")
     require_place(options.archive, folder=False)
-    model = open_model(options.model, options.weights, "cpu").model
+    trained = open_model(options.model, options.weights, "cpu")
+    model, other_sizes = trained.model, options.other_sizes
+    if other_sizes == "auto":
+        other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
     written = compress_files(
-        model, options.source, options.archive, other_sizes=options.other_sizes, verify=options.verify,
+        model, options.source, options.archive, other_sizes=other_sizes, verify=options.verify,
         replace=options.force, chunk_images=options.chunk_images, progress=bar("chunks"),
     )  # fmt: skip
     kind = _kind(options.source, model)

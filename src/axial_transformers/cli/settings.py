@@ -125,10 +125,12 @@ def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
     """A model fitted to the data. The options of the data are parsed first, since the model's shape depends on them."""
     wanted = [word for word in overrides if word not in ("-h", "--help")]
     options, _ = parse_known(_DataOnly, wanted, "train")
-    data = options.data if options.data.size else recipes.tiled(options.data, picture_sizes(source))
+    data = options.data
+    if data.size is None and not any(word.startswith("--data.fit") for word in wanted):
+        data = recipes.tiled(data, picture_sizes(source, data))
     if data != options.data:
-        tiles = f"pictures of large or different sizes are cut into {data.size}x{data.size} tiles"
-        say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch")
+        tiles = f"examples of large or different sizes are cut into {data.size}x{data.size} tiles"
+        say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch; or --data.fit exact")
     examples = load(source, data, "train", bar("reading"))
     recipe = recipes.custom(examples)
     stem = Path(source).resolve().stem if Path(source).exists() else Path(source).stem

@@ -1,6 +1,7 @@
 """Arrays of images, videos or sequences in .npz and .npy files."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite, prod
 from pathlib import Path
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data.axes import channel_axis
-from axial_transformers.data.clip_cutting import clips
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.data.imagenet_batches import is_batch, read_batch
+from axial_transformers.data.images import fitted, tiles
 from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.data.uint16 import split_uint16
 
@@ -33,7 +34,7 @@ class Encoding(NamedTuple):
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
-    """All examples of array files, one file after the other.
+    """All examples of array files, one file after the other; `in_tiles` cuts them into tiles.
 
     bool and integers of 0..255 are taken as they are; uint16 is split into two channels each (`split_uint16`).
 
@@ -65,6 +66,40 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
     )
 
 
+def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Examples:
+    """The examples, or with fit=tiles the tiles of their last two axes; names are followed by #row,column.
+
+    Raises:
+        ValueError: examples of one axis, or smaller than one tile.
+    """
+    size, shape = options.size, examples.shape
+    if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
+        return examples
+    if len(shape) < 2 or min(shape[-2:]) < size:
+        raise ValueError(f"{where} holds {list(shape)} sites, less than one {size}x{size} tile: give a smaller size")
+    values, places = tiles(examples.values, size)
+    return replace(
+        examples,
+        values=values,
+        names=[name + place for name in examples.names for place in places],
+        labels=None if examples.labels is None else examples.labels.repeat(len(places)),
+    )
+
+
+def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
+    """Lengths of the axes of a file's examples, by the header of its array; () of a published ImageNet batch.
+
+    Raises:
+        ValueError: as `load_arrays`.
+    """
+    names = array_names(path)
+    if options.key is None and is_batch(path, names):
+        return ()
+    shape, _ = array_header(path, _name(path, names, options))
+    channels = channel_axis(path, shape, options.axes, options.channels_last)
+    return tuple(length for axis, length in enumerate(shape) if axis not in (0, channels))
+
+
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Encoding]:
     """One example [*A, C] from an array [*A] or [*A, C], by the rules for arrays [N, ..].
 
@@ -74,9 +109,9 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
     channels = channel_axis(where, (1, *array.shape), options.axes, options.channels_last)
     _check_type(where, array.shape, array.dtype, lambda: array)
     values, encoding = _as_bytes(where, array[None], channels, options)
-    if _asks_for_clips(where, values.shape, options):
+    if _clips(where, values, options).shape != values.shape:
         raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
-    _check_image(where, values, options, encoding.uint16)
+    _check_image(where, values, replace(options, fit="exact"), encoding.uint16)
     return values[0], encoding
 
 
@@ -93,34 +128,39 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
         _check_type(path, shape, dtype, partial(read_array, path, name))
         values, encoding = _as_bytes(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
-    if _asks_for_clips(path, values.shape, options):
-        count = len(values)
-        values = _clips(path, values, options)
-        labels = None if labels is None else labels.repeat(len(values) // count)
+    count = len(values)
+    values = _resized(path, _clips(path, values, options), options)
+    labels = None if labels is None else labels.repeat(len(values) // count)
     _check_image(path, values, options, encoding.uint16)
     return values, labels, encoding
 
 
-def _asks_for_clips(path: Path | str, shape: tuple[int, ...], options: DataConfig) -> bool:
-    """Tests whether videos have to be cut or resized."""
-    if len(shape) != 5:
-        if options.frames is not None or options.stride > 1:
-            raise ValueError(f"{path} holds no videos [N, T, H, W, C] but {list(shape)}: leave out frames and stride")
-        return False
-    resized = options.fit != "exact" and shape[2:4] != (options.size, options.size)
-    return resized or options.stride > 1 or options.frames not in (None, shape[1])
+def _clips(path: Path | str, values: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
+    """Videos [N, T, H, W, C] as clips of the length that is asked for, in sequence; anything else as it is."""
+    if options.frames is None and options.stride == 1:
+        return values
+    if values.ndim != 5:
+        raise ValueError(
+            f"{path} holds no videos [N, T, H, W, C] but {list(values.shape)}: leave out frames and stride"
+        )
+    frames = values[:, :: options.stride]
+    length = options.frames or frames.shape[1]
+    if not (count := frames.shape[1] // length):
+        raise ValueError(f"{path} has videos of {values.shape[1]} frames, too few for a clip: lower frames or stride")
+    return frames[:, : count * length].reshape(-1, length, *frames.shape[2:])
 
 
-def _clips(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
-    """Videos [N, T, H, W, C] as clips of the length and size that are asked for, those of a video in sequence."""
-    channels = videos.shape[-1]
+def _resized(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
+    """Videos [N, T, H, W, C] of the size that is asked for with crop or stretch; anything else as it is."""
+    size, channels = options.size, videos.shape[-1]
+    if options.fit not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
+        return videos
     if channels not in (1, 3):
-        raise ValueError(f"{path} has {channels} channels: only gray and RGB videos of 8 bits are cut and resized")
+        raise ValueError(f"{path} has {channels} channels: only gray and RGB videos of 8 bits are resized")
     stack = GrowingArray()
     for video in videos:
         frames = (Image.fromarray(frame if channels == 3 else frame[..., 0]) for frame in video)
-        for part, _ in clips(path, frames, options):
-            stack.add(part)
+        stack.add(np.stack([fitted(path, frame, options, Image.Resampling.BOX)[0] for frame in frames], axis=1))
     return stack.values()
 
 
@@ -183,8 +223,9 @@ def _as_bytes(
 
 def _check_image(path: Path | str, values: NDArray[np.uint8], options: DataConfig, uint16: bool) -> None:
     *axes, channels = values.shape[1:]
-    if options.size is not None and axes[-2:] != [options.size, options.size]:
-        raise ValueError(f"{path} holds {axes} sites, not size={options.size}: only folders and videos are resized")
+    if options.size is not None and options.fit != "tiles" and axes[-2:] != [options.size, options.size]:
+        ways = "arrays in files are cut with fit=tiles, only folders and videos are resized"
+        raise ValueError(f"{path} holds {axes} sites, not size={options.size}: {ways}")
     wanted = {"auto": channels, "rgb": 3, "gray": 1 + uint16}[options.mode]
     if channels != wanted:
         raise ValueError(

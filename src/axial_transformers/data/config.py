@@ -17,13 +17,14 @@ class DataConfig:
     """
 
     size: int | None = None
-    """Side in pixels of the square images and frames that a folder is fitted to, and arrays of videos; other arrays are
-    only checked against it."""
+    """Side in pixels of the square images and frames that a folder is fitted to, and arrays of videos. Other arrays are
+    only cut into tiles of it (fit=tiles), or checked against it."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
     """Fitting of an image or a frame to the size. exact: it must have the size already. crop: the shorter side is
-    resized, the centre cut out. stretch: both sides are resized. tiles: it is cut without overlap into size x size
-    examples, remainders dropped. Images are resized by a Lanczos filter, frames of videos by averaging over boxes."""
+    resized, the centre cut out. stretch: both sides are resized. tiles: height and width are cut without overlap into
+    size x size examples, remainders dropped. Images are resized by a Lanczos filter, frames of videos by averaging over
+    boxes."""
 
     frames: int | None = None
     """Frames of a clip. Videos are cut along time into clips without overlap; what does not fill a clip is dropped.

@@ -123,12 +123,17 @@ def fitted(
         raise PictureError(
             f"{file} is {image.width}x{image.height} pixels, smaller than one {size}x{size} tile: remove it"
         )
-    return _tiles(pixels, size)
+    return tiles(pixels[None], size)
 
 
-def _tiles(pixels: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list[str]]:
-    """Squares of an image [H, W, C], remainders dropped, and their rows and columns."""
-    rows, columns, channels = pixels.shape[0] // size, pixels.shape[1] // size, pixels.shape[2]
-    tiles = pixels[: rows * size, : columns * size].reshape(rows, size, columns, size, channels).swapaxes(1, 2)
-    places = [f"#{row},{column}" for row in range(rows) for column in range(columns)]
-    return tiles.reshape(-1, size, size, channels), places
+def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list[str]]:
+    """Cuts examples [N, .., H, W, C] into squares [N * n, .., size, size, C], remainders dropped.
+
+    Returns:
+        The squares of an example one after the other, and the n places #row,column within one.
+    """
+    *outer, height, width, channels = values.shape
+    rows, columns = height // size, width // size
+    whole = values[..., : rows * size, : columns * size, :].reshape(*outer, rows, size, columns, size, channels)
+    squares = np.moveaxis(whole, (-5, -3), (1, 2)).reshape(-1, *outer[1:], size, size, channels)
+    return squares, [f"#{row},{column}" for row in range(rows) for column in range(columns)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from axial_transformers.data import bair_videos, images, npy, picture_files, shards, video
-from axial_transformers.data.arrays import load_arrays
+from axial_transformers.data.arrays import in_tiles, load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.embedded_digits import load_digits
 from axial_transformers.data.examples import Examples
@@ -118,9 +118,9 @@ def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress)
         raise ValueError(
             f"{path} is neither a folder nor an .npz, .npy, .tar, picture, video or TFRecord file: give one, or digits"
         )
-    if part_of_file(path.stem) == split != "train":
-        return examples
-    return _share(path, examples, config, split, {"train": [path]})
+    if part_of_file(path.stem) != split or split == "train":
+        examples = _share(path, examples, config, split, {"train": [path]})
+    return in_tiles(path, examples, config) if suffix in npy.SUFFIXES else examples
 
 
 def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
@@ -232,7 +232,8 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
                 f"{file} does not name its split (train, validation, test): give the file itself, or rename it"
             )
     parts = _parts(files, lambda file: part_of_file(file.stem))
-    return _load_parts(folder, files, parts, partial(load_arrays, options=config), config, split)
+    examples = _load_parts(folder, files, parts, partial(load_arrays, options=config), config, split)
+    return in_tiles(folder, examples, config)
 
 
 def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
@@ -310,7 +311,8 @@ def _say_small(source: Path | str, examples: Examples, split: Split) -> None:
         if len(origins) == FEW:
             return
     if rank() == 0:  # of the processes that torchrun started, one speaks
-        count = f"{len(origins)} {'example' if len(origins) == len(examples) else 'file'}{'s'[: len(origins) != 1]}"
+        are_whole = len(origins) == len(examples) or name.partition("#")[0].isdecimal()  # of an array
+        count = f"{len(origins)} {'example' if are_whole else 'file'}{'s'[: len(origins) != 1]}"
         way_out = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
         warnings.warn(f"the {split} part of {source} has only {count}: {way_out}", stacklevel=3)
 

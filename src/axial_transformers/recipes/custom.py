@@ -17,6 +17,8 @@ from axial_transformers.training import TrainConfig
 
 LARGEST_WHOLE = 64
 """Pictures whose sides are all of one length of at most so many pixels are modelled whole unless told."""
+LARGEST_CLIP = 63
+"""The same of the frames of clips and volumes in arrays: each has as many sites as several pictures."""
 TILE = 32
 LEAST_GAIN = 1.0
 """Bits a value, of a code without context, by which differences from a prediction must be shorter than the values."""
@@ -25,17 +27,19 @@ LOOKED_AT = 1 << 20
 """Values that are looked at to choose a prediction."""
 
 
-def tiled(options: DataConfig, sizes: Sequence[tuple[int, int]]) -> DataConfig:
-    """The options, with tiles for pictures of large or different sizes where the user has set no size.
+def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]]) -> DataConfig:
+    """The options, with tiles for examples of large or different sizes where the user has set no size.
 
     Args:
         options: as the user has set them.
-        sizes: width and height of the pictures; none: the data is of another kind.
+        sizes: width and height of the pictures, or the axes of the examples of an array; none: other data.
     """
     if options.size is not None or options.fit != "exact" or not sizes:
         return options
-    one_small_size = len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST_WHOLE
-    if one_small_size or median_low(min(size) for size in sizes) < TILE:
+    largest = LARGEST_WHOLE if len(sizes[0]) == 2 else LARGEST_CLIP
+    sides = [size[-2:] for size in sizes]
+    one_small_size = len(set(sides)) == 1 and max(sides[0]) <= largest
+    if one_small_size or median_low(min(size) for size in sides) < TILE:
         return options
     return replace(options, size=TILE, fit="tiles")
 
