@@ -15,6 +15,12 @@ from conftest import Axial
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 
 
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written all the same is written, and found, there."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     folder = tmp_path / "photos"

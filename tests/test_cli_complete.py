@@ -60,6 +60,7 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, trained, t
         assert picture.height > 2 * 18  # the caption
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -46,6 +46,7 @@ def test_two_sources_are_told_apart_by_both_scores(axial: Axial, trained, tmp_pa
     assert len(json.loads((tmp_path / "s.json").read_text())) == 297
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("options", "says"), [(["--output", "s.txt"], "s.txt"), (["--top", "0"], "--top")])
 def test_options_out_of_range(axial: Axial, trained, options, says):
     status, _, err = axial("score", trained, *options)

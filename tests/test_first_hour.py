@@ -136,6 +136,7 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, tmp_p
     assert record.about.understood is not None
 
 
+@pytest.mark.usefixtures("home")
 def test_known_channels_are_refused_by_a_model_that_has_none(axial: Axial, trained: Path):
     status, _, err = axial("sample", trained, "--known", "digits", "--count", 1)
     assert (status, err.count("\n")) == (2, 1)
