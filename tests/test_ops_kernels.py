@@ -1,5 +1,7 @@
 """Compiled attention and linear layers by oneDNN equal their definitions, forward and backward."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from axial_transformers.kernels import threads
 from axial_transformers.kernels.threads import parallel_map, parallel_ranges
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.layers.triangle_attention import TriangleAttention
 from axial_transformers.ops import compiled_attention, kernel_choice, linear, reference
 from axial_transformers.ops.compiled_attention import attend, attend_packed, unpacked
@@ -323,3 +326,37 @@ def test_rows_with_gaps_are_multiplied_as_they_are(monkeypatch):
     monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
     x, weight = torch.randn(40, 96)[:, 32:64], torch.randn(48, 64)[:, ::2]
     torch.testing.assert_close(linear.linear(x, weight), x @ weight.mT)
+
+
+@needs_numba
+@pytest.mark.parametrize("scale", [0.0, 1.0, 150.0, 275.0])
+@pytest.mark.parametrize(
+    ("layer", "length", "width"),
+    [
+        (lambda: AxialAttention(32, 4, 2), 5, 32),
+        (lambda: AxialAttention(32, 4, 1, causal=(1,)), 37, 32),
+        (lambda: AxialAttention(64, 4, 1), 5, 64),  # `short_lines`
+        (lambda: PositionSensitiveAxialAttention(32, 4, 2, span=5), 5, 32),
+        (lambda: PositionSensitiveAxialAttention(32, 4, 1, size=37, causal=True), 37, 32),
+    ],
+    ids=["lines", "causal", "short", "window", "relative"],
+)
+def test_gradients_are_as_good_at_large_inputs(layer, length, width, scale, monkeypatch):
+    """Relative to the largest gradient: 3e-6 where a query attends to one key alone, whatever the scale; 3e-6 plus a
+    millionth of the square of the scale elsewhere, as the scores are rounded, which grow with it."""
+    monkeypatch.setattr(kernel_choice, "PAYS_FROM", 0)
+    module = layer()
+    randomise(module)
+    x, wide = scale * torch.randn(4, length, length, width), deepcopy(module).double()
+    weights = wide.weights(x.double())
+    saturated = ((weights[0] if isinstance(weights, list) else weights).amax(-1) > 1 - 1e-12).all(-1, keepdim=True)
+    assert (saturated.sum() > saturated.numel() / 2) == (scale > 100)
+    for sites, bound in ((saturated, 3e-6), (torch.ones_like(saturated), 3e-6 + 1e-6 * scale**2)):
+        grad = torch.randn_like(x) * sites
+        found, expected = (
+            torch.autograd.grad(part(given), [given, *part.parameters()], grad.to(given.dtype))
+            for part, given in ((module, x.clone().requires_grad_()), (wide, x.double().requires_grad_()))
+        )
+        largest = max(each.abs().max() for each in expected)
+        for a, b in zip(found, expected):
+            torch.testing.assert_close(a.double(), b, rtol=0, atol=float(bound * largest))

@@ -30,8 +30,11 @@ def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
     return counted
 
 
-def check_dtypes(**tensors: Tensor) -> None:
-    """Raises ValueError unless the tensors, given by their names, have one floating-point dtype."""
+def check_alike(**tensors: Tensor) -> None:
+    """Raises ValueError unless the tensors, given by their names, have one floating-point dtype and one device."""
+    devices = [x.device for x in tensors.values()]
+    if len(set(devices)) > 1:
+        raise ValueError(f"{', '.join(tensors)} must be on one device, not {', '.join(map(str, devices))}: move them")
     dtypes = [x.dtype for x in tensors.values()]
     if len(set(dtypes)) > 1 or not dtypes[0].is_floating_point:
         raise ValueError(
@@ -40,11 +43,24 @@ def check_dtypes(**tensors: Tensor) -> None:
 
 
 def check_key_mask(key_mask: Bool[Tensor, " b *a"] | None, k: Float[Tensor, "b *a n k"]) -> None:
-    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim]."""
-    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != k.shape[:-2]):
+    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim] on the same device."""
+    if key_mask is not None and (key_mask.dtype, key_mask.shape, key_mask.device) != (
+        torch.bool,
+        k.shape[:-2],
+        k.device,
+    ):
         raise ValueError(
-            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is present, not "
-            f"{key_mask.dtype} {list(key_mask.shape)}"
+            f"key_mask must be bool {list(k.shape[:-2])} on {k.device}, True where a site is present, not "
+            f"{key_mask.dtype} {list(key_mask.shape)} on {key_mask.device}"
+        )
+
+
+def check_rotations(rotations: Tensor, length: int, width: int) -> None:
+    """Raises ValueError unless a table of rotations is [L or more, K], for lines of L places and heads K wide."""
+    if rotations.ndim != 2 or len(rotations) < length or rotations.shape[1] != width or width % 2:
+        raise ValueError(
+            f"rotations must be [{length} or more, {width}], for each place of a line and an even head_dim, not "
+            f"{list(rotations.shape)}"
         )
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
-from axial_transformers.ops.argument_checks import check_dtypes, check_key_mask, check_options, data_axis
+from axial_transformers.ops.argument_checks import check_alike, check_key_mask, check_options, data_axis
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.rotations import rotate
@@ -63,7 +63,7 @@ def axial_attention(  # noqa: PLR0913
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
             "the heads of k and v may be fewer, a divisor of those of q"
         )
-    check_dtypes(q=q, k=k, v=v)
+    check_alike(q=q, k=k, v=v)
     check_options(span, dilation, dropout)
     any_length = _is_of_any_length(q, axis)
     if span is not None and attn_bias is None and not any_length and span // 2 * dilation >= q.shape[axis] - 1:
@@ -157,7 +157,7 @@ def axial_attention_weights(
 ) -> Float[Tensor, "b *a n l"]:
     """The weights of `axial_attention`, [B, *A, heads, L], L places along `axis`; its arguments."""
     axis = data_axis(q, axis)
-    check_dtypes(q=q, k=k)
+    check_alike(q=q, k=k)
     check_key_mask(key_mask, k)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
     return from_lines(torch_attention.weights(to_lines(q, axis), to_lines(k, axis), causal, mask), q, axis)
@@ -186,8 +186,10 @@ def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilatio
     """`attn_bias` as [B, *A without axis, heads, L, L or span], where any size may be 1.
 
     Raises:
-        ValueError: its shape does not fit, or there is a dilation without a span.
+        ValueError: its shape or device does not fit, or there is a dilation without a span.
     """
+    if bias.device != q.device:
+        raise ValueError(f"attn_bias must be on {q.device} as q is, not on {bias.device}: move it")
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
     if span is None and dilation > 1:
