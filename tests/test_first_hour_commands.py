@@ -160,6 +160,21 @@ def test_an_output_that_may_not_be_written_is_named(home):
         assert caught.value.filename == "name.png"
 
 
+@pytest.mark.parametrize("verb", ["sample", "complete"])
+def test_data_that_another_process_has_written_meanwhile_is_not_replaced(axial: Axial, gray, monkeypatch, verb):
+    np.save("data.npy", np.zeros((2, 4, 4), np.uint8))
+
+    def meanwhile(*_: object):
+        Path("drawn.npz").write_text("another's")
+        return iter
+
+    monkeypatch.setattr(f"axial_transformers.cli.{verb}.bar", meanwhile)
+    words = {"sample": [], "complete": ["data.npy", "--rows", 2]}[verb]
+    done = axial(verb, gray, *words, "--count", 1, "--output", "drawn.npz")
+    assert done == (2, "", f"axial {verb}: drawn.npz exists already: give another path, or remove it first\n")
+    assert Path("drawn.npz").read_text() == "another's"
+
+
 def test_errors_name_the_target_and_no_temporary_file(home):
     for writing in (written_whole, folder_written_whole):
         for make in (

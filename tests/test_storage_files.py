@@ -1,7 +1,9 @@
 """Outputs appear whole or not at all."""
 
+import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -74,6 +76,33 @@ def test_what_exists_is_not_overwritten(tmp_path, kind):
     with pytest.raises(FileExistsError, match="there exists already"), folder_written_whole(path):
         raise AssertionError("not reached")
     assert names(tmp_path) == ["there"]
+
+
+def write_while_another_does(output: Callable[[], AbstractContextManager[Path]]) -> None:
+    with output() as later, output() as first:  # which ends first
+        for aside in (later, first):
+            (aside / "file" if aside.is_dir() else aside).write_text("first" if aside == first else "later")
+
+
+def without_links(*_: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+@pytest.mark.parametrize("link", [os.link, without_links])
+def test_of_two_writers_of_one_new_file_the_first_to_end_succeeds_and_the_other_is_told(tmp_path, monkeypatch, link):
+    monkeypatch.setattr(os, "link", link)
+    path = tmp_path / "file.npz"
+    with pytest.raises(FileExistsError, match=r"file\.npz exists already"):
+        write_while_another_does(lambda: written_whole(path, replace=False))
+    assert (path.read_text(), names(tmp_path)) == ("first", ["file.npz"])
+    with pytest.raises(FileExistsError, match="exists already"), written_whole(path, replace=False):
+        raise AssertionError("not reached")
+
+
+def test_of_two_writers_of_one_new_folder_the_first_to_end_succeeds_and_the_other_is_told(tmp_path):
+    with pytest.raises(FileExistsError, match="model exists already"):
+        write_while_another_does(lambda: folder_written_whole(tmp_path / "model"))
+    assert ((tmp_path / "model" / "file").read_text(), names(tmp_path)) == ("first", ["model"])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")

@@ -14,7 +14,7 @@ from axial_transformers.costs.available_memory import available_memory
 from axial_transformers.data import MOVIES, Palette, save_arrays, save_clips, save_grid, save_images
 from axial_transformers.decoding.drawing import most_together, numbers_each
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.storage.files import require_place
+from axial_transformers.storage.files import require_place, written_whole
 
 FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
 LOSSLESS = (".npz", ".mkv")
@@ -81,7 +81,15 @@ def require_room(count: int, output: Path, config: AxialTransformerConfig, scale
 
 
 def save(output: Path, values: NDArray[np.integer], trained: TrainedModel, look: Look) -> None:
-    """Writes values [N, *A, C] as an array, a grid, a movie, or a folder of pictures."""
+    """Writes values [N, *A, C] as an array, a grid, a movie, or a folder of pictures; replaces no data."""
+    if output.suffix in LOSSLESS:
+        with written_whole(output, replace=False) as aside:
+            _save(aside, values, trained, look)
+    else:
+        _save(output, values, trained, look)
+
+
+def _save(output: Path, values: NDArray[np.integer], trained: TrainedModel, look: Look) -> None:
     num_values, uint16 = trained.model.config.num_values, trained.uint16
     if output.suffix == ".npz":
         save_arrays(output, values, uint16=uint16)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 _KEPT = 40
@@ -75,7 +76,7 @@ def require_place(path: str | Path, folder: bool = False) -> None:
     path = Path(path)
     kind = _kind(path)
     if kind and folder and (not stat.S_ISDIR(kind) or any(path.iterdir())):
-        raise FileExistsError(f"{path} exists already: give another path, or remove it first")
+        raise _exists(path)
     if kind and not folder and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
         raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
     above = next(parent for parent in (*path.absolute().parents, Path("/")) if os.path.lexists(parent))
@@ -86,20 +87,23 @@ def require_place(path: str | Path, folder: bool = False) -> None:
 
 
 @contextmanager
-def written_whole(path: str | Path) -> Iterator[Path]:
+def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
     """Yields an empty temporary file beside `path`, which replaces `path` on success and is removed on any error.
 
     The file's content and its entry in the folder are on disk when the block ends. A link at `path` is replaced itself,
-    not what it leads to.
+    not what it leads to. Without `replace`, one of several writers succeeds, and the others raise the error.
 
     Raises:
-        FileExistsError: `path` is a folder, a device or something else that is no file.
+        FileExistsError: `path` is a folder, a device or something else that is no file; or, without `replace`, anything
+            at the beginning or the end of the block.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = _kind(path)
     if kind and not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
         raise FileExistsError(f"{path} exists already, and is no regular file: give another path")
+    if kind and not replace:
+        raise _exists(path)
     # The suffix is kept, since libraries choose a file's format by it; no name has more than 255 bytes.
     suffix = path.suffix if len(path.suffix) <= 16 else ""
     aside = path.with_name(f".{path.stem[:_KEPT]}.{secrets.token_hex(8)}.part{suffix}")
@@ -109,10 +113,28 @@ def written_whole(path: str | Path) -> Iterator[Path]:
         with errors_name(path, aside):
             yield aside
             _synchronise(aside)
-            aside.replace(path)
+            (aside.replace if replace else partial(_name_new, aside))(path)
             _synchronise(path.parent)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _name_new(aside: Path, path: Path) -> None:
+    """Gives a file the name `path` as well, or in place of its own, if nothing has that name."""
+    try:
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links: the name is taken first
+            path.touch(exist_ok=False)
+            aside.replace(path)
+    except FileExistsError:
+        raise _exists(path) from None
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(f"{path} exists already: give another path, or remove it first")
 
 
 @contextmanager
@@ -123,12 +145,12 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
     name ends in .part.
 
     Raises:
-        FileExistsError: `path` exists and is not empty, or is a link.
+        FileExistsError: `path` exists and is not empty, or is a link, at the beginning or the end of the block.
     """
     path = Path(path)
     kind = _kind(path)
     if kind and not (replace and stat.S_ISDIR(kind)) and (not stat.S_ISDIR(kind) or any(path.iterdir())):
-        raise FileExistsError(f"{path} exists already: give another path, or remove it first")
+        raise _exists(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         beside = tempfile.TemporaryDirectory(prefix=f".{path.name[:_KEPT]}.", suffix=".part", dir=path.parent)
@@ -151,9 +173,11 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
             path.rmdir()  # an empty folder, which only other systems replace
         try:
             aside.replace(path)
-        except OSError:
+        except OSError as error:
             if former.exists():
                 former.replace(path)
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another process has written it meanwhile
+                raise _exists(path) from None
             raise
         _synchronise(path.parent)
 

@@ -47,6 +47,7 @@ from axial_transformers.training.parallelism import (
 from axial_transformers.training.processes import Interrupted, Processes
 from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, decided, export
 from axial_transformers.training.run_page import RunPage
+from axial_transformers.training.step_time import require_short_steps
 from axial_transformers.training.understanding import Machine
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
@@ -112,12 +113,15 @@ class Run:
         self.batches = batches(examples, model.slices, model.config.num_classes, config, processes, counters.step)
         if config.checkpoint_blocks:
             checkpoint_blocks(model)
+        full_speed = self._full_speed()
+        if counters.step == 0:
+            require_short_steps(self.objective, examples, self.skeleton, config, processes, full_speed)
         if config.compile:
             compile_blocks(model)
         if processes.first:
             record.write(folder)
         every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
-        self.meter = Meter(self.device, config.batch_size, every, self._full_speed())
+        self.meter = Meter(self.device, config.batch_size, every, full_speed)
         forget_peak_memory(self.device)  # of the measurement
         self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
         self.page = RunPage(folder if processes.first else None)

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from axial_transformers.baselines.by_name import class_called
 from axial_transformers.data import DataConfig
-from axial_transformers.data.axes import FIRST_READING
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
@@ -128,9 +127,6 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
-    about = values.get("about")
-    if isinstance(about, dict) and isinstance(about.get("data"), dict):
-        about["data"].setdefault("axes", FIRST_READING)  # a run from before the question keeps its reading
     config_class = class_called(values.get("model_name", AxialTransformer.name)).config_class
     if isinstance(values.get("model"), dict):
         values["model"] = from_json(config_class, values["model"], f"{path}: model")

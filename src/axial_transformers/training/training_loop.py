@@ -70,7 +70,8 @@ def train(  # noqa: PLR0913
         progress: shows the progress of the run, such as `progress.Bar`; None shows nothing.
 
     Raises:
-        ValueError: model, data and settings do not fit each other, or are not those of the run to resume.
+        ValueError: model, data and settings do not fit each other, or are not those of the run to resume; or a step
+            takes more than a tenth of the time limit.
         NonFiniteLoss: a ValueError; training diverged, the newest checkpoint holds the last good state.
         FileExistsError: the folder holds something already.
         FolderInUse: an OSError; another process trains in the folder.

@@ -84,7 +84,7 @@ def compress_files(
     _tell(contents)
     metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
     packing = Packing(verify=verify, chunk_images=chunk_images)
-    with written_whole(target) as aside:
+    with written_whole(target, replace) as aside:
         with aside.open("wb") as file:
             header = write_archive(
                 model, file, contents.images, Conditioning(), packing, metadata, contents.files, progress
@@ -170,7 +170,7 @@ class _NothingLeft(Exception):
 
 def _write_array(target: Path, chosen: "_Chosen", config: AxialTransformerConfig, images: _Images) -> list[str]:
     """Writes the examples that can be read; gives the indices of the others."""
-    with written_whole(target) as aside:
+    with written_whole(target, replace=False) as aside:
         lost = array_files.write(aside, chosen.description, config, images, len(chosen.images))
         if len(lost) == chosen.description["shape"][0]:
             raise _NothingLeft
@@ -184,7 +184,7 @@ def _write_files(target: Path, restoring: "_Restoring", one: bool, images: _Imag
         ((content, _),) = contents
         if content is None:
             raise _NothingLeft
-        with written_whole(target) as aside:
+        with written_whole(target, replace=False) as aside:
             aside.write_bytes(content)
         return []
     with folder_written_whole(target) as folder:
