@@ -68,6 +68,20 @@ def test_top_p_leaves_the_fewest_that_reach_p(p, left):
     assert set(draw(LOGITS, 5000, top_p=p).tolist()) == set(ordered[:left].tolist())
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("p", "left"), [(0.5, 1), (0.75, 2), (0.875, 3)])
+def test_top_p_leaves_nothing_more_where_it_is_reached_exactly(p, left, compiled):
+    """Probabilities that float32 holds: 16, 8, 4, 3 and 1 of 32."""
+    if compiled:
+        pytest.importorskip("numba")
+    model = small_model((2, 3)).float()
+    with torch.no_grad():
+        model.head[-1].weight.zero_()
+        model.head[-1].bias.copy_(torch.tensor([16.0, 8.0, 4.0, 3.0, 1.0]).log())
+    drawn = sample(model, 20, top_p=p, generator=seeded(), compile=compiled)
+    assert drawn.unique().tolist() == [*range(left)]
+
+
 def test_top_p_is_of_the_distribution_at_its_temperature():
     assert set(draw(LOGITS, 5000, top_p=0.9, temperature=0.25).tolist()) == {2}
 
