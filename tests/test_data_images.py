@@ -184,12 +184,28 @@ def test_palette_and_bilevel_and_opaque_alpha_are_converted(tmp_path):
     assert set(np.unique(two)) == {0, 255}
 
 
-def test_exif_orientation_is_applied(tmp_path):
+UPRIGHT = {
+    1: lambda pixels: pixels,
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: np.rot90(pixels, -1),
+    7: lambda pixels: pixels[::-1, ::-1].swapaxes(0, 1),
+    8: lambda pixels: np.rot90(pixels),
+}
+"""The picture that a value of EXIF's Orientation stands for: where the first stored row and column are to be seen."""
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, orientation):
     exif = Image.Exif()
-    exif[0x0112] = 6  # turn right to view
+    exif[0x0112] = orientation
     pixels = _pixels(0, 4, 6)
     _save(tmp_path / "a.png", pixels, exif=exif)
-    np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], np.rot90(pixels, -1))
+    expected = UPRIGHT[orientation](pixels)
+    np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], expected)
+    assert data.picture_sizes(tmp_path) == [expected.shape[1::-1]]
 
 
 @pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])

@@ -1,5 +1,6 @@
 """Clips from video files, folders of frames and arrays; clips written as movies."""
 
+import struct
 from pathlib import Path
 
 import av
@@ -46,6 +47,23 @@ def test_lossless_videos_are_read_exactly_as_clips_in_order(tmp_path, suffix):
     examples = data.load(tmp_path, DataConfig(frames=3), "all")
     assert np.array_equal(examples.values, moving()[:6].reshape(2, 3, 8, 8, 3))
     assert examples.names == [f"a.{suffix}#0000", f"a.{suffix}#0001"]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "quarter_turns"), [((0, 1, -1, 0), 1), ((-1, 0, 0, -1), 2), ((0, -1, 1, 0), 3)], ids=str
+)
+def test_a_rotation_that_the_file_asks_for_is_applied(tmp_path, matrix, quarter_turns):
+    """ISO 14496-12: the matrix of a track header takes (x, y) of the frame, y downwards, to (ax + cy, bx + dy)."""
+
+    def stored(a: int, b: int, c: int, d: int) -> bytes:
+        return struct.pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
+
+    path = encode(tmp_path / "a.mp4", moving(2, 8, 12))
+    content = path.read_bytes()
+    at = content.index(stored(1, 0, 0, 1), content.index(b"tkhd"))
+    path.write_bytes(content[:at] + stored(*matrix) + content[at + 36 :])
+    seen = data.load(tmp_path, DataConfig(frames=2), "all").values[0]
+    assert np.array_equal(seen, np.rot90(moving(2, 8, 12), -quarter_turns, axes=(1, 2)))  # clockwise
 
 
 def test_webm_and_gif_are_read(tmp_path):

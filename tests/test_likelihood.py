@@ -115,6 +115,30 @@ def test_known_channels_cost_nothing_and_do_not_count():
     torch.testing.assert_close(bits_per_dim(model, x), bits.flatten(1).sum(1) / 12, **EXACT)
 
 
+@pytest.mark.parametrize("layout", ["frames", "channels"])
+@pytest.mark.parametrize("given", [1, 2])
+def test_given_frames_cost_nothing_and_do_not_count(layout, given):
+    model = small_model((3, 2, 1), 2, layout)
+    x = random_values(model, 2)
+    rest = bits_map(model, x)[:, given:].flatten(1)
+    assert rest.shape[1] == (3 - given) * 4
+    torch.testing.assert_close(bits_per_dim(model, x, given_frames=given), rest.mean(1), **EXACT)
+    for wrong in (-1, 3):
+        with pytest.raises(ValueError, match=f"given_frames must be in 0..2, not {wrong}"):
+            bits_per_dim(model, x, given_frames=wrong)
+
+
+def test_known_and_given_frames_are_taken_off_once():
+    model = small_model((3, 2, 1), 2, "frames", known_channels=2)
+    x = random_values(model, 2)
+    bits = bits_map(model, x)
+    assert not bits[:, 0].any()
+    for given in (0, 1, 2):
+        sites = 4 * (3 - max(given, 1))
+        expected = bits[:, given:].flatten(1).sum(1) / sites
+        torch.testing.assert_close(bits_per_dim(model, x, given_frames=given), expected, **EXACT)
+
+
 def test_dropout_is_off_in_evaluation_and_the_mode_is_restored():
     model = small_model((2, 3), 2, dropout=0.5).train()
     x = random_values(model, 2)

@@ -74,11 +74,18 @@ def test_tied_values_are_kept_together(options):
     assert set(draw(torch.tensor([1.0, 9.0, -5.0, 9.0]), 500, **options).tolist()) == {1, 3}
 
 
-def test_values_that_reach_p_exactly_are_enough():
-    """Logits that differ by less than their probabilities show: the first value alone reaches a half."""
-    logits = torch.tensor([-1e-9, 0.0, -200.0, -200.0])
-    assert set(draw(logits, 500, top_p=0.5).tolist()) == {1}
-    assert set(draw(logits, 500, top_p=0.5 + 1e-6).tolist()) == {0, 1}
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("p", "left"), [(0.5, 1), (0.75, 2), (0.875, 3)])
+def test_top_p_leaves_nothing_more_where_it_is_reached_exactly(p, left, compiled):
+    """Probabilities that float32 holds: 16, 8, 4, 3 and 1 of 32."""
+    if compiled:
+        pytest.importorskip("numba")
+    model = small_model((2, 3)).float()
+    with torch.no_grad():
+        model.head[-1].weight.zero_()
+        model.head[-1].bias.copy_(torch.tensor([16.0, 8.0, 4.0, 3.0, 1.0]).log())
+    drawn = sample(model, 20, top_p=p, generator=seeded(), compile=compiled)
+    assert drawn.unique().tolist() == [*range(left)]
 
 
 def test_top_p_is_of_the_distribution_at_its_temperature():

@@ -167,6 +167,44 @@ def test_devices_folders_and_pipes_are_not_replaced(tmp_path):
     assert sorted(names(tmp_path)) == ["folder", "link", "pipe"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="folders that POSIX synchronises")
+@pytest.mark.parametrize("before", ["nothing", "an old one"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_content_is_on_disk_before_it_has_its_name_and_the_name_at_the_end(tmp_path, monkeypatch, kind, before):
+    path, events = tmp_path / "new" / "target", []
+
+    def fsync(descriptor: int) -> None:
+        number = path.stat().st_ino if path.exists() else None
+        status = os.fstat(descriptor)
+        size = status.st_size if stat.S_ISREG(status.st_mode) else None
+        events.append((status.st_ino, size, number))
+
+    def write(text: str) -> None:
+        if kind == "file":
+            with written_whole(path) as aside:
+                aside.write_text(text)
+            return
+        with folder_written_whole(path, replace=True) as aside:
+            (aside / "inside").mkdir()
+            for name in ("file", "inside/file"):
+                (aside / name).write_text(text)
+
+    if before != "nothing":
+        write("old")
+    monkeypatch.setattr(os, "fsync", fsync)
+    write("a new one")
+    target, folder = path.stat().st_ino, path.parent.stat().st_ino
+    for file in (path, *path.rglob("*")):
+        seen = [
+            number
+            for inode, size, number in events
+            if (inode, size) == (file.stat().st_ino, 9 if file.is_file() else None)
+        ]
+        assert seen, file
+        assert target not in seen
+    assert events[-1] == (folder, None, target)
+
+
 @pytest.mark.parametrize("suffix", ["", ".png", "." + "s" * 100])
 @pytest.mark.parametrize("letter", ["a", "\U0001f600"])
 def test_names_may_be_as_long_as_the_file_system_takes_them(tmp_path, letter, suffix):

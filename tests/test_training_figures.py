@@ -37,6 +37,16 @@ def run(
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def test_bits_are_nats_divided_by_ln_2_and_lines_are_means():
+    meter = Meter(CPU, batch_size=4, every=1)
+    for step, nats in enumerate((0.5, 1.5), start=1):
+        meter.add(step, torch.tensor(nats), torch.tensor(2 * nats))
+    line = meter.line()
+    assert (line["nats_per_dim"], line["gradient_norm"]) == (1.0, 2.0)
+    assert line["bits_per_dim"] == pytest.approx(1 / 0.6931471805599453)
+    assert meter.smooth_bits_per_dim == pytest.approx((0.98 * 0.5 + 0.02 * 1.5) / 0.6931471805599453)
+
+
 def test_utilisation_is_the_share_of_the_measured_rate(tmp_path, monkeypatch):
     monkeypatch.setattr(training_run, "matmul_rate", lambda device, dtype: 5e9)
     for line in run(tmp_path / "run"):

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.elementwise import dropout
 from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
 from axial_transformers.training.checkpoint_record import Record
 from axial_transformers.training.checkpoints import Checkpoints
@@ -245,6 +246,38 @@ def test_newest_two_and_best_checkpoints_are_kept(uninterrupted):
     best_average = load_file(uninterrupted / f"checkpoints/step-{best:08d}/ema.safetensors")
     exported = load_file(uninterrupted / "model.safetensors")
     assert all(torch.equal(best_average[name], exported[name]) for name in best_average)
+
+
+def test_the_best_checkpoint_is_kept_when_it_is_not_among_the_newest(tmp_path):
+    def worse_and_worse(averaged: AxialTransformer, step: int) -> dict[str, float]:
+        return {"bits_per_dim": float(step)}
+
+    config = dataclasses.replace(CONFIG, evaluate_every=2, save_every=1)
+    for steps in (5, 7):  # and when the run goes on
+        result = train(
+            model(), examples(), dataclasses.replace(config, steps=steps), tmp_path / "run",
+            evaluate=worse_and_worse, resume=True,
+        )  # fmt: skip
+        assert (result.best_step, result.best_bits_per_dim) == (2, 2.0)
+        found = sorted(int(each.name[-8:]) for each in (tmp_path / "run/checkpoints").iterdir())
+        assert found == [2, steps - 1, steps]
+        best, exported = weights(tmp_path / "run", 2)[0], load_file(tmp_path / "run/model.safetensors")
+        assert all(torch.equal(best[name], exported[name]) for name in exported)
+
+
+def test_every_part_of_every_step_has_a_dropout_mask_of_its_own(tmp_path):
+    def masks(folder: Path, seed: int) -> set[bytes]:
+        drawn = []
+
+        def loss(*inputs, **more):
+            drawn.append(dropout(torch.ones(64), 0.5).numpy().tobytes())
+            return random_slice_loss(*inputs, **more)
+
+        run(folder, dataclasses.replace(CONFIG, steps=4, seed=seed), loss=loss)
+        assert len({*drawn}) == len(drawn) == 4 * CONFIG.accumulate
+        return {*drawn}
+
+    assert not masks(tmp_path / "one", 0) & masks(tmp_path / "other", 1)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """The order of examples, and all that is drawn for them, is a pure function of (seed, position)."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from axial_transformers.data.examples import Examples
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import draw_batch
+from axial_transformers.training.batches import batches, draw_batch
 from axial_transformers.training.example_order import Stream, example_indices, random_bits, step_positions, uniforms
 
 
@@ -59,6 +61,30 @@ def test_draws_are_uniform_and_unrelated_across_streams_and_positions():
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
     related = np.corrcoef(np.concatenate([draws[:, :-1], draws[:, 1:]]))
     assert np.abs(related - np.eye(len(related))).max() < 5 / np.sqrt(20_000)
+
+
+def test_what_is_drawn_for_examples_is_unrelated_across_purposes_steps_parts_and_processes():
+    """Asserted of flips, hidden labels, slices, symmetries and shifts: about half of the examples have each."""
+    settings = {"batch_size": 80, "accumulate": 2, "seed": 3}
+    flipped = TrainConfig(horizontal_flip=True, label_dropout=0.5, **settings)
+    turned, moved = (TrainConfig(**{f"{kind}_augmentation": 0.5}, **settings) for kind in ("distribution", "shift"))
+    examples, draws = some_examples(1), []
+    examples.values[:, :, 0] = 4 - examples.values[:, :, -1]  # other pixels in the mirror
+    for rank in range(2):
+        ways = [
+            batches(examples, range(2), 3, config, SimpleNamespace(rank=rank, count=2), 0)
+            for config in (flipped, turned, moved)
+        ]
+        for _ in range(2 * 25):
+            plain, symmetric, shifted = (next(way) for way in ways)
+            was_flipped = (plain.values.numpy() != examples.values).any((1, 2, 3))
+            operations = [each.operations.any(dim=1).numpy() for each in (symmetric, shifted)]
+            draws.append([was_flipped, plain.label.numpy() == 3, plain.channel.numpy() == 1, *operations])
+    drawn = np.array(draws).swapaxes(1, 2).reshape(2, 25, 2, 20, 5) - 0.5  # of process, step, part, example
+    assert np.abs(drawn.mean((0, 1, 2, 3))).max() < 0.2
+    views = [drawn, *(np.roll(drawn, 1, axis) for axis in range(4))]
+    related = np.corrcoef(np.concatenate([view.reshape(-1, 5).T for view in views]))
+    assert np.abs(related[:5] - np.eye(5, len(related))).max() < 5 / np.sqrt(drawn.size / 5)
 
 
 def test_the_hash_is_splitmix64():

@@ -12,11 +12,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from axial_transformers import data
 from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.elementwise import dropout
 from axial_transformers.training import TrainConfig, train
 from launching import fork
 from shard_writer import array, write
@@ -36,10 +38,12 @@ def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
     """A run of this process, which writes what it has seen of the data, and its first gradients."""
     rank = os.environ.get("RANK", "0")
     torch.manual_seed(int(rank))  # weights that differ until the first process gives its own
-    model, seen, gradients = AxialTransformer(CONFIG), [], []
+    model, seen, gradients, masks, shards = AxialTransformer(CONFIG), [], [], [], []
 
     def loss(model, x, label=None, channel=None):
         seen.append([x.flatten(1).tolist(), channel.tolist()])
+        masks.append(dropout(torch.ones(64), 0.5).tolist())
+        shards.append(any(isinstance(p, DTensor) for p in model.parameters()))
         gradients.append([p.grad.flatten().tolist() for p in model.parameters() if p.grad is not None])
         return random_slice_loss(model, x, label=label, channel=channel)
 
@@ -58,6 +62,8 @@ def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
         train(model, examples, replace(USUAL, **options), folder, loss=loss, evaluate=score, resume=True)
     (folder / f"seen-{rank}.json").write_text(json.dumps(seen))
     (folder / f"gradients-{rank}.json").write_text(json.dumps(gradients[:2]))
+    (folder / f"masks-{rank}.json").write_text(json.dumps(masks))
+    (folder / f"shards-{rank}.json").write_text(json.dumps(all(shards)))
     return 0
 
 
@@ -101,6 +107,8 @@ def test_two_processes_train_as_one_does(alone, tmp_path, parts):
     x = torch.randint(0, 4, (3, 3, 2, 2))
     a, b = (AxialTransformer.from_pretrained(folder)(x) for folder in (alone, together))
     assert torch.allclose(a, b, atol=1e-4)
+    masks = [tuple(mask) for rank in range(2) for mask in json.loads((together / f"masks-{rank}.json").read_text())]
+    assert len({*masks}) == len(masks) == 2 * parts * USUAL.steps  # each process, step and part has its own
     if parts > 1:
         assert_parts_are_added_up_before_gradients_are_exchanged(together)
 
@@ -121,6 +129,7 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, first, 
     """The first of them with shards of the weights or without; by itself as one process trains."""
     folder = run(tmp_path / "run", first, **options, steps=17)
     before = examples_seen(folder, first)
+    assert json.loads((folder / "shards-0.json").read_text()) == (first > 1 and options.get("shard", False))
     best = max(folder.glob("checkpoints/step-*"))  # the loss falls: the newest is the best
     average, exported = load_file(best / "ema.safetensors"), load_file(folder / "model.safetensors")
     assert all(torch.equal(average[name], exported[name]) for name in average)
