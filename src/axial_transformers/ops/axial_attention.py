@@ -10,7 +10,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
-from axial_transformers.ops.argument_checks import check_dtypes, check_key_mask, check_options, data_axis
+from axial_transformers.ops.argument_checks import (
+    check_devices,
+    check_dtypes,
+    check_key_mask,
+    check_options,
+    data_axis,
+)
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.rotations import rotate
@@ -51,10 +57,11 @@ def axial_attention(  # noqa: PLR0913
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` is not one of the axes of the data, shapes or dtypes do not fit each other, an even span, a
+        ValueError: `axis` is not one of the axes of the data, shapes, dtypes or devices do not fit, an even span, a
             dilation below 1, a dropout outside 0 <= p < 1, or an `attn_bias` with a dilation but no span.
     """
     axis = data_axis(q, axis)
+    check_devices((q, k, v, key_mask, attn_bias))
     check_key_mask(key_mask, k)
     sharing = _heads_to_one(k, q), _heads_to_one(v, q)
     of_keys, of_values = ((*x.shape[:-2], x.shape[-2] * heads) for x, heads in zip((k, v), sharing))
@@ -108,6 +115,7 @@ def axial_self_attention(
         rotations: of queries and keys before the products, see `ops.rotations.rotate`.
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
+    check_devices((qkv, key_mask, attn_bias, rotations))
     check_key_mask(key_mask, qkv.unsqueeze(-1))
     q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
     bias = None if attn_bias is None else _bias_of_lines(attn_bias, q, axis, span=None, dilation=1)
@@ -157,6 +165,7 @@ def axial_attention_weights(
 ) -> Float[Tensor, "b *a n l"]:
     """The weights of `axial_attention`, [B, *A, heads, L], L places along `axis`; its arguments."""
     axis = data_axis(q, axis)
+    check_devices((q, k, key_mask))
     check_dtypes(q=q, k=k)
     check_key_mask(key_mask, k)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)

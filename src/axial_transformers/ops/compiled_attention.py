@@ -1,7 +1,7 @@
 """Attention along one axis on a CPU, by the compiled kernels for the processor, the dtype and the length of lines."""
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.ops.operator_checks import check_extras, check_lines, check_written, strides_of_lines
 from axial_transformers.ops.operators import cpu_operator
 
 Packing = tuple[int, int, int, int] | None
@@ -125,6 +126,9 @@ def _forward(
 ) -> None:
     from axial_transformers.kernels import short_lines  # takes a second
 
+    check_lines([*qkv, out], axis, sums, grouped=bias is None)
+    check_extras(qkv[0], axis, key_mask, bias, rotations)
+    check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
     if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias, rotations):
         of_lines = np.array(sizes_of(qkv[0], qkv[2], axis))
@@ -156,6 +160,9 @@ def _backward(
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
     from axial_transformers.kernels import short_lines
 
+    check_lines(qkv_grad, axis, sums, grouped=bias is None)
+    check_extras(qkv_grad[0], axis, key_mask, bias, rotations)
+    check_written(grads, [*qkv_grad[:3], *[bias][: len(grads) - 3]], axis)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias, rotations):
         of_lines = np.array(sizes_of(qkv_grad[0], qkv_grad[2], axis))
@@ -223,34 +230,15 @@ def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], ND
     """
     arrays, strides = [], []
     for x in tensors:
-        found = _strides_of_lines(x.shape, x.stride(), axis)
+        found = strides_of_lines(x.shape, x.stride(), axis)
         if found is None:
             x = x.contiguous()
-            found = _strides_of_lines(x.shape, x.stride(), axis)
+            found = strides_of_lines(x.shape, x.stride(), axis)
         assert found is not None, "contiguous tensors have such strides"
         flat = x.detach().as_strided((found[0],), (1,))
         arrays.append((flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy())
         strides.append(found[1])
     return arrays, np.array(strides)
-
-
-@lru_cache(maxsize=256)
-def _strides_of_lines(
-    shape: torch.Size, strides: tuple[int, ...], axis: int
-) -> tuple[int, tuple[int, int, int, int]] | None:
-    """The numbers from the first to the last of [B, *A, N, K], and its strides for `flat_lines`; None without such.
-
-    Kept, since torch takes longer to find them than some lines take to be attended along.
-    """
-    x = torch.empty_strided(shape, strides, device="meta")
-    try:
-        lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])
-    except RuntimeError:
-        return None
-    outer, place, inner, head, number = lines.stride()
-    if number != 1 and shape[-1] > 1:
-        return None
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)), (outer, inner, head, place)
 
 
 def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.ops.compiled_attention import Packing, flat_lines, heads_together, sizes_of, unpacked
+from axial_transformers.ops.operator_checks import SINGLE, check_lines, check_tables, check_written
 from axial_transformers.ops.operators import cpu_operator
 
 PARTS = 16
@@ -67,6 +68,9 @@ def _forward(
 ) -> None:
     from axial_transformers.kernels import relative_attention  # takes a second
 
+    check_lines([*qkv, out], axis, sums, dtypes=SINGLE)
+    check_tables(tables, qkv, axis)
+    check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
     sizes = _with_tables(sizes_of(qkv[0], qkv[2], axis), tables[0])
     encodings = _padded(tables, scale)
@@ -92,6 +96,9 @@ def _backward(
     from axial_transformers.kernels import relative_attention
     from axial_transformers.kernels.register_tiles import HIGH
 
+    check_lines(qkv_grad, axis, sums, dtypes=SINGLE)
+    check_tables(tables, qkv_grad, axis)
+    check_written([*d_qkv, *d_tables], [*qkv_grad[:3], *tables], axis)
     arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
     sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
     encodings, groups = _padded(tables, scale), len(sums) // (sizes[3] * sizes[8])

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from axial_transformers.ops.argument_checks import check_devices
+
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
 
 
@@ -30,8 +32,18 @@ def cpu_operator(
     def declare(function: Callable[..., Any]) -> Any:
         schema = torch.library.infer_schema(function, mutates_args=mutates_args)
         LIBRARY.define(own + schema, tags=(torch.Tag.pt2_compliant_tag, *tags))
-        LIBRARY.impl(own, function, "CPU")
-        torch.library.register_fake(name, fake, lib=LIBRARY)
+        LIBRARY.impl(own, _on_one_device(function), "CPU")
+        torch.library.register_fake(name, _on_one_device(fake), lib=LIBRARY)
         return getattr(torch.ops.axial_transformers, own).default
 
     return declare
+
+
+def _on_one_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which refuses tensors on a CPU beside others: torch calls `fake` if some are without values."""
+
+    def checked(*arguments: Any) -> Any:
+        check_devices(arguments)
+        return function(*arguments)
+
+    return checked

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from axial_transformers.ops.argument_checks import check_rotations
+
 
 def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = torch.float32) -> Float[Tensor, "l k"]:
     """For places 0..length - 1 the cosines of `width` / 2 angles, then their sines, rounded from float64.
@@ -34,8 +36,12 @@ def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int)
 
     Returns:
         [B, *A, heads, K], the dtype of x; computed in float32 at least.
+
+    Raises:
+        ValueError: a table of fewer rows, or of another width.
     """
     length = x.shape[axis]
+    check_rotations(table, length, x.shape[-1])
     of_places = [1] * x.ndim
     of_places[axis], of_places[-1] = length, -1
     cos, sin = (part.reshape(of_places) for part in table[:length].chunk(2, dim=-1))
