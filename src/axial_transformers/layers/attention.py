@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Literal, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -311,7 +312,8 @@ class ChannelsFirst(nn.Module):
         self, x: Float[Tensor, "b d *a"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b d *a"]:
         """[B, D, *A] -> [B, D, *A]."""
-        return self.layer(x.movedim(1, -1), key_mask).movedim(-1, 1)
+        out = self.layer(x.movedim(1, -1), key_mask).movedim(-1, 1)
+        return out.contiguous() if torch.compiler.is_compiling() else out  # inductor fails to compare dynamic strides
 
 
 def _refuse_layers_by_number(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:

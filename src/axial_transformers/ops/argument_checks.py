@@ -1,5 +1,8 @@
 """Checks of the arguments of attention: each raises ValueError, in words of what the caller gave."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -30,11 +33,18 @@ def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
     return counted
 
 
-def check_alike(**tensors: Tensor) -> None:
-    """Raises ValueError unless the tensors, given by their names, have one floating-point dtype and one device."""
-    devices = [x.device for x in tensors.values()]
-    if len(set(devices)) > 1:
-        raise ValueError(f"{', '.join(tensors)} must be on one device, not {', '.join(map(str, devices))}: move them")
+def check_devices(arguments: Iterable[Any]) -> None:
+    """Raises ValueError unless all tensors among the arguments, and those in lists of them, are on one device."""
+    lists = (each if isinstance(each, (list, tuple)) else (each,) for each in arguments)
+    found = {x.device for each in lists for x in each if isinstance(x, Tensor)}
+    if len(found) > 1:
+        raise ValueError(
+            f"all tensors must be on one device, not on {' and '.join(sorted(map(str, found)))}: move them"
+        )
+
+
+def check_dtypes(**tensors: Tensor) -> None:
+    """Raises ValueError unless the tensors, given by their names, have one floating-point dtype."""
     dtypes = [x.dtype for x in tensors.values()]
     if len(set(dtypes)) > 1 or not dtypes[0].is_floating_point:
         raise ValueError(
@@ -43,25 +53,18 @@ def check_alike(**tensors: Tensor) -> None:
 
 
 def check_key_mask(key_mask: Bool[Tensor, " b *a"] | None, k: Float[Tensor, "b *a n k"]) -> None:
-    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim] on the same device."""
-    if key_mask is not None and (key_mask.dtype, key_mask.shape, key_mask.device) != (
-        torch.bool,
-        k.shape[:-2],
-        k.device,
-    ):
+    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim]."""
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != k.shape[:-2]):
         raise ValueError(
-            f"key_mask must be bool {list(k.shape[:-2])} on {k.device}, True where a site is present, not "
-            f"{key_mask.dtype} {list(key_mask.shape)} on {key_mask.device}"
+            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is present, not "
+            f"{key_mask.dtype} {list(key_mask.shape)}"
         )
 
 
-def check_rotations(rotations: Tensor, length: int, width: int) -> None:
+def check_rotations(rotations: Float[Tensor, "l k"], length: int, width: int) -> None:
     """Raises ValueError unless a table of rotations is [L or more, K], for lines of L places and heads K wide."""
     if rotations.ndim != 2 or len(rotations) < length or rotations.shape[1] != width or width % 2:
-        raise ValueError(
-            f"rotations must be [{length} or more, {width}], for each place of a line and an even head_dim, not "
-            f"{list(rotations.shape)}"
-        )
+        raise ValueError(f"rotations must be [{length} or more, {width}], with K even, not {list(rotations.shape)}")
 
 
 def check_options(span: int | None, dilation: int, dropout: float) -> None:

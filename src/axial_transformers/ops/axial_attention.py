@@ -10,7 +10,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
-from axial_transformers.ops.argument_checks import check_alike, check_key_mask, check_options, data_axis
+from axial_transformers.ops.argument_checks import (
+    check_devices,
+    check_dtypes,
+    check_key_mask,
+    check_options,
+    data_axis,
+)
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.rotations import rotate
@@ -51,10 +57,11 @@ def axial_attention(  # noqa: PLR0913
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` is not one of the axes of the data, shapes or dtypes do not fit each other, an even span, a
+        ValueError: `axis` is not one of the axes of the data, shapes, dtypes or devices do not fit, an even span, a
             dilation below 1, a dropout outside 0 <= p < 1, or an `attn_bias` with a dilation but no span.
     """
     axis = data_axis(q, axis)
+    check_devices((q, k, v, key_mask, attn_bias))
     check_key_mask(key_mask, k)
     sharing = _heads_to_one(k, q), _heads_to_one(v, q)
     of_keys, of_values = ((*x.shape[:-2], x.shape[-2] * heads) for x, heads in zip((k, v), sharing))
@@ -63,7 +70,7 @@ def axial_attention(  # noqa: PLR0913
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
             "the heads of k and v may be fewer, a divisor of those of q"
         )
-    check_alike(q=q, k=k, v=v)
+    check_dtypes(q=q, k=k, v=v)
     check_options(span, dilation, dropout)
     any_length = _is_of_any_length(q, axis)
     if span is not None and attn_bias is None and not any_length and span // 2 * dilation >= q.shape[axis] - 1:
@@ -108,6 +115,7 @@ def axial_self_attention(
         rotations: of queries and keys before the products, see `ops.rotations.rotate`.
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
+    check_devices((qkv, key_mask, attn_bias, rotations))
     check_key_mask(key_mask, qkv.unsqueeze(-1))
     q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
     bias = None if attn_bias is None else _bias_of_lines(attn_bias, q, axis, span=None, dilation=1)
@@ -157,7 +165,8 @@ def axial_attention_weights(
 ) -> Float[Tensor, "b *a n l"]:
     """The weights of `axial_attention`, [B, *A, heads, L], L places along `axis`; its arguments."""
     axis = data_axis(q, axis)
-    check_alike(q=q, k=k)
+    check_devices((q, k, key_mask))
+    check_dtypes(q=q, k=k)
     check_key_mask(key_mask, k)
     mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
     return from_lines(torch_attention.weights(to_lines(q, axis), to_lines(k, axis), causal, mask), q, axis)
@@ -186,10 +195,8 @@ def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilatio
     """`attn_bias` as [B, *A without axis, heads, L, L or span], where any size may be 1.
 
     Raises:
-        ValueError: its shape or device does not fit, or there is a dilation without a span.
+        ValueError: its shape does not fit, or there is a dilation without a span.
     """
-    if bias.device != q.device:
-        raise ValueError(f"attn_bias must be on {q.device} as q is, not on {bias.device}: move it")
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
     if span is None and dilation > 1:

@@ -12,13 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
-from axial_transformers.ops.operator_checks import (
-    SINGLE_OR_HALF,
-    check_extras,
-    check_lines,
-    check_written,
-    strides_of_lines,
-)
+from axial_transformers.ops.operator_checks import check_extras, check_lines, check_written, strides_of_lines
 from axial_transformers.ops.operators import cpu_operator
 
 Packing = tuple[int, int, int, int] | None
@@ -132,7 +126,7 @@ def _forward(
 ) -> None:
     from axial_transformers.kernels import short_lines  # takes a second
 
-    check_lines([*qkv, out], axis, sums, SINGLE_OR_HALF, grouped=bias is None)
+    check_lines([*qkv, out], axis, sums, grouped=bias is None)
     check_extras(qkv[0], axis, key_mask, bias, rotations)
     check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
@@ -166,7 +160,7 @@ def _backward(
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
     from axial_transformers.kernels import short_lines
 
-    check_lines(qkv_grad, axis, sums, SINGLE_OR_HALF, grouped=bias is None)
+    check_lines(qkv_grad, axis, sums, grouped=bias is None)
     check_extras(qkv_grad[0], axis, key_mask, bias, rotations)
     check_written(grads, [*qkv_grad[:3], *[bias][: len(grads) - 3]], axis)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)

@@ -68,7 +68,7 @@ def _forward(
 ) -> None:
     from axial_transformers.kernels import relative_attention  # takes a second
 
-    check_lines([*qkv, out], axis, sums, SINGLE)
+    check_lines([*qkv, out], axis, sums, dtypes=SINGLE)
     check_tables(tables, qkv, axis)
     check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
@@ -96,7 +96,7 @@ def _backward(
     from axial_transformers.kernels import relative_attention
     from axial_transformers.kernels.register_tiles import HIGH
 
-    check_lines(qkv_grad, axis, sums, SINGLE)
+    check_lines(qkv_grad, axis, sums, dtypes=SINGLE)
     check_tables(tables, qkv_grad, axis)
     check_written([*d_qkv, *d_tables], [*qkv_grad[:3], *tables], axis)
     arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)

@@ -100,11 +100,10 @@ def _products_sum_columns() -> bool:
 
 @cpu_operator("axial_transformers::linear", fake=lambda x, weight, bias: x.new_empty(len(x), len(weight)))
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    rows, outputs = x.shape[:1], weight.shape[:1]
-    check_array("x", x, SINGLE_OR_HALF, [*rows, *x.shape[1:2]])
-    check_array("weight", weight, [x.dtype], [*outputs, *x.shape[1:2]])
+    check_array("x", x, SINGLE_OR_HALF, [len(x), x.shape[-1]])
+    check_array("weight", weight, [x.dtype], [len(weight), x.shape[1]])
     if bias is not None:
-        check_array("bias", bias, [x.dtype], outputs)
+        check_array("bias", bias, [x.dtype], [len(weight)])
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(_dense(x), _dense(weight), bias, "none", [], ""))
 
 

@@ -1,8 +1,7 @@
 """What operators ask of their arguments: ValueError before a kernel reads or writes memory that is not theirs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +11,6 @@ from axial_transformers.ops.argument_checks import check_rotations
 SINGLE, SINGLE_OR_HALF = (torch.float32,), (torch.float32, torch.bfloat16)
 
 
-def check_devices(arguments: Iterable[Any]) -> None:
-    """Raises ValueError unless all tensors, and those in lists, are on one device."""
-    lists = (each if isinstance(each, (list, tuple)) else (each,) for each in arguments)
-    found = {x.device for each in lists for x in each if isinstance(x, Tensor)}
-    if len(found) > 1:
-        raise ValueError(f"all tensors must be on one device, not on {' and '.join(sorted(map(str, found)))}")
-
-
 def check_array(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> None:
     """Raises ValueError unless x has one of the dtypes, and the shape."""
     if x.dtype not in dtypes or x.shape != tuple(shape):
@@ -27,15 +18,15 @@ def check_array(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequ
 
 
 def check_lines(
-    tensors: Sequence[Tensor], axis: int, sums: Tensor, dtypes: Sequence[torch.dtype], grouped: bool = False
+    tensors: Sequence[Tensor],
+    axis: int,
+    sums: Tensor,
+    dtypes: Sequence[torch.dtype] = SINGLE_OR_HALF,
+    grouped: bool = False,
 ) -> None:
-    """Raises ValueError unless q, k, v and what has the shape of the result, and their sums, fit attention along lines.
+    """Raises ValueError unless q, k, v and one like the result, all [B, *A, heads, width], and sums [B A heads, 2] fit.
 
-    Args:
-        tensors: q [B, *A, heads, K], k [B, *A, heads, K], v [B, *A, heads, W], and one [B, *A, heads, W].
-        axis: 1..d.
-        sums: float32 [numbers of q / K, 2].
-        grouped: whether k and v may have fewer heads, a divisor.
+    If `grouped`, k and v may have fewer heads, a divisor.
     """
     if len(tensors) != 4 or min(x.ndim for x in tensors) < 4 or min(x.numel() for x in tensors) < 1:
         raise ValueError(f"q, k and v must be [B, *A, heads, width], not empty, not {[list(x.shape) for x in tensors]}")
@@ -83,9 +74,7 @@ def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis:
         assert other is not None
         check_array("an array to write to", x, [other.dtype], other.shape)
         if not (x.is_contiguous() or (_apart(x.shape, x.stride()) and strides_of_lines(x.shape, x.stride(), axis))):
-            raise ValueError(
-                f"{list(x.shape)} of strides {x.stride()} cannot be written to: they overlap or are uneven"
-            )
+            raise ValueError(f"an array to write to, {list(x.shape)}, overlaps itself or is uneven: {x.stride()}")
 
 
 @lru_cache(maxsize=256)

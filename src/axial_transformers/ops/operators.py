@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from axial_transformers.ops.operator_checks import check_devices
+from axial_transformers.ops.argument_checks import check_devices
 
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.ops import compiled_relative_attention
-from axial_transformers.ops.argument_checks import check_alike, data_axis
+from axial_transformers.ops.argument_checks import check_devices, check_dtypes, data_axis
 from axial_transformers.ops.axial_attention import from_lines, to_lines
 from axial_transformers.ops.compiled_attention import Packing, unpacked
 from axial_transformers.ops.kernel_choice import choose_kernel
@@ -70,13 +70,13 @@ def _check_fit(q: Tensor, k: Tensor, v: Tensor, tables: Tables) -> None:
         raise ValueError(
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last"
         )
-    check_alike(q=q, k=k, v=v)
+    check_devices((q, k, v, tables))
+    check_dtypes(q=q, k=k, v=v)
     rows, heads, widths = odd_rows(tables[0]), q.shape[-2], (q.shape[-1], k.shape[-1], v.shape[-1])
     for name, table, width in zip(("query", "key", "value"), tables, widths):
-        if table.device != q.device or table.shape not in ((rows, heads, width), (rows, 1, width)):
+        if table.shape not in ((rows, heads, width), (rows, 1, width)):
             raise ValueError(
-                f"{name}_table must be [{rows}, {heads} or 1, {width}] on {q.device}, the rows of all tables, not "
-                f"{list(table.shape)} on {table.device}"
+                f"{name}_table must be [{rows}, {heads} or 1, {width}], the rows of all tables, not {list(table.shape)}"
             )
 
 
