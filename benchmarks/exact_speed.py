@@ -1,12 +1,12 @@
-"""Images/s of archives of version 2 beside compiled sampling and version 1, and the product rate of the kernels.
+"""Images/s of archives beside compiled sampling, and the product rate of the kernels.
 
     python benchmarks/exact_speed.py                                   pretrained/fashion_mnist, 96 images, one thread
     python benchmarks/exact_speed.py --images 1000 --threads 2 --rounds 1
 
-Sampling, encoding and decoding take turns in one process, best of three; version 1 with at most `--version-1-images`,
-as many as one of its chunks has. Rates are billions of multiplications a second of a thread: of linear layers in
-encoding, whatever else it does, and of the same tile on data in cache, in as many threads, right before and after each
-encoding; the round with the median share is printed. CPU time with one thread, wall time otherwise.
+Sampling, encoding and decoding take turns in one process, best of three. Rates are billions of multiplications a second
+of a thread: of linear layers in encoding, whatever else it does, and of the same tile on data in cache, in as many
+threads, right before and after each encoding; the round with the median share is printed. CPU time with one thread,
+wall time otherwise.
 """
 
 import time
@@ -32,7 +32,6 @@ class Options:
     images: int = 96
     threads: int = 1
     rounds: int = 3
-    version_1_images: int = 128
 
 
 def products(model: axial.AxialTransformer) -> int:
@@ -79,25 +78,22 @@ def main(options: Options) -> None:
     def draw(count: int) -> torch.Tensor:
         return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=True)
 
-    def encode(version: int, some: torch.Tensor) -> bytes:
-        return axial.compress(model, some, version=version, verify=False, plain_codec=False)
+    def encode() -> bytes:
+        return axial.compress(model, images, verify=False, plain_codec=False)
 
     images = draw(options.images)
-    fewer = images[: options.version_1_images]
-    archive, old = encode(2, images), encode(1, fewer)
+    archive = encode()
     assert torch.equal(axial.decompress(model, archive), images)
     runs = {
-        "sampling": (len(images), lambda: draw(len(images))),
-        "encoding": (len(images), lambda: encode(2, images)),
-        "decoding": (len(images), lambda: axial.decompress(model, archive)),
-        "encoding, version 1": (len(fewer), lambda: encode(1, fewer)),
-        "decoding, version 1": (len(fewer), lambda: axial.decompress(model, old)),
+        "sampling": lambda: draw(len(images)),
+        "encoding": encode,
+        "decoding": lambda: axial.decompress(model, archive),
     }
     rates, shares = dict.fromkeys(runs, 0.0), list[tuple[float, float, float]]()
     for _ in range(options.rounds):
-        for name, (count, run) in runs.items():
+        for name, run in runs.items():
             before = tile_rate(seconds, options.threads) if name == "encoding" else 0.0
-            rate = count / seconds(run)
+            rate = len(images) / seconds(run)
             rates[name] = max(rates[name], rate)
             if name == "encoding":
                 reached = (before + tile_rate(seconds, options.threads)) / 2

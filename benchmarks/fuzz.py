@@ -8,7 +8,7 @@ Half of the mutated files get their checksums mended, so that they reach the cod
     ok, refused     parsed; or a ValueError or OSError of one line
     untyped         another error, or one of several lines
     wrong           parsed to something else than what was written, though the checksums were not mended; or, in
-                    archives of version 2, whose streams end with a checksum of their own, to other images
+                    archives, whose streams end with a checksum of their own, to other images
     memory          more than 1 GB beyond what the process had
     hang            more than 10 s of processor time, or 60 s in all
     crash           the process died

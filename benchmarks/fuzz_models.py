@@ -8,7 +8,6 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,7 +29,7 @@ from axial_transformers.training.metrics import MetricsLog
 from axial_transformers.training.run_folder import RUN_RECORD, Fingerprint, Origin, RunRecord, read_run
 from fuzz_mutations import INTEGERS, Parser, mutate, mutate_json
 
-_CHUNKS_AT, _SIZES_AT = 47, 60  # offsets of an archive's header, as in docs/compression.md
+_LINE, _CHUNKS_AT, _SIZES_AT = 10, 55, 68  # of an archive's header, as in docs/exact_archives.md
 
 
 def small_model() -> AxialTransformer:
@@ -51,16 +50,15 @@ def emptied(folder: Path) -> Path:
 def mend_archive(name: str, content: bytes) -> bytes:
     """Right checksums in header and index, where there is that much of an archive."""
     fixed = bytearray(content)
-    line, sizes_at = (10, _SIZES_AT + 8) if content[8:9] == b"\2" else (16, _SIZES_AT)
-    if len(fixed) < sizes_at:
+    if len(fixed) < _SIZES_AT:
         return content
-    chunks, metadata = struct.unpack_from("<II", fixed, sizes_at - _SIZES_AT + _CHUNKS_AT)
-    index = sizes_at + 4 * fixed[sizes_at - 1]
-    end = index + line * chunks + metadata
+    chunks, metadata = struct.unpack_from("<II", fixed, _CHUNKS_AT)
+    index = _SIZES_AT + 4 * fixed[_SIZES_AT - 1]
+    end = index + _LINE * chunks + metadata
     if end + 4 > len(fixed):
         return content
     start = end + 4
-    for place in range(index + line, index + line * (chunks + 1), line):
+    for place in range(index + _LINE, index + _LINE * (chunks + 1), _LINE):
         (size,) = struct.unpack_from("<I", fixed, place - 8)
         struct.pack_into("<I", fixed, place - 4, zlib.crc32(fixed[start : start + size]))
         start += size
@@ -74,10 +72,8 @@ def containers(place: Path) -> Parser:
     )
     seeds = []
     for chunks in ((), (b"abc", b"", b"x" * 100)):
-        entries = tuple(container.entry(2, 84, chunk) for chunk in chunks)
-        for version in container.VERSIONS:
-            header = replace(sound, version=version, chunks=entries)
-            seeds.append(("a.axl", header.pack() + b"".join(chunks)))
+        header = replace(sound, chunks=tuple(container.entry(2, chunk) for chunk in chunks))
+        seeds.append(("a.axl", header.pack() + b"".join(chunks)))
 
     def parse(name: str, content: bytes) -> object:
         file = io.BytesIO(content)
@@ -87,11 +83,11 @@ def containers(place: Path) -> Parser:
     def generate(draw: Random) -> tuple[str, bytes]:
         """Many chunks, empty or as large as fields can say."""
         size = draw.choice((0, 0, 1, *INTEGERS)) & 0xFFFFFFFF
-        line = container.Entry(draw.choice((0, 1, 256, 257)), draw.choice((0, 42, 43 * 256)), size, 0)
+        line = container.Entry(draw.choice((0, 1, 256, 257)), size, 0)
         chunks = (line,) * draw.choice((1, 100, 16_000))
         shape = tuple(draw.choice(INTEGERS) & 0xFFFFFFFF for _ in range(draw.randrange(18)))
         shape = shape if draw.random() < 0.3 else (6, 7)
-        return "a.axl", replace(sound, version=draw.choice(container.VERSIONS), chunks=chunks, shape=shape).pack()
+        return "a.axl", replace(sound, chunks=chunks, shape=shape).pack()
 
     originals = [parse(*seed) for seed in seeds]
     return Parser(
@@ -100,14 +96,14 @@ def containers(place: Path) -> Parser:
     )  # fmt: skip
 
 
-def archives(version: int, place: Path) -> Parser:
+def archives(place: Path) -> Parser:
     model, generator = small_model(), torch.Generator().manual_seed(0)
     source, seeds = place / "source", list[tuple[str, bytes]]()
     pixels, written = {b""}, list[object]()  # a mended header of no chunks is an archive of no images
     for count in (3, 5):
         values = torch.randint(0, 256, (count, 6, 7, 1), generator=generator, dtype=torch.uint8)
         values[1] = 77  # stored as WebP
-        seeds.append(("images.axl", compress(model, values, version=version)))
+        seeds.append(("images.axl", compress(model, values)))
         pixels.add(values.numpy().tobytes())
     source.mkdir()
     for i in range(3):
@@ -115,7 +111,7 @@ def archives(version: int, place: Path) -> Parser:
     Image.new("RGB", (5, 4), (1, 2, 3)).save(source / "colour.png")  # stored whole
     save_arrays(place / "array.npz", values.numpy())
     for name, made_of in (("pictures.axl", source), ("array.axl", place / "array.npz")):
-        compress_files(model, made_of, place / name, version=version)
+        compress_files(model, made_of, place / name)
         seeds.append((name, (place / name).read_bytes()))
 
     def parse(name: str, content: bytes) -> object:
@@ -152,7 +148,7 @@ def archives(version: int, place: Path) -> Parser:
     written += [parse(*seed) for seed in seeds[2:]]
     return Parser(
         seeds=seeds, parse=parse, mend=mend_archive, right=right, generate=generate,
-        right_if_mended=of_images_written if version == 2 else None,
+        right_if_mended=of_images_written,
     )  # fmt: skip
 
 
@@ -282,8 +278,7 @@ def configurations(place: Path) -> Parser:
 
 PARSERS: dict[str, Callable[[Path], Parser]] = {
     "container": containers,
-    "archive": partial(archives, 1),
-    "exact-archive": partial(archives, 2),
+    "archive": archives,
     "model-folder": model_folders,
     "run-records": run_records,
     "configuration": configurations,

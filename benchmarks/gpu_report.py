@@ -227,12 +227,12 @@ def decoding(options: Options) -> Found:
 
 
 def archives(options: Options) -> Found:
-    """Archives of the CPU read on the device and the other way round."""
+    """Archives by a model on the CPU, read by one on the device, and the other way round."""
     images = torch.from_numpy(examples(options.model).values[:4])
     sides = {str(device): random_model(options.model).to(device) for device in ("cpu", options.device)}
     sizes = {}
     for here, one in sides.items():
-        archive = axial.compress(one, images, version=1)  # version 2 is computed by the CPU
+        archive = axial.compress(one, images)
         sizes[here] = len(archive)
         for there, other in sides.items():
             assert torch.equal(axial.decompress(other, archive), images), f"made on {here}, read on {there}"

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
-from axial_transformers.decoding.micro_batch_backend import micro_batches
 from axial_transformers.models import AxialTransformer, Conditioning
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
@@ -124,23 +122,6 @@ def test_examples_are_independent(name):
         one = slice(i, i + 1)
         alone = {key: tensor[one] for key, tensor in given.items()}
         assert torch.equal(decode(model, GumbelChoice(noise=noise[one]), x[one], Conditioning(**alone)), together[one])
-
-
-@every_variant
-def test_micro_batches_give_the_forward_logits_and_bound_the_examples_of_every_layer(config):
-    model = random_model(config)
-    x, given = random_values(model, BATCH), random_given(model, BATCH)
-    follow, largest = Follow(model, x), 0
-
-    def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        nonlocal largest
-        largest = max(largest, len(inputs[0]) if isinstance(module, nn.Linear) else 0)
-
-    with register_module_forward_pre_hook(count):
-        decode(model, follow, x, Conditioning(**given), backend=micro_batches(2))
-    with torch.no_grad():
-        torch.testing.assert_close(follow.logits, model(x, **given), rtol=0, atol=1e-12)
-    assert largest == 2
 
 
 @pytest.mark.parametrize("name", ["2d deep", "3d channels", "lstm", "columns"])

@@ -182,7 +182,7 @@ def test_the_modules_and_names_exist(page):
 def test_the_versions_of_what_parses_are_those_tested_with():
     tested = dict(re.findall(r"^(\w+)==(\S+)$", source("constraints.txt"), flags=re.MULTILINE))
     stated = dict(re.findall(r"^\| (\w+) \| (\d[\d.]*)", source("SECURITY.md"), flags=re.MULTILINE))
-    assert {"pillow", "av", "safetensors", "numpy", "huggingface_hub", "constriction"} <= stated.keys()
+    assert {"pillow", "av", "safetensors", "numpy", "huggingface_hub"} <= stated.keys()
     assert stated == {name: tested[name] for name in stated}
 
 

@@ -129,10 +129,9 @@ def test_a_wait_behind_a_queue_is_no_wait_of_the_gpu():
         assert share < 0.1 if busy else share > 0.5
 
 
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("here", "there"), [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")])
-def test_archives_pass_between_a_cpu_and_a_gpu(here, there, version):
+def test_archives_pass_between_a_cpu_and_a_gpu(here, there):
     model = random_model(TINY, torch.float32)
     images = random_values(model, 5).to(torch.uint8)
-    archive = compress(model.to(here), images, version=version)
+    archive = compress(model.to(here), images)
     assert torch.equal(decompress(model.to(there), archive).cpu(), images)

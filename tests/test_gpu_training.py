@@ -15,8 +15,6 @@ from torch.distributed.tensor import DTensor
 
 from axial_transformers import recipes
 from axial_transformers.baselines.by_name import build
-from axial_transformers.cli.compress import Compress
-from axial_transformers.cli.decompress import Decompress
 from axial_transformers.cli.settings import resolve_preset
 from axial_transformers.costs.activations import LiveBytes, _as_on_gpu
 from axial_transformers.costs.training_step import device_batch, memory
@@ -114,10 +112,6 @@ def test_a_gpu_waits_for_data_only_while_its_queue_is_empty(monkeypatch):
         meter.add(1, torch.tensor(1.0), torch.tensor(1.0))
     now.host = max(now.host, now.device) + 5
     assert meter.line()["data_wait_share"] == pytest.approx((3 + 11 - 10) / 20)
-
-
-def test_archives_are_coded_on_a_cpu_unless_a_gpu_is_named():
-    assert Compress.device == Decompress.device == "cpu"
 
 
 CONFIG = small_config((4, 6), dim=32, inner_layers=4, mlp_ratio=4.0)

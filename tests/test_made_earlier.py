@@ -21,7 +21,7 @@ from conftest import Axial
 from small_models import random_model, random_values, small_config
 
 FOLDER = Path(__file__).parent / "data" / "made_at_a8c2b9c"
-ARCHIVES = {1: FOLDER, 2: FOLDER.with_name("version_2")}
+ARCHIVES = FOLDER.with_name("archives")
 FACTS = json.loads((FOLDER / "expected.json").read_text())
 
 
@@ -56,29 +56,22 @@ def test_fingerprints_are_the_same(model):
     ]
 
 
-@pytest.fixture(params=ARCHIVES)
-def version(request) -> int:
-    if request.param == 2:
-        pytest.importorskip("numba", reason="version 2 is written by numba's kernels")
-    return request.param
-
-
-def test_an_archive_decodes_to_the_same_images_and_is_written_the_same(model, expected, version):
+def test_an_archive_decodes_to_the_same_images_and_is_written_the_same(model, expected):
     images, label = expected["images"], torch.arange(len(expected["images"])) % 4
-    archive = (ARCHIVES[version] / "labelled.axl").read_bytes()
+    archive = (ARCHIVES / "labelled.axl").read_bytes()
     assert torch.equal(decompress(model, archive, label), images)
-    assert compress(model, images, label, verify=False, version=version) == archive
+    assert compress(model, images, label, verify=False) == archive
 
 
-def test_an_archive_of_pictures_gives_the_same_files_and_is_written_the_same(model, tmp_path, version):
-    archive = ARCHIVES[version] / "pictures.axl"
+def test_an_archive_of_pictures_gives_the_same_files_and_is_written_the_same(model, tmp_path):
+    archive = ARCHIVES / "pictures.axl"
     decompress_files(model, archive, tmp_path / "again")
     names = {path.name for path in (FOLDER / "pictures").iterdir()}
     assert {path.name for path in (tmp_path / "again").iterdir()} == names
     for name in names:
         old, new = Image.open(FOLDER / "pictures" / name), Image.open(tmp_path / "again" / name)
         assert (old.mode, old.size, old.tobytes()) == (new.mode, new.size, new.tobytes())
-    compress_files(model, FOLDER / "pictures", tmp_path / "new.axl", other_sizes="tile", verify=False, version=version)
+    compress_files(model, FOLDER / "pictures", tmp_path / "new.axl", other_sizes="tile", verify=False)
     assert (tmp_path / "new.axl").read_bytes() == archive.read_bytes()
 
 

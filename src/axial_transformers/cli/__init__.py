@@ -55,7 +55,7 @@ LESS_MEMORY = {
     "score": "lower --batch-size",
     "studio": "lower --limit",
     "compress": "lower --chunk-images",
-    "decompress": "lower --micro-batch",
+    "decompress": "set OMP_NUM_THREADS=1, which decodes one chunk at a time",
 }
 """Ways to need less memory, by verb."""
 

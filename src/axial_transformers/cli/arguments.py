@@ -17,10 +17,6 @@ Weights = Annotated[
     runs.Weights, arg(help="The moving average of the weights, or the raw ones of a run's newest checkpoint.")
 ]
 Device = Annotated[str, arg(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
-ArchiveDevice = Annotated[
-    str,
-    arg(help="cpu, cuda, ... Only archives of version 1 are coded there, in float64, at which most GPUs are slow."),
-]
 TrustSource = Annotated[
     bool,
     FlagCreatePairsOff,

@@ -58,11 +58,7 @@ class Compress:
     chunk_images: int = 128
     """Images per chunk, which is always decoded as a whole, 64 to 128: larger chunks make a smaller file, but need more
     memory."""
-    format_version: Literal[1, 2] | None = None
-    """Version of the archive's format: 2 is fast and computes on the CPU, 1 takes every model. By default 2 where it
-    covers the model and numba is installed, otherwise 1."""
     weights: arguments.Weights = "ema"
-    device: arguments.ArchiveDevice = "cpu"
     json: bool = False
     """Print one JSON object."""
 
@@ -76,11 +72,10 @@ def main(argv: Sequence[str]) -> None:
     if not options.force and os.path.lexists(options.archive):
         raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")
     require_place(options.archive, folder=False)
-    model = open_model(options.model, options.weights, options.device).model
+    model = open_model(options.model, options.weights, "cpu").model
     written = compress_files(
         model, options.source, options.archive, other_sizes=options.other_sizes, verify=options.verify,
         replace=options.force, chunk_images=options.chunk_images, progress=bar("chunks"),
-        version=options.format_version,
     )  # fmt: skip
     kind = _kind(options.source, model)
     count, rates = len(written.images), _rates(model, written, options.compare)

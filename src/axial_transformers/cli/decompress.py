@@ -34,24 +34,19 @@ class Decompress:
     """Write what intact chunks hold and name what the damaged or missing ones lose, instead of failing."""
     only: str | None = None
     """Restore one picture or video of this name, or the example of this number; other chunks are not read."""
-    micro_batch: int = 256
-    """Images decoded at a time, in version 1 of the format; the result does not depend on it."""
     most_values: int | None = None
     """Refuse an archive that states more values (pixels x channels) than this: bounds the time that it can take."""
     weights: arguments.Weights = "ema"
-    device: arguments.ArchiveDevice = "cpu"
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs the verb."""
     options = parse(Decompress, argv, "decompress")
-    if options.micro_batch < 1:
-        raise ValueError(f"--micro-batch must be at least 1, not {options.micro_batch}")
     require_place(options.output, folder=options.output.suffix not in (".npz", ".npy"))
-    model = open_model(options.model, options.weights, options.device).model
+    model = open_model(options.model, options.weights, "cpu").model
     lost = decompress_files(
         model, options.archive, options.output, salvage=options.salvage, only=options.only,
-        micro_batch=options.micro_batch, most_values=options.most_values, progress=bar("chunks"),
+        most_values=options.most_values, progress=bar("chunks"),
     )  # fmt: skip
     if lost:
         say(f"warning: lost, {len(lost)}: {', '.join(lost)}")

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from axial_transformers.compression import container
 from axial_transformers.compression.archive_reader import ArchiveReader
 from axial_transformers.compression.archive_writer import Packing, write_archive
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -27,15 +26,15 @@ def compress(  # noqa: PLR0913
     verify: bool = True,
     plain_codec: bool = True,
     chunk_images: int = 128,
-    micro_batch: int = 16,
     metadata: bytes = b"",
     files: Sequence[bytes] = (),
     progress: Progress = iter,
-    version: int | None = None,
 ) -> bytes:
     """The archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
 
-    Images, label and cond may be tensors, arrays or nested lists. The model may have any dtype and is not changed.
+    Images, label and cond may be tensors, arrays or nested lists. The model may have any dtype and device and is not
+    changed. The CPU computes it in float32 with the same bits on every machine. This takes about as long as sampling;
+    each of torch's threads works on one chunk.
 
     Args:
         label: int64 [N], for models with num_classes. Not stored: `decompress` needs the same again.
@@ -43,22 +42,17 @@ def compress(  # noqa: PLR0913
         verify: decode each chunk and compare before the archive is returned.
         plain_codec: store images as lossless WebP where that is smaller than what the model makes of them.
         chunk_images: 64..128; a chunk has this number of images or up to twice as many, decoded together. Large chunks
-            take less space, but more memory: 8 D bytes per image, site and masked layer, in version 1 twice as much.
-        micro_batch: number of images that version 1 computes at once; the archive does not depend on it.
+            take less space, but more memory: 8 D bytes per image, site and masked layer.
         metadata: bytes that are stored in the header.
         files: contents that are stored after the images, each in a chunk of its own.
         progress: wraps the loop over chunks.
-        version: of the format. 2 computes the model on the CPU in float32 with equal bits everywhere, one chunk in each
-            of torch's threads, and takes about as long as sampling. 1 computes it in float64 on its device. None: 2
-            where numba is installed and every layer has kernels for it, otherwise 1.
 
     Raises:
         ValueError: images, label or cond that are not the model's, or a model that cannot compress.
-        DamagedError: verification failed: the machine does not compute what it should, or, in version 1, two ways to
-            compute the model differ by more than `frequencies.GUARD` allows.
+        DamagedError: verification failed: the machine does not compute what it should.
     """
     file = io.BytesIO()
-    packing = Packing(verify, plain_codec, chunk_images, micro_batch, version)
+    packing = Packing(verify, plain_codec, chunk_images)
     contents = [partial(bytes, content) for content in files]
     write_archive(model, file, images, Conditioning(label, cond), packing, metadata, contents, progress)
     return file.getvalue()
@@ -72,7 +66,6 @@ def decompress(
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
     chunks: Iterable[int] | None = None,
-    micro_batch: int = container.MOST_IMAGES,
     most_values: int | None = None,
     progress: Progress = iter,
 ) -> UInt8[Tensor, "n *a c"]:
@@ -84,7 +77,6 @@ def decompress(
         archive: its bytes, or an open binary file.
         label, cond: as `compress` was given, of all images of the archive.
         chunks: indices of the chunks to read, None for all; other chunks are not read and may be damaged.
-        micro_batch: number of images that the model computes at once, in version 1.
         most_values: largest number of values that the images may have, according to the header. A few bytes can stand
             for many values that are nearly certain, so that only this bounds the time that a hostile archive takes.
         progress: wraps the loop over chunks.
@@ -97,7 +89,7 @@ def decompress(
         ValueError: no such chunk.
     """
     file = io.BytesIO(archive) if isinstance(archive, bytes | bytearray | memoryview) else archive
-    reader = ArchiveReader(model, file, label, cond, micro_batch, most_values)
+    reader = ArchiveReader(model, file, label, cond, most_values)
     entries = reader.header.chunks
     chosen = list(range(len(entries)) if chunks is None else chunks)
     if any(not 0 <= i < len(entries) for i in chosen):

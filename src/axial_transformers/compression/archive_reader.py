@@ -1,21 +1,19 @@
 """An archive, read a bounded number of chunks at a time."""
 
 import io
-import warnings
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from jaxtyping import UInt8
 from torch import Tensor
 
 from axial_transformers.compression import container
+from axial_transformers.compression.codec import check_model, decode_chunk, exact_network, work_on_chunks
 from axial_transformers.compression.container import Header
 from axial_transformers.compression.errors import ArchiveError, DamagedError, WrongConditionsError, WrongModelError
 from axial_transformers.compression.fingerprint import fingerprint
-from axial_transformers.compression.frequencies import PRECISION
-from axial_transformers.compression.versions import CODECS, check_micro_batch, check_model, in_order
-from axial_transformers.decoding.exact_backend import has_kernels
+from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import AxialTransformer, Conditioning
 
@@ -24,7 +22,7 @@ class ArchiveReader:
     """Reader of an archive, chunk by chunk.
 
     Args:
-        label, cond, micro_batch, most_values: as of `decompress`.
+        label, cond, most_values: as of `decompress`.
 
     Raises:
         ArchiveError: see `errors`.
@@ -33,21 +31,16 @@ class ArchiveReader:
 
     def __init__(
         self, model: AxialTransformer, file: BinaryIO, label: Tensor | None = None, cond: Tensor | None = None,
-        micro_batch: int = container.MOST_IMAGES, most_values: int | None = None,
+        most_values: int | None = None,
     ):  # fmt: skip
         check_model(model)
-        check_micro_batch(micro_batch)
         _check_file(file)
         self.header, self._file = container.read_header(file), file
         self._conditioning = Conditioning(label, cond)
         _check_header(self.header, model)
         _check_conditioning(self.header, self._conditioning)
         _check_number(self.header, most_values)
-        if self.header.version > 1 and not has_kernels():
-            warnings.warn("numba is not installed, without which this archive is read very slowly", stacklevel=2)
-        self._codec = CODECS[self.header.version]
-        self._exact: Any = self._codec.prepared(model)
-        self._model, self._micro_batch = model, micro_batch
+        self._model, self._network = model, exact_network(model)
 
     def content(self, chunk: int) -> bytes:
         """Bytes of a chunk, of images or of a whole file; nothing else of the file is read."""
@@ -80,16 +73,15 @@ class ArchiveReader:
                 return None
 
         with without_dropout(self._model):
-            yield from in_order(self.header.version, decode, contents())
+            yield from work_on_chunks(decode, contents())
 
     def _decoded(self, chunk: int, content: bytes) -> Tensor:
         entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
         conditioning = self._conditioning.of(slice(first, first + entry.images))
         try:
-            images: Tensor = self._codec.decode_chunk(self._exact, entry, content, conditioning, self._micro_batch)
+            return decode_chunk(self._network, entry.images, content, conditioning)
         except DamagedError as error:
             raise DamagedError(f"chunk {chunk} of {len(self.header.chunks)}: {error}") from error
-        return images
 
 
 def _check_header(header: Header, model: AxialTransformer) -> None:

@@ -2,17 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
 
 from axial_transformers.compression import container
+from axial_transformers.compression.codec import (
+    check_model,
+    decode_chunk,
+    encode_chunk,
+    exact_network,
+    work_on_chunks,
+)
 from axial_transformers.compression.container import Entry, Header
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.fingerprint import fingerprint
-from axial_transformers.compression.frequencies import PRECISION
-from axial_transformers.compression.versions import CODECS, best_version, check_micro_batch, check_model, in_order
+from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -32,8 +38,6 @@ class Packing(NamedTuple):
     verify: bool = True
     plain_codec: bool = True
     chunk_images: int = 128
-    micro_batch: int = 16
-    version: int | None = None
 
 
 def write_archive(
@@ -43,46 +47,6 @@ def write_archive(
     """Writes what `compress` returns to an empty file, and returns its header.
 
     As many chunks as torch has threads are in memory, or one file.
-    """
-    version = _version(model, packing)
-    codec, entries = CODECS[version], list[Entry]()
-    exact: Any = codec.prepared(model)
-
-    def encode(item: tuple[Tensor, Conditioning]) -> tuple[Entry, bytes]:
-        images, own = item
-        content, symbols = codec.encode_chunk(exact, images, own, packing.micro_batch, packing.plain_codec)
-        entry = container.entry(len(images), symbols, content)
-        if packing.verify:
-            again = codec.decode_chunk(exact, entry, content, own, container.MOST_IMAGES)
-            if not torch.equal(again, images.to("cpu", torch.uint8)):
-                raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
-        return entry, content
-
-    chunks = _even_ranges(len(images), packing.chunk_images)
-    header = Header(
-        version=version, fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
-        num_values=model.config.num_values, precision=PRECISION, conditions=conditioning.kinds, metadata=metadata,
-        chunks=(Entry(0, 0, 0, 0),) * (len(chunks) + len(files)),
-    )  # fmt: skip
-    file.write(header.pack())  # of the size that it will have
-    items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
-    with without_dropout(model):
-        encoded = in_order(version, encode, items)
-        for _, (entry, content) in zip(progress(chunks), encoded, strict=True):
-            entries.append(entry)
-            file.write(content)
-    for read in files:
-        content = read()
-        entries.append(container.entry(0, 0, content))
-        file.write(content)
-    file.seek(0)
-    header = replace(header, chunks=tuple(entries))
-    file.write(header.pack())
-    return header
-
-
-def _version(model: AxialTransformer, packing: Packing) -> int:
-    """The version of the format.
 
     Raises:
         ValueError: the packing, or the model, cannot be.
@@ -91,12 +55,38 @@ def _version(model: AxialTransformer, packing: Packing) -> int:
     least, most = LEAST_IMAGES, container.MOST_IMAGES // 2
     if not least <= packing.chunk_images <= most:
         raise ValueError(f"chunk_images must be in {least}..{most}, not {packing.chunk_images}")
-    check_micro_batch(packing.micro_batch)
-    if packing.version is None:
-        return best_version(model)
-    if packing.version not in CODECS:
-        raise ValueError(f"version must be {' or '.join(map(str, CODECS))}, not {packing.version}")
-    return packing.version
+    network, entries = exact_network(model), list[Entry]()
+
+    def encode(item: tuple[Tensor, Conditioning]) -> tuple[Entry, bytes]:
+        images, own = item
+        content = encode_chunk(network, images, own, packing.plain_codec)
+        if packing.verify:
+            again = decode_chunk(network, len(images), content, own)
+            if not torch.equal(again, images.to("cpu", torch.uint8)):
+                raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
+        return container.entry(len(images), content), content
+
+    chunks = _even_ranges(len(images), packing.chunk_images)
+    header = Header(
+        fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
+        num_values=model.config.num_values, precision=PRECISION, conditions=conditioning.kinds, metadata=metadata,
+        chunks=(Entry(0, 0, 0),) * (len(chunks) + len(files)),
+    )  # fmt: skip
+    file.write(header.pack())  # of the size that it will have
+    items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
+    with without_dropout(model):
+        encoded = work_on_chunks(encode, items)
+        for _, (entry, content) in zip(progress(chunks), encoded, strict=True):
+            entries.append(entry)
+            file.write(content)
+    for read in files:
+        content = read()
+        entries.append(container.entry(0, content))
+        file.write(content)
+    file.seek(0)
+    header = replace(header, chunks=tuple(entries))
+    file.write(header.pack())
+    return header
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:

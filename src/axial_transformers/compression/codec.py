@@ -1,13 +1,17 @@
-"""Images of one chunk to its bytes and back: encoded by a parallel pass, decoded by the loop of `decoding`.
+"""Images of one chunk to its bytes and back: encoder and decoder walk the same network.
 
-images -> logits in float64 -> an interval of integers for each value -> one stream, in the order of decoding
-                               values whose interval is ambiguous     -> escapes
-images that lossless WebP makes smaller than the model does           -> WebP files
+images -> logits -> an interval of integers for each value  -> one stream: rows of sites, of each row GROUP images after
+                                                               GROUP images, of these site after site
+images that lossless WebP makes smaller than the model does -> WebP files
+
+The stream starts with the coder's last state; its first one, which the decoder ends with, is a checksum of the pixels.
 """
 
-import struct
+import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,67 +19,73 @@ from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.compression import coder, webp
+from axial_transformers.compression import webp
 from axial_transformers.compression.chunk import Chunk
-from axial_transformers.compression.container import Entry
 from axial_transformers.compression.errors import DamagedError
-from axial_transformers.compression.exact import in_float64
-from axial_transformers.compression.frequencies import PRECISION, frequencies, intervals
-from axial_transformers.decoding import decode
-from axial_transformers.decoding.backend import BackendFactory
-from axial_transformers.decoding.micro_batch_backend import micro_batches
+from axial_transformers.decoding import decode, exact_backend
+from axial_transformers.decoding.exact_backend import ExactNetwork
+from axial_transformers.kernels.exact.definition import (
+    GROUP,
+    LEAST_STATE,
+    NOT_FINITE,
+    PRECISION,
+    TOO_SHORT,
+    WORD,
+    Coding,
+    Stream,
+)
+from axial_transformers.kernels.threads import parallel_map
 from axial_transformers.models import AxialTransformer, Conditioning
 
-_CHECKSUM = struct.Struct("<I")
-OTHER_PIXELS = "the decoded images have another checksum: damage, or label or cond of other images"
+WORDS = np.dtype("<u4")
+NO_LOGITS, NO_INTERVALS = np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.int64)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def prepared(model: AxialTransformer) -> AxialTransformer:
-    """The model as the other functions take it: a copy in float64."""
-    return in_float64(model)
+def check_model(model: AxialTransformer) -> None:
+    """Raises ValueError for a model without values, whose data no archive holds, or without exact kernels."""
+    model.require_values()
+    if model.config.num_values > 256:
+        raise ValueError(f"archives hold values of 8 bits; this model has {model.config.num_values} values")
+    if model.config.known_channels:
+        raise ValueError("the model conditions on known channels, which an archive does not hold")
+    if reason := exact_backend.obstacle(model):
+        raise ValueError(f"{reason}, so this model makes no archives")
+
+
+def exact_network(model: AxialTransformer) -> ExactNetwork:
+    """The network of a checked model, as the other functions take it; warns that it is slow without numba."""
+    if not exact_backend.has_kernels():
+        warnings.warn("numba is not installed, without which archives are very slow", stacklevel=3)
+    return ExactNetwork(model)
+
+
+def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """The results, in order; each of torch's threads works on one of the items."""
+    left = iter(items)
+    while part := list(islice(left, torch.get_num_threads())):
+        yield from parallel_map(work, part)
 
 
 def encode_chunk(
-    exact: AxialTransformer,
-    images: Int[Tensor, "n *a c"],
-    conditioning: Conditioning,
-    micro_batch: int,
-    fallback: bool,
-) -> tuple[bytes, int]:
-    """The bytes of the chunk of images [N, *A, C], and the number of symbols in its stream.
+    network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning, fallback: bool
+) -> bytes:
+    """The bytes of the chunk of images [N, *A, C].
 
     Args:
-        exact: the model in float64.
-        micro_batch: number of images that the model computes at once.
-        fallback: whether images may be stored as WebP files.
+        fallback: images may be stored as WebP files.
     """
-    rows = [slice(first, first + micro_batch) for first in range(0, len(images), micro_batch)]
-    device = exact.device
-    parts = [_intervals(exact, images[some].to(device), conditioning.of(some).double()) for some in rows]
-    values, lower, frequency, ambiguous = (torch.cat(part) for part in zip(*parts))  # [N, sites] each
-
-    bits = (PRECISION - frequency.double().log2()).sum(1)
+    found = intervals(network, images, conditioning)
+    bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.to("cpu", torch.uint8).numpy()
     files = smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
     modelled = [i for i in range(len(images)) if i not in files]
-
-    values, lower, frequency, ambiguous = (part[modelled].T.flatten() for part in (values, lower, frequency, ambiguous))
-    indices = ambiguous.nonzero().flatten()
-    escapes = dict(zip(indices.tolist(), values[indices].tolist()))
-    chunk = Chunk(files, escapes, coder.encode(lower[~ambiguous], frequency[~ambiguous]))
-    return _CHECKSUM.pack(checksum_of(pixels)) + chunk.pack(), len(values) - len(escapes)
-
-
-@torch.no_grad()
-def _intervals(exact: AxialTransformer, x: Tensor, conditioning: Conditioning) -> list[Tensor]:
-    """Values and the fields of their `Intervals`: [N, sites] each, sites in `model.order`."""
-    slices = []
-    for c in exact.slices:
-        channel = torch.full((len(x),), c, device=x.device)
-        values = exact.slice_values(x, channel).flatten(1).cpu()
-        logits = exact.slice_logits(x, channel, *conditioning).flatten(1, -2).cpu()
-        slices.append((values, *intervals(logits, values)))
-    return [torch.cat(parts, dim=1) for parts in zip(*slices)]
+    words = np.zeros(0, np.uint32)
+    if modelled:
+        words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
+    return Chunk(files, {}, words.astype(WORDS).tobytes()).pack()
 
 
 def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
@@ -84,74 +94,97 @@ def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, by
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
+def intervals(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> NDArray[np.int64]:
+    """Start and frequency of every value: [N, rows of sites, L, 2], rows in generation order."""
+    values, found = network.model.differences(images.long().cpu()), list[NDArray[np.int64]]()
+    stream = Stream(np.zeros(0, np.uint32), np.zeros(3, np.int64))
+
+    def code(row: Callable[[Coding], None], sites: Tensor) -> Tensor:
+        of_row = values[(slice(None), *sites.T)].contiguous()
+        found.append(np.empty((*of_row.shape, 2), np.int64))
+        row(Coding(of_row.numpy(), found[-1], stream, NO_LOGITS))
+        return of_row
+
+    with network.arithmetic.ieee_arithmetic():
+        decode(network.model, code, images, conditioning, network.backend_of_known)
+    _check_finite(stream)
+    return np.stack(found, axis=1)
+
+
+def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
+
+    def groups() -> Iterator[NDArray[np.int64]]:
+        for row in range(found.shape[1]):
+            for first in range(0, len(found), GROUP):
+                yield found[first : first + GROUP, row].swapaxes(0, 1).reshape(-1, 2)
+
+    return np.concatenate([*groups()])
+
+
 def decode_chunk(
-    exact: AxialTransformer, entry: Entry, content: bytes, conditioning: Conditioning, micro_batch: int
+    network: ExactNetwork, count: int, content: bytes, conditioning: Conditioning
 ) -> UInt8[Tensor, "n *a c"]:
-    """The images of a chunk: uint8 [N, *A, C]. The model sees `micro_batch` of them at once.
+    """The images of a chunk of `count`: uint8 [N, *A, C].
 
     Raises:
         DamagedError: the chunk does not decode to the images it was made of.
     """
-    if len(content) < _CHECKSUM.size:
-        raise DamagedError("it ends within its checksum")
-    (checksum,), chunk = _CHECKSUM.unpack_from(content), Chunk.unpack(content[_CHECKSUM.size :])
-    if (entry.images - len(chunk.webp)) * len(exact.order) - len(chunk.escapes) != entry.symbols:
-        raise DamagedError("its parts have another number of symbols than the index states")
-    shape = (*exact.config.shape, exact.config.channels)
-
-    def decode_stream(modelled: list[int]) -> Tensor:
-        some = conditioning.of(modelled).double()
-        return _decode_stream(exact, (len(modelled), *shape), chunk, some, micro_batches(micro_batch))
-
-    pixels = whole_chunk(entry.images, shape, chunk, decode_stream)
-    if checksum_of(pixels.numpy()) != checksum:
-        raise DamagedError(OTHER_PIXELS)
-    return pixels
-
-
-def whole_chunk(
-    images: int, shape: tuple[int, ...], chunk: Chunk, decode_stream: Callable[[list[int]], Tensor]
-) -> UInt8[Tensor, "n *a c"]:
-    """The images of a chunk, each of shape [*A, C]; `decode_stream` gives those of its stream from their numbers.
-
-    Raises:
-        DamagedError: an image stored as WebP is damaged.
-    """
-    pixels = torch.zeros(images, *shape, dtype=torch.uint8)
-    if any(i >= images for i in chunk.webp):
-        raise DamagedError(f"an image stored as WebP has an index beyond the last of {images} images")
+    chunk = Chunk.unpack(content)
+    if chunk.escapes:
+        raise DamagedError("a stream leaves no values out, but the chunk lists some")
+    shape = (*network.model.config.shape, network.model.config.channels)
+    modelled, (words_left, odd) = count > len(chunk.webp), divmod(len(chunk.stream), WORDS.itemsize)
+    if odd or (words_left < 2 if modelled else words_left):
+        raise DamagedError(f"a stream of {len(chunk.stream)} bytes is no stream of {count} images")
+    words = np.frombuffer(chunk.stream, WORDS).astype(np.uint32)
+    state = int(words[0]) << WORD | int(words[1]) if modelled else LEAST_STATE
+    if not LEAST_STATE <= state < LEAST_STATE << WORD:
+        raise DamagedError("a stream starts with a state that no encoder leaves")
+    stream = Stream(words, np.array([state, 2, 0], np.int64))
+    pixels = torch.zeros(count, *shape, dtype=torch.uint8)
+    if any(i >= count for i in chunk.webp):
+        raise DamagedError(f"an image stored as WebP has an index beyond the last of {count} images")
     for i, file in chunk.webp.items():
         pixels[i] = torch.from_numpy(webp.decode(file, shape))
-    modelled = [i for i in range(images) if i not in chunk.webp]
     if modelled:
-        pixels[modelled] = decode_stream(modelled)
+        some = [i for i in range(count) if i not in chunk.webp]
+        pixels[some] = _decode_stream(network, (len(some), *shape), stream, conditioning.of(some))
+        if stream.state[0] != _first_state(pixels.numpy()):
+            raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
     return pixels
 
 
 def _decode_stream(
-    exact: AxialTransformer, shape: tuple[int, ...], chunk: Chunk, conditioning: Conditioning, backend: BackendFactory
-) -> Tensor:
-    """The images [N, *A, C] = `shape` that the model coded: their next site is read for all of them at once."""
-    count, sites = shape[0], len(exact.order)
-    escapes = torch.full((sites * count,), -1, dtype=torch.int16)
-    if any(index >= len(escapes) or value >= exact.config.num_values for index, value in chunk.escapes.items()):
-        raise DamagedError(f"an escape is beyond the last of {len(escapes)} symbols, or no value of the model")
-    escapes[list(chunk.escapes)] = torch.tensor(list(chunk.escapes.values()), dtype=torch.int16)
-    known = iter(escapes.view(sites, count).long())
-    stream = coder.Decoder(chunk.stream)
+    network: ExactNetwork, shape: tuple[int, ...], stream: Stream, conditioning: Conditioning
+) -> UInt8[Tensor, "n *a c"]:
+    """The images [N, *A, C] = `shape` of a chunk's stream.
 
-    def choose(logits: Tensor, site: tuple[int, ...]) -> Tensor:
-        values = next(known)
-        unknown = values < 0
-        values[unknown] = stream.read(frequencies(logits.cpu()[unknown]))
-        return values.to(logits.device)
+    Raises:
+        DamagedError: the stream is of another length, or was not written with this model.
+    """
 
-    device = exact.device
-    images = decode(exact, choose, torch.zeros(shape, dtype=torch.int64, device=device), conditioning, backend)
-    stream.finish()
+    def code(row: Callable[[Coding], None], sites: Tensor) -> Tensor:
+        values = np.empty((shape[0], len(sites)), np.int64)
+        row(Coding(values, NO_INTERVALS, stream, NO_LOGITS))
+        _check_finite(stream)
+        if stream.state[2] == TOO_SHORT:
+            raise DamagedError("a stream ends before its last symbol, or was not written with this model")
+        return torch.from_numpy(values)
+
+    blank = torch.zeros(shape, dtype=torch.int64)
+    with network.arithmetic.ieee_arithmetic():
+        images = decode(network.model, code, blank, conditioning, network.backend)
+    if stream.state[1] != len(stream.words):
+        raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     return images.to("cpu", torch.uint8)
 
 
-def checksum_of(pixels: NDArray[np.uint8]) -> int:
-    """CRC-32 of the pixels."""
-    return zlib.crc32(np.ascontiguousarray(pixels).data)
+def _first_state(pixels: NDArray[np.uint8]) -> int:
+    """The encoder's first state: 2^31 and the lower 31 bits of the checksum of all pixels of the chunk."""
+    return LEAST_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (LEAST_STATE - 1)
+
+
+def _check_finite(stream: Stream) -> None:
+    if stream.state[2] == NOT_FINITE:
+        raise ValueError("the model's logits are not finite: its weights cannot be used to compress")

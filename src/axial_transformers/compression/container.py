@@ -5,14 +5,14 @@ import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import prod
 from typing import BinaryIO, NamedTuple
 
 from axial_transformers.compression.errors import DamagedError, OtherVersionError, TruncatedError
 from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSIONS = (1, 2)
+VERSION = 2
+"""Version of the format: the only one that this release writes and reads."""
 MOST_AXES = 16
 MOST_IMAGES = 256
 """Largest number of images in a chunk; a reader needs memory for them."""
@@ -22,8 +22,8 @@ MOST_BYTES = (1 << 32) - 1
 _PREFIX = struct.Struct("<8sB")
 _IDENTIFIERS = struct.Struct("<BBBBI")
 _FIXED = struct.Struct("<32sBBIIIIB")
-_ENTRIES = {1: struct.Struct("<IIII"), 2: struct.Struct("<HII")}
-"""A line of the index: images, in version 1 symbols, size, checksum."""
+_ENTRY = struct.Struct("<HII")
+"""A line of the index: images, size, checksum."""
 _SIZE = struct.Struct("<I")
 
 
@@ -32,8 +32,6 @@ class Entry(NamedTuple):
 
     images: int
     """Number of images in the chunk; 0 if it holds a whole file instead."""
-    symbols: int
-    """Number of symbols in its stream; in version 2, where none is stated, the number of values of its images."""
     size: int
     """Size of the chunk in bytes."""
     checksum: int
@@ -41,7 +39,7 @@ class Entry(NamedTuple):
 
 
 class Identifiers(NamedTuple):
-    """Meaning of the bytes of version 2: for each, this release knows the default only."""
+    """Meaning of the bytes: for each, this release knows the default only."""
 
     arithmetic: int = 1
     """1: the float32 operations of `kernels.exact`."""
@@ -59,9 +57,6 @@ class Identifiers(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Header:
     """Fields of the header, other than those that follow from these."""
-
-    version: int = 1
-    """Version of the format: 1 computes the model in float64, 2 in the arithmetic of `kernels.exact`."""
 
     fingerprint: bytes
     """Fingerprint of the model: 32 bytes."""
@@ -89,17 +84,14 @@ class Header:
             self.channels, len(self.shape),
         )  # fmt: skip
         sizes = b"".join(map(_SIZE.pack, self.shape))
-        line = _ENTRIES[self.version]
-        index = b"".join(line.pack(*(chunk if self.version == 1 else _without_symbols(chunk))) for chunk in self.chunks)
-        identifiers = _IDENTIFIERS.pack(*Identifiers()) if self.version > 1 else b""
-        head = _PREFIX.pack(MAGIC, self.version) + identifiers + fixed + sizes + index + self.metadata
+        index = b"".join(_ENTRY.pack(*chunk) for chunk in self.chunks)
+        head = _PREFIX.pack(MAGIC, VERSION) + _IDENTIFIERS.pack(*Identifiers()) + fixed + sizes + index + self.metadata
         return head + _SIZE.pack(zlib.crc32(head))
 
     def start(self, chunk: int) -> int:
         """Offset of a chunk in the file."""
-        variable = _SIZE.size * len(self.shape) + _ENTRIES[self.version].size * len(self.chunks) + len(self.metadata)
-        identifiers = _IDENTIFIERS.size if self.version > 1 else 0
-        return _PREFIX.size + identifiers + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
+        variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
+        return _PREFIX.size + _IDENTIFIERS.size + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
 
     def first_image(self, chunk: int) -> int:
         """Number of images in the chunks before one."""
@@ -119,7 +111,7 @@ class _Before(NamedTuple):
     images: int
 
 
-def entry(images: int, symbols: int, chunk: bytes) -> Entry:
+def entry(images: int, chunk: bytes) -> Entry:
     """The index entry of a chunk.
 
     Raises:
@@ -127,7 +119,7 @@ def entry(images: int, symbols: int, chunk: bytes) -> Entry:
     """
     if len(chunk) > MOST_BYTES:
         raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MOST_BYTES:,} of each")
-    return Entry(images, symbols, len(chunk), zlib.crc32(chunk))
+    return Entry(images, len(chunk), zlib.crc32(chunk))
 
 
 def read_header(file: BinaryIO) -> Header:
@@ -140,19 +132,12 @@ def read_header(file: BinaryIO) -> Header:
     """
     file.seek(0)
     head = _reader(file, "the header of the archive")
-    version = _read_version(head)
-    if version > 1:  # first of all, as nobody knows what else differs
-        _check_identifiers(Identifiers(*_IDENTIFIERS.unpack(head.take(_IDENTIFIERS.size))))
+    _check_version(head)
     fingerprint, precision, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
     if axes > MOST_AXES:
         raise DamagedError(f"the header is damaged: it claims {axes} axes")
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
-    sites = channels * prod(shape)
-    line = _ENTRIES[version]
-    index = tuple(
-        Entry(*fields) if version == 1 else Entry(fields[0], fields[0] * sites, *fields[1:])
-        for fields in line.iter_unpack(head.take(line.size * chunks))
-    )
+    index = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
     metadata = head.take(size)
     length = head.position
     (checksum,) = _SIZE.unpack(head.take(_SIZE.size))
@@ -162,33 +147,24 @@ def read_header(file: BinaryIO) -> Header:
     if head.left > sum(chunk.size for chunk in index):
         raise DamagedError("there are bytes behind the last chunk")
     for i, chunk in enumerate(index):
-        if chunk.images > MOST_IMAGES or chunk.symbols > chunk.images * sites:
-            raise DamagedError(f"chunk {i} claims {chunk.images} images of {chunk.symbols} symbols")
+        if chunk.images > MOST_IMAGES:
+            raise DamagedError(f"chunk {i} claims {chunk.images} images")
     return Header(
-        version=version, fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
+        fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
         precision=precision, conditions=conditions, metadata=metadata, chunks=index,
     )  # fmt: skip
 
 
-def _read_version(head: ByteReader) -> int:
-    """The version that an archive's first bytes state."""
+def _check_version(head: ByteReader) -> None:
+    """Raises an ArchiveError unless the first bytes are those of an archive that this release reads."""
     prefix = head.take(min(_PREFIX.size, head.left))
     if not MAGIC.startswith(prefix[: len(MAGIC)]):
         raise DamagedError("not an archive: an .axl file starts with other bytes")
     if len(prefix) < _PREFIX.size:
         raise TruncatedError("the archive ends within its first bytes")
-    if prefix[-1] not in VERSIONS:
-        versions = " and ".join(map(str, VERSIONS))
-        raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads versions {versions}")
-    return prefix[-1]
-
-
-def _without_symbols(entry: Entry) -> tuple[int, int, int]:
-    return entry.images, entry.size, entry.checksum
-
-
-def _check_identifiers(identifiers: Identifiers) -> None:
-    """Raises OtherVersionError for one that this release does not know."""
+    if prefix[-1] != VERSION:
+        raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads version {VERSION}")
+    identifiers = _IDENTIFIERS.unpack(head.take(_IDENTIFIERS.size))
     for name, found, known in zip(Identifiers._fields, identifiers, Identifiers()):
         if found != known:
             raise OtherVersionError(

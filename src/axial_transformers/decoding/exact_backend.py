@@ -80,7 +80,7 @@ class ExactNetwork:
 
     def __init__(self, model: AxialTransformer, arithmetic: Any = None):
         if reason := obstacle(model):
-            raise ValueError(f"{reason}: use version=1")
+            raise ValueError(reason)
         self.model = model
         self.arithmetic = arithmetic or fastest_arithmetic()
         self.shape = model.layout.shape

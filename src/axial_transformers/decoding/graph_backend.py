@@ -9,7 +9,7 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import Choose, KnownFirst, RowChoice, row_choice
-from axial_transformers.decoding.eager_backend import SiteLogits, eager, walk_row
+from axial_transformers.decoding.eager_backend import eager, walk_row
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
@@ -50,11 +50,11 @@ def _recorded_row(
 ) -> Row:
     """A function that repeats the computation of this row for others of the same shapes, places and options."""
     inputs = context.clone(), choice.noise.clone(), choice.known.clone()
-    static, logits = replace(choice, noise=inputs[1], known=inputs[2]), SiteLogits(model)
+    static = replace(choice, noise=inputs[1], known=inputs[2])
     held = predictions and predictions._replace(
         known=predictions.known.clone(), values=predictions.values.clone(), planes=predictions.planes.clone()
     )
-    chosen, repeat = record(lambda: walk_row(model, inputs[0], static, logits, held), context.device)
+    chosen, repeat = record(lambda: walk_row(model, inputs[0], static, held), context.device)
 
     def row(context: Tensor, choice: RowChoice, predictions: RowPredictions | None) -> Tensor:
         for own, new in zip(inputs, (context, choice.noise, choice.known)):

@@ -28,10 +28,6 @@ class Conditioning(NamedTuple):
         """The conditioning with every example repeated `count` times in succession."""
         return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
 
-    def double(self) -> "Conditioning":
-        """The conditioning with cond in float64."""
-        return self._replace(cond=None if self.cond is None else self.cond.double())
-
 
 def labels_of(label: Integer[Tensor, " b"] | int | None, batch: int) -> Integer[Tensor, " b"] | None:
     """Labels [B] as they are, or one class, an int, as the labels of all `batch` examples."""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression import container
 from axial_transformers.compression.archive_reader import ArchiveReader
 from axial_transformers.compression.archive_writer import Packing, write_archive
 from axial_transformers.compression.errors import ArchiveError
@@ -51,7 +50,7 @@ class Written(NamedTuple):
     """Number of bytes of the archive that are files, not images."""
 
 
-def compress_files(  # noqa: PLR0913
+def compress_files(
     model: AxialTransformer,
     source: str | Path,
     target: str | Path,
@@ -60,9 +59,7 @@ def compress_files(  # noqa: PLR0913
     replace: bool = False,
     verify: bool = True,
     chunk_images: int = 128,
-    micro_batch: int = 16,
     progress: Progress = iter,
-    version: int | None = None,
 ) -> Written:
     """Writes the archive of a picture, of a folder of pictures, or of the array of images in an .npz or .npy file.
 
@@ -74,7 +71,7 @@ def compress_files(  # noqa: PLR0913
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
         replace: whether the archive takes the place of a regular file at `target`, which must not be of the source.
-        verify, chunk_images, micro_batch, progress, version: as of `compress`.
+        verify, chunk_images, progress: as of `compress`.
 
     Raises:
         FileNotFoundError: no such source.
@@ -86,7 +83,7 @@ def compress_files(  # noqa: PLR0913
     contents = _read(source, model, other_sizes)
     _tell(contents)
     metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
-    packing = Packing(verify=verify, chunk_images=chunk_images, micro_batch=micro_batch, version=version)
+    packing = Packing(verify=verify, chunk_images=chunk_images)
     with written_whole(target) as aside:
         with aside.open("wb") as file:
             header = write_archive(
@@ -124,7 +121,6 @@ def decompress_files(
     *,
     salvage: bool = False,
     only: str | None = None,
-    micro_batch: int = container.MOST_IMAGES,
     most_values: int | None = None,
     progress: Progress = iter,
 ) -> list[str]:
@@ -135,7 +131,7 @@ def decompress_files(
     Args:
         salvage: leave out the contents of damaged chunks instead of failing.
         only: name of the one picture or video, or index of the one example, to restore; other chunks are not read.
-        micro_batch, most_values, progress: as of `decompress`.
+        most_values, progress: as of `decompress`.
 
     Returns:
         The names of the pictures, or the indices of the examples, that are left out.
@@ -147,7 +143,7 @@ def decompress_files(
     """
     target = Path(target)
     with Path(archive).open("rb") as file:
-        reader = ArchiveReader(model, file, micro_batch=micro_batch, most_values=most_values)
+        reader = ArchiveReader(model, file, most_values=most_values)
         files_held = sum(not entry.images for entry in reader.header.chunks)
         description = descriptions.unpack(reader.header.metadata, reader.header.images + files_held)
         chosen = _Chosen(description, range(reader.header.images), range(files_held))

@@ -1,4 +1,4 @@
-"""Archives of format version 2: encoder and decoder compute the same bits, however they are run."""
+"""Archives: encoder and decoder compute the same bits, however they are run."""
 
 import io
 import zlib
@@ -20,7 +20,7 @@ from axial_transformers.compression import (
     decompress,
 )
 from axial_transformers.compression.archive_writer import Packing, write_archive
-from axial_transformers.compression.exact_codec import intervals
+from axial_transformers.compression.codec import intervals
 from axial_transformers.decoding import decode, exact_backend
 from axial_transformers.decoding.exact_backend import ExactNetwork
 from axial_transformers.decoding.sampling import sample
@@ -93,7 +93,7 @@ def test_the_walk_gives_the_models_logits_and_its_twin_the_same_bits(config):
 def test_models_decode_what_they_encoded(kind):
     model = random_model(VARIANTS[kind], torch.float32)
     x, given = random_values(model, GROUP + 2), random_given(model, GROUP + 2)
-    archive = compress(model, x, **given, version=2, verify=False)
+    archive = compress(model, x, **given, verify=False)
     assert torch.equal(decompress(model, archive, **given).long(), x)
 
 
@@ -101,10 +101,10 @@ def test_models_decode_what_they_encoded(kind):
 def test_without_numba_archives_are_the_same(kind, monkeypatch):
     model = random_model(VARIANTS[kind], torch.float32)
     x, given = random_values(model, 3), random_given(model, 3)
-    archive = compress(model, x, **given, version=2)
+    archive = compress(model, x, **given)
     monkeypatch.setattr(exact_backend.util, "find_spec", lambda name: None)
     assert ExactNetwork(model).arithmetic is twin
-    assert compress(model, x, **given, version=2, verify=False) == archive
+    assert compress(model, x, **given, verify=False) == archive
     with pytest.warns(UserWarning, match="numba is not installed"):
         assert torch.equal(decompress(model, archive, **given).long(), x)
 
@@ -112,16 +112,16 @@ def test_without_numba_archives_are_the_same(kind, monkeypatch):
 def test_threads_dtypes_and_the_state_of_the_processor_make_no_difference():
     model = random_model(VARIANTS["classes"], torch.float32)
     x, given = random_values(model, 200), random_given(model, 200)
-    whole = compress(model, x, **given, version=2, verify=False)
+    whole = compress(model, x, **given, verify=False)
     assert len(container.read_header(io.BytesIO(whole)).chunks) == 1
-    archive = compress(model, x, **given, version=2, verify=False, chunk_images=64)
+    archive = compress(model, x, **given, verify=False, chunk_images=64)
     assert len(container.read_header(io.BytesIO(archive)).chunks) == 3
     torch.set_num_threads(2)
     torch.set_flush_denormal(True)
     try:
-        assert compress(model, x, **given, version=2, verify=False) == whole  # its images are divided
+        assert compress(model, x, **given, verify=False) == whole  # its images are divided
         assert torch.equal(decompress(model, whole, **given).long(), x)
-        assert compress(model, x, **given, version=2, verify=False, chunk_images=64) == archive
+        assert compress(model, x, **given, verify=False, chunk_images=64) == archive
         assert torch.equal(decompress(model, archive, **given).long(), x)
         assert torch.equal(decompress(model, archive, **given, chunks=[2])[-1].long(), x[-1])
     finally:
@@ -142,7 +142,7 @@ def test_an_archive_of_a_trained_model_keeps_its_bytes():
     model = AxialTransformer.from_pretrained("pretrained/fashion_mnist")
     rows, columns = torch.meshgrid(torch.arange(28), torch.arange(28), indexing="ij")
     images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
-    archive = compress(model, images, version=2, plain_codec=False, verify=False)
+    archive = compress(model, images, plain_codec=False, verify=False)
     assert (len(archive), zlib.crc32(archive)) == (660, 900030380)
 
 
@@ -160,26 +160,16 @@ def test_the_bytes_of_archives_are_frozen(config, frozen):
 def test_the_archive_is_as_long_as_the_model_says():
     model = random_model(small_config((5, 7), num_values=256), torch.float32)
     images = sample(model, 150, generator=torch.Generator().manual_seed(0), compile=False)
-    archive = compress(model, images, version=2, verify=False, plain_codec=False)
+    archive = compress(model, images, verify=False, plain_codec=False)
     ideal = bits_per_dim(model, images.long()).sum().item() * 35 / 8
     header = container.read_header(io.BytesIO(archive)).start(0)
     assert ideal < len(archive) - header < 1.001 * ideal + 20
 
 
-def test_images_that_webp_makes_smaller_are_stored_by_it():
-    model = random_model(small_config((9, 9), num_values=256), torch.float32)
-    images = torch.cat(
-        [sample(model, 3, generator=torch.Generator().manual_seed(0), compile=False), torch.zeros(2, 9, 9, 1).byte()]
-    )
-    archive = compress(model, images, version=2)
-    assert len(archive) < len(compress(model, images, version=2, plain_codec=False)) - 50
-    assert torch.equal(decompress(model, archive), images)
-
-
 @pytest.fixture(scope="module")
 def written() -> tuple[AxialTransformer, bytes]:
     model = random_model(VARIANTS["2d"], torch.float32)
-    return model, compress(model, random_values(model, 9), version=2, verify=False)
+    return model, compress(model, random_values(model, 9), verify=False)
 
 
 @pytest.mark.parametrize("name", container.Identifiers._fields)
@@ -222,25 +212,17 @@ def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
         model.head[1].bias[2] = torch.inf
     monkeypatch.setattr(exact_backend, "fastest_arithmetic", lambda: arithmetic)
     with pytest.raises(ValueError, match="not finite"), np.errstate(invalid="ignore"):
-        compress(model, random_values(model, 2), version=2)
+        compress(model, random_values(model, 2))
 
 
-def test_the_best_version_is_taken_that_covers_the_model_and_is_fast(monkeypatch):
-    """Version 1 for attention without exact kernels and where numba is missing, otherwise version 2."""
+def test_models_without_exact_kernels_are_refused_in_one_line():
     config = SparseTransformerConfig(shape=(2, 3), num_values=5, dim=8, heads=2, outer_layers=(), inner_layers=1)
-    sparse, model = SparseTransformer(config).eval(), random_model(VARIANTS["2d"], torch.float32)
-    with pytest.raises(ValueError, match=r"there are no kernels for StridedAttention: use version=1"):
-        compress(sparse, random_values(sparse, 2), version=2)
-
-    def version_of(model: AxialTransformer) -> int:
-        x = random_values(model, 2)
-        archive = compress(model, x)
-        assert torch.equal(decompress(model, archive).long(), x)
-        return container.read_header(io.BytesIO(archive)).version
-
-    assert (version_of(model), version_of(sparse)) == (2, 1)
-    monkeypatch.setattr(exact_backend.util, "find_spec", lambda name: None)
-    assert version_of(model) == 1
+    sparse = SparseTransformer(config).eval()
+    refusal = r"^there are no kernels for StridedAttention, so this model makes no archives$"
+    with pytest.raises(ValueError, match=refusal):
+        compress(sparse, random_values(sparse, 2))
+    with pytest.raises(ValueError, match=refusal):
+        decompress(sparse, b"")
 
 
 def test_the_declared_number_of_values_is_bounded_by_the_caller(written):
@@ -285,8 +267,3 @@ def test_chunks_are_written_before_more_images_are_read(monkeypatch):
     )
     assert torch.equal(next(images), x[:66].byte())
     assert happened == ["read"]
-
-
-def test_an_unknown_version_is_refused(written):
-    with pytest.raises(ValueError, match="version must be 1 or 2, not 3"):
-        compress(written[0], random_values(written[0], 2), version=3)

@@ -15,5 +15,5 @@ here = Path(__file__).parent
 earlier = here.with_name("made_at_a8c2b9c")
 model = axial.AxialTransformer.from_pretrained(earlier / "model")
 images = torch.from_numpy(np.load(earlier / "expected.npz")["images"])
-(here / "labelled.axl").write_bytes(axial.compress(model, images, torch.arange(len(images)) % 4, version=2))
-compress_files(model, earlier / "pictures", here / "pictures.axl", other_sizes="tile", version=2)
+(here / "labelled.axl").write_bytes(axial.compress(model, images, torch.arange(len(images)) % 4))
+compress_files(model, earlier / "pictures", here / "pictures.axl", other_sizes="tile")
