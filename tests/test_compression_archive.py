@@ -126,6 +126,24 @@ def test_images_that_webp_makes_smaller_are_stored_by_it():
         assert len(compress(model, images, plain_codec=False, verify=False)) > len(archive)
 
 
+@pytest.mark.parametrize("others", [0, 2])
+def test_other_pixels_in_webp_are_seen_whatever_else_a_chunk_holds(others):
+    """Every checksum but that of the pixels is made right again."""
+    model = build(shape=(8, 9), outer_layers=2)
+    images = torch.cat([draw(model, others), torch.full((3, 8, 9, 1), 200, dtype=torch.uint8)])
+    archive = compress(model, images)
+    assert torch.equal(decompress(model, archive), images)
+    header = container.read_header(io.BytesIO(archive))
+    chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
+    assert [*chunk.webp] == [others, others + 1, others + 2]
+    other = webp.encode(np.full((8, 9, 1), 201, np.uint8))
+    with pytest.raises(DamagedError, match="another checksum"):
+        decompress(model, forged(archive, webp={**chunk.webp, others: other}))
+    for stream in (b"", chunk.stream + b"1234", chunk.stream[:4]):
+        with pytest.raises(DamagedError):
+            decompress(model, forged(archive, stream=stream))
+
+
 def test_a_pillow_without_webp_is_an_error_of_one_line(monkeypatch):
     webp.encode(np.zeros((2, 2, 3), np.uint8))  # Pillow has loaded what it has
     monkeypatch.delitem(Image.SAVE, "WEBP")

@@ -4,7 +4,8 @@ images -> logits -> an interval of integers for each value  -> one stream: rows 
                                                                GROUP images, of these site after site
 images that lossless WebP makes smaller than the model does -> WebP files
 
-The stream starts with the coder's last state; its first one, which the decoder ends with, is a checksum of the pixels.
+The stream starts with the coder's last state. The decoder ends with its first one, a checksum of all pixels.
+A chunk of WebP files alone has a stream of nothing but that state.
 """
 
 import warnings
@@ -82,9 +83,7 @@ def encode_chunk(
     pixels = images.to("cpu", torch.uint8).numpy()
     files = smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
     modelled = [i for i in range(len(images)) if i not in files]
-    words = np.zeros(0, np.uint32)
-    if modelled:
-        words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
+    words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
     return Chunk(files, {}, words.astype(WORDS).tobytes()).pack()
 
 
@@ -119,7 +118,7 @@ def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
             for first in range(0, len(found), GROUP):
                 yield found[first : first + GROUP, row].swapaxes(0, 1).reshape(-1, 2)
 
-    return np.concatenate([*groups()])
+    return np.concatenate([np.zeros((0, 2), np.int64), *groups()])
 
 
 def decode_chunk(
@@ -134,11 +133,11 @@ def decode_chunk(
     if chunk.escapes:
         raise DamagedError("a stream leaves no values out, but the chunk lists some")
     shape = (*network.model.config.shape, network.model.config.channels)
-    modelled, (words_left, odd) = count > len(chunk.webp), divmod(len(chunk.stream), WORDS.itemsize)
-    if odd or (words_left < 2 if modelled else words_left):
+    words_left, odd = divmod(len(chunk.stream), WORDS.itemsize)
+    if odd or words_left < 2:
         raise DamagedError(f"a stream of {len(chunk.stream)} bytes is no stream of {count} images")
     words = np.frombuffer(chunk.stream, WORDS).astype(np.uint32)
-    state = int(words[0]) << WORD | int(words[1]) if modelled else LEAST_STATE
+    state = int(words[0]) << WORD | int(words[1])
     if not LEAST_STATE <= state < LEAST_STATE << WORD:
         raise DamagedError("a stream starts with a state that no encoder leaves")
     stream = Stream(words, np.array([state, 2, 0], np.int64))
@@ -147,11 +146,12 @@ def decode_chunk(
         raise DamagedError(f"an image stored as WebP has an index beyond the last of {count} images")
     for i, file in chunk.webp.items():
         pixels[i] = torch.from_numpy(webp.decode(file, shape))
-    if modelled:
-        some = [i for i in range(count) if i not in chunk.webp]
-        pixels[some] = _decode_stream(network, (len(some), *shape), stream, conditioning.of(some))
-        if stream.state[0] != _first_state(pixels.numpy()):
-            raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
+    if modelled := [i for i in range(count) if i not in chunk.webp]:
+        pixels[modelled] = _decode_stream(network, (len(modelled), *shape), stream, conditioning.of(modelled))
+    if stream.state[1] != len(words):
+        raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
+    if stream.state[0] != _first_state(pixels.numpy()):
+        raise DamagedError("the decoded images have another checksum: damage, or label or cond of other images")
     return pixels
 
 
@@ -161,7 +161,7 @@ def _decode_stream(
     """The images [N, *A, C] = `shape` of a chunk's stream.
 
     Raises:
-        DamagedError: the stream is of another length, or was not written with this model.
+        DamagedError: the stream ends early, or was not written with this model.
     """
 
     def code(row: Callable[[Coding], None], sites: Tensor) -> Tensor:
@@ -175,8 +175,6 @@ def _decode_stream(
     blank = torch.zeros(shape, dtype=torch.int64)
     with network.arithmetic.ieee_arithmetic():
         images = decode(network.model, code, blank, conditioning, network.backend)
-    if stream.state[1] != len(stream.words):
-        raise DamagedError("a stream goes on after its last symbol, or was not written with this model")
     return images.to("cpu", torch.uint8)
 
 
