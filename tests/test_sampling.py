@@ -68,6 +68,19 @@ def test_top_p_leaves_the_fewest_that_reach_p(p, left):
     assert set(draw(LOGITS, 5000, top_p=p).tolist()) == set(ordered[:left].tolist())
 
 
+@pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.2}, {"top_k": 1}])
+def test_tied_values_are_kept_together(options):
+    assert set(draw(torch.zeros(4), 500, **options).tolist()) == {0, 1, 2, 3}
+    assert set(draw(torch.tensor([1.0, 9.0, -5.0, 9.0]), 500, **options).tolist()) == {1, 3}
+
+
+def test_values_that_reach_p_exactly_are_enough():
+    """Logits that differ by less than their probabilities show: the first value alone reaches a half."""
+    logits = torch.tensor([-1e-9, 0.0, -200.0, -200.0])
+    assert set(draw(logits, 500, top_p=0.5).tolist()) == {1}
+    assert set(draw(logits, 500, top_p=0.5 + 1e-6).tolist()) == {0, 1}
+
+
 def test_top_p_is_of_the_distribution_at_its_temperature():
     assert set(draw(LOGITS, 5000, top_p=0.9, temperature=0.25).tolist()) == {2}
 

@@ -43,9 +43,9 @@ class Draw:
     temperature: float = 1.0
     """1 draws from the model's distribution; 0 takes the most likely value."""
     top_k: int | None = None
-    """Only the k most likely values can be drawn."""
+    """Only the k most likely values can be drawn, and those as likely as the last of them."""
     top_p: float | None = None
-    """Only the most likely values that together reach probability p can be drawn."""
+    """Only the fewest most likely values that reach probability p can be drawn, and those as likely as the last one."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < inf:
@@ -59,18 +59,20 @@ class Draw:
         """Logits and noise [B, V] -> values [B]."""
         noisy = logits + self.temperature * noise
         if self.top_k is not None or self.top_p is not None:
-            noisy = noisy.masked_fill(self._excluded(logits), -torch.inf)
+            noisy = noisy.masked_fill(logits < self._least(logits), -torch.inf)
         return noisy.argmax(dim=-1)
 
-    def _excluded(self, logits: Tensor) -> Tensor:
-        excluded = torch.zeros_like(logits, dtype=torch.bool)
+    def _least(self, logits: Tensor) -> Tensor:
+        """The least logits that can be drawn, [B, 1]: a threshold, so that tied values are kept together."""
+        least = torch.full_like(logits[:, :1], -torch.inf)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
-            excluded |= logits < logits.topk(self.top_k).values[:, -1:]
+            least = logits.topk(self.top_k).values[:, -1:]
         if self.top_p is not None and self.top_p < 1 and self.temperature > 0:
-            ordered, index = (logits / self.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
-            reached = ordered.cumsum(dim=-1) - ordered >= self.top_p
-            excluded |= torch.zeros_like(excluded).scatter(-1, index, reached)
-        return excluded
+            ordered = logits.sort(dim=-1, descending=True).values
+            reached = ((ordered - ordered[:, :1]) / self.temperature).exp().cumsum(dim=-1)
+            before = (reached < self.top_p * reached[:, -1:]).sum(dim=-1, keepdim=True)
+            least = torch.maximum(least, ordered.gather(-1, before))
+        return least
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,8 @@ def sample(  # noqa: PLR0913
     Args:
         count: number of samples B; may be omitted where `noise`, `label`, `cond` or `known` has that length.
         temperature: 1 draws from the model's distribution; 0 takes the most likely value of every site.
-        top_k, top_p: restrict each draw to the k most likely values, or to those that together reach probability p.
+        top_k, top_p: restrict each draw to the k most likely values, or to the fewest most likely ones that together
+            reach probability p. Values that are as likely as the last of these are kept too.
         generator: a CPU generator, for reproducible samples.
         noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: values are
             argmax(logits + temperature * noise); with a `prediction`, of differences.
