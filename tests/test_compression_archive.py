@@ -100,6 +100,15 @@ def test_labels_and_conditioning_are_needed_again():
         decompress(model, unlabelled, label)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_labels_and_conditioning_are_of_the_images(count):
+    model = build(**VARIANTS["gray"], num_classes=3)
+    images = draw(model, 3)
+    for name, given in (("label", torch.zeros(count, dtype=torch.int64)), ("cond", torch.zeros(count, 3, 5, 16))):
+        with pytest.raises(ValueError, match=f"^{name} is of {count} images, but 3 are to be compressed$"):
+            compress(model, images, **{name: given})
+
+
 def test_the_callers_model_is_left_alone(gray):
     gray.train()
     compress(gray, draw(gray, 3))

@@ -13,7 +13,7 @@ from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, choices,
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
-from small_models import random_values, small_config, small_model
+from small_models import random_model, random_values, small_config, small_model
 
 CHI_SQUARE_1_IN_1000 = {4: 18.5, 15: 37.7, 26: 54.1}
 """Quantiles by degrees of freedom."""
@@ -322,6 +322,23 @@ def test_what_cannot_be_sampled_is_refused(options, words):
     with pytest.raises(ValueError, match=words) as error:
         sample(small_model((2, 3), num_classes=3), **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("what", ["weights", "noise", "cond"])
+def test_what_is_not_a_number_is_refused(what, compiled):
+    model = random_model(small_config((2, 3)), torch.float32)
+    noise, cond = torch.zeros(1, 2, 3, 1, 5), torch.zeros(1, 2, 3, 8)
+    if what == "weights":
+        with torch.no_grad():
+            model.head[1].weight[2, 3] = torch.nan
+    else:
+        {"noise": noise, "cond": cond}[what][0, 1, 2, 0] = torch.nan
+    words = {"weights": r"the model's head.1.weight holds NaN", "noise": "noise holds NaN", "cond": "cond holds NaN"}
+    with pytest.raises(ValueError, match=words[what]):
+        sample(model, noise=noise, cond=cond, compile=compiled)
+    with pytest.raises(ValueError, match=words[what]):
+        complete(model, random_values(model, 1), rows=1, noise=noise, cond=cond, compile=compiled)
 
 
 def test_one_label_counts_for_all_examples():

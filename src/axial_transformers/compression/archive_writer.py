@@ -49,9 +49,12 @@ def write_archive(
     As many chunks as torch has threads are in memory, or one file.
 
     Raises:
-        ValueError: the packing, or the model, cannot be.
+        ValueError: the packing, the model, or the number of labels or conditionings, cannot be.
     """
     check_model(model)
+    for name, given in conditioning._asdict().items():
+        if given is not None and len(given) != len(images):
+            raise ValueError(f"{name} is of {len(given)} images, but {len(images)} are to be compressed")
     least, most = LEAST_IMAGES, container.MOST_IMAGES // 2
     if not least <= packing.chunk_images <= most:
         raise ValueError(f"chunk_images must be in {least}..{most}, not {packing.chunk_images}")

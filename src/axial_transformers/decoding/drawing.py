@@ -17,6 +17,7 @@ from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, 
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Item, Progress
+from axial_transformers.storage.model_folders import require_finite
 
 MOST_NUMBERS = 1 << 27
 """Numbers of noise, and of caches, that are held at a time: 537 MB each, the noise of 42 images of 64x64x3. The noise
@@ -72,11 +73,16 @@ class Drawing:
             raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
 
     def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
-        """The examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64."""
+        """The examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64.
+
+        Raises:
+            ValueError: NaN in the weights, the noise or the conditioning, with which nothing can be drawn.
+        """
         backend, parts = partial(choose_backend, compile=compile), self.parts()
         for part in parts:  # a mistake is found before hours of work
             self.model.check(self.known[part])
             self.model.embed_conditioning(len(self.known[part]), self.conditioning.of(part))
+        self._require_numbers()
         rows = len(self.model.order) // self.model.layout.shape[-1]
         steps = iter(progress(range(rows * len(parts))))
 
@@ -96,6 +102,13 @@ class Drawing:
             return [slice(0, batch)]
         size = ceil(batch / ceil(batch / most))
         return [slice(start, min(start + size, batch)) for start in range(0, batch, size)]
+
+    def _require_numbers(self) -> None:
+        for name, tensor in self.model.state_dict().items():
+            require_finite(tensor, f"the model's {name}")
+        for name, given in (("noise", self.noise), ("cond", self.conditioning.cond)):
+            if given is not None and given.isnan().any():
+                raise ValueError(f"{name} holds NaN, so that nothing can be drawn with it: give numbers")
 
     @property
     def _noise_shape(self) -> tuple[int, ...]:

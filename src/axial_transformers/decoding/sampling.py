@@ -48,7 +48,7 @@ def sample(  # noqa: PLR0913
         [B, *A, C] uint8 if V <= 256, else int64, on the model's device.
 
     Raises:
-        ValueError: sizes that disagree, or an option out of range.
+        ValueError: sizes that disagree, an option out of range, or NaN in weights, `noise` or `cond`.
     """
     config = model.config
     sizes = {len(tensor) for tensor in (noise, label, cond, known) if not isinstance(tensor, int | None)}
