@@ -71,7 +71,7 @@ def test_a_folder_comes_back_with_names_modes_and_pixels(tmp_path, channels):
     Image.fromarray(noise(3, 5, 4)).save(source / "transparent.png")
     Image.fromarray(noise(3, 5, high=1 << 16, dtype=np.uint16)).save(source / "deep.png")
     Image.fromarray(noise(4, 4)).quantize(8).save(source / "palette.png")
-    Image.fromarray(noise(4, 4) > 100).save(source / "bits.png")
+    Image.fromarray(noise(3, 5) > 100).save(source / "bits.png")
     model = build(channels)
     compress_files(model, source, tmp_path / "a.axl")
     assert decompress_files(model, tmp_path / "a.axl", tmp_path / "back") == []

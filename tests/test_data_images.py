@@ -31,6 +31,14 @@ def _save(path: Path, pixels: np.ndarray, **options: object) -> Path:
     return path
 
 
+def test_a_number_of_values_for_a_folder_is_refused(tmp_path):
+    for i in range(3):
+        _save(tmp_path / f"{i}.png", _pixels(i, channels=1) > 100)
+    with pytest.raises(ValueError, match=r"^num_values=2 is an option of arrays: values of .* are 0\.\.255"):
+        data.load(tmp_path, DataConfig(num_values=2), "all")
+    assert len(data.load(tmp_path, DataConfig(num_values=256), "all")) == 3
+
+
 @pytest.mark.parametrize(
     ("suffix", "options"), [("png", {}), ("bmp", {}), ("tiff", {}), ("webp", {"lossless": True}), ("ppm", {})]
 )

@@ -79,17 +79,28 @@ def main(argv: Sequence[str]) -> None:
     )  # fmt: skip
     kind = _kind(options.source, model)
     count, rates = len(written.images), _rates(model, written, options.compare)
+    ratio = written.input_size / written.size
     if options.json:
-        figures = {"archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates}
+        figures = {
+            "archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
+            "input_bytes": written.input_size, "ratio": ratio,
+            "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
+            "files": {"number": written.files, "bytes": written.file_bytes},
+        }  # fmt: skip
         print(json.dumps(figures))
-    else:
-        tiled = kind == "videos" or written.examples < count
-        images = f"{count:,} tiles of {written.examples:,} {kind}" if tiled else f"{count:,} images"
-        print(f"{options.archive}: {images}, {written.size:,} bytes")
-        Console().print(_table(rates))
-        if tiled and options.compare:
-            size = "x".join(map(str, model.config.shape))
-            print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
+        return
+    tiled = kind == "videos" or written.examples < count
+    images = f"{count:,} tiles of {written.examples:,} {kind}" if tiled else f"{count:,} images"
+    print(f"{options.archive}: {images}, {written.size:,} bytes")
+    Console().print(_table(rates))
+    if tiled and options.compare:
+        size = "x".join(map(str, model.config.shape))
+        print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
+    if written.webp:
+        print(f"stored as WebP, not by the model: {len(written.webp):,} images, {sum(written.webp):,} bytes")
+    if written.files:
+        print(f"stored as files, not by the model: {written.files:,} files, {written.file_bytes:,} bytes")
+    print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
 
 
 def _kind(source: Path, model: AxialTransformer) -> Literal["pictures", "videos", "examples"]:

@@ -40,11 +40,19 @@ class Packing(NamedTuple):
     chunk_images: int = 128
 
 
+class Packed(NamedTuple):
+    """Result of `write_archive`."""
+
+    header: Header
+    webp: list[int]
+    """Sizes in bytes of the images that are stored as WebP."""
+
+
 def write_archive(
     model: AxialTransformer, file: BinaryIO, images: Images, conditioning: Conditioning, packing: Packing,
     metadata: bytes, files: Sequence[File], progress: Progress,
-) -> Header:  # fmt: skip
-    """Writes what `compress` returns to an empty file, and returns its header.
+) -> Packed:  # fmt: skip
+    """Writes what `compress` returns to an empty file.
 
     As many chunks as torch has threads are in memory, or one file.
 
@@ -58,16 +66,17 @@ def write_archive(
     least, most = LEAST_IMAGES, container.MOST_IMAGES // 2
     if not least <= packing.chunk_images <= most:
         raise ValueError(f"chunk_images must be in {least}..{most}, not {packing.chunk_images}")
-    network, entries = exact_network(model), list[Entry]()
+    network, entries, webp = exact_network(model), list[Entry](), list[int]()
 
-    def encode(item: tuple[Tensor, Conditioning]) -> tuple[Entry, bytes]:
+    def encode(item: tuple[Tensor, Conditioning]) -> tuple[Entry, bytes, list[int]]:
         images, own = item
-        content = encode_chunk(network, images, own, packing.plain_codec)
+        chunk = encode_chunk(network, images, own, packing.plain_codec)
+        content = chunk.pack()
         if packing.verify:
             again = decode_chunk(network, len(images), content, own)
             if not torch.equal(again, images.to("cpu", torch.uint8)):
                 raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
-        return container.entry(len(images), content), content
+        return container.entry(len(images), content), content, [len(file) for file in chunk.webp.values()]
 
     chunks = _even_ranges(len(images), packing.chunk_images)
     header = Header(
@@ -79,8 +88,9 @@ def write_archive(
     items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
     with without_dropout(model):
         encoded = work_on_chunks(encode, items)
-        for _, (entry, content) in zip(progress(chunks), encoded, strict=True):
+        for _, (entry, content, webp_of_chunk) in zip(progress(chunks), encoded, strict=True):
             entries.append(entry)
+            webp += webp_of_chunk
             file.write(content)
     for read in files:
         content = read()
@@ -89,7 +99,7 @@ def write_archive(
     file.seek(0)
     header = replace(header, chunks=tuple(entries))
     file.write(header.pack())
-    return header
+    return Packed(header, webp)
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:

@@ -72,8 +72,8 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
 
 def encode_chunk(
     network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning, fallback: bool
-) -> bytes:
-    """The bytes of the chunk of images [N, *A, C].
+) -> Chunk:
+    """The chunk of images [N, *A, C].
 
     Args:
         fallback: images may be stored as WebP files.
@@ -84,7 +84,7 @@ def encode_chunk(
     files = smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
     modelled = [i for i in range(len(images)) if i not in files]
     words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
-    return Chunk(files, {}, words.astype(WORDS).tobytes()).pack()
+    return Chunk(files, {}, words.astype(WORDS).tobytes())
 
 
 def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:

@@ -75,6 +75,11 @@ def load(
     if split != "train":
         config = replace(config, offsets="fixed")
     examples = _load(source, config, split, progress)
+    if config.num_values not in (None, examples.num_values):
+        raise ValueError(
+            f"num_values={config.num_values} is an option of arrays: values of {source} are"
+            f" 0..{examples.num_values - 1}; leave it out, or save them as an array"
+        )
     if config.offsets == "random" and not isinstance(examples, WindowedExamples):
         raise ValueError(
             "offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures, which"

@@ -27,6 +27,8 @@ class Contents:
     """Files that are stored whole."""
     left_out: list[str] = field(default_factory=list)
     """Names of the parts of the source that are not stored."""
+    as_png: list[str] = field(default_factory=list)
+    """Names of the pictures of the source that are stored as PNG files, not by the model."""
     whole: list[str] = field(default_factory=list)
     """Names of the files of the source that are stored byte for byte, not by the model."""
     others: list[str] = field(default_factory=list)

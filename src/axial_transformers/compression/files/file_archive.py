@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from axial_transformers.compression.archive_reader import ArchiveReader
 from axial_transformers.compression.archive_writer import Packing, write_archive
 from axial_transformers.compression.errors import ArchiveError
-from axial_transformers.compression.files import array_files, descriptions, picture_folders, videos
+from axial_transformers.compression.files import array_files, descriptions, picture_folders, source_folders, videos
 from axial_transformers.compression.files.contents import Contents, OtherSizes
-from axial_transformers.compression.files.source_folders import enumeration, write_new
+from axial_transformers.compression.files.source_folders import Source, enumeration, write_new
 from axial_transformers.data import picture_files, video
 from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -36,6 +36,8 @@ class Written(NamedTuple):
 
     images: Images
     """uint8 [N, *A, C]: all images that the model codes, tiles included, read when they are asked for."""
+    input_size: int
+    """Size of the source's files in bytes, left-out parts of an .npz file included."""
     size: int
     """Size of the archive in bytes."""
     left_out: list[str]
@@ -46,8 +48,12 @@ class Written(NamedTuple):
     """Those of them that are not of the kind that the model is of, such as notes.txt, or cannot be read."""
     examples: int
     """Number of pictures, examples or videos that the model codes: fewer than `images` where they are tiled."""
+    files: int
+    """Number of files that the archive holds as PNG files or byte for byte, not by the model."""
     file_bytes: int
-    """Number of bytes of the archive that are files, not images."""
+    """Number of their bytes in the archive."""
+    webp: list[int]
+    """Sizes in bytes of the images of the model's size that WebP makes smaller than the model does."""
 
 
 def compress_files(
@@ -81,37 +87,41 @@ def compress_files(
     source, target = Path(source), Path(target)
     _require_free(target, source, replace)
     contents = _read(source, model, other_sizes)
-    _tell(contents)
+    found = source_folders.source(source)
+    input_size = sum(file.stat().st_size for file in found.files)
+    _tell(contents, found)
     metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
     packing = Packing(verify=verify, chunk_images=chunk_images)
     with written_whole(target) as aside:
         with aside.open("wb") as file:
-            header = write_archive(
+            packed = write_archive(
                 model, file, contents.images, Conditioning(), packing, metadata, contents.files, progress
             )
         size = aside.stat().st_size
         _require_free(target, source, replace)  # it may have come into being since
+    of_files = [entry.size for entry in packed.header.chunks if not entry.images]
     return Written(
-        contents.images, size, contents.left_out, contents.whole, contents.others, contents.examples,
-        sum(entry.size for entry in header.chunks if not entry.images),
+        contents.images, input_size, size, contents.left_out, contents.whole,
+        contents.others, contents.examples, len(of_files), sum(of_files), packed.webp,
     )  # fmt: skip
 
 
-def _tell(contents: Contents) -> None:
+def _tell(contents: Contents, source: Source) -> None:
     """Logs what comes back as other files, what the model does not code, and what is not in the archive."""
     (kind, *_) = contents.description
-    others = set(contents.others)
     if kind == "videos":
         videos = f"videos, {contents.examples:,}"
         log.info(f"{videos}: they come back as lossless .mkv files of the same frames, without sound")
     if contents.left_out:
         log.info(f"warning: not in the archive, {enumeration(contents.left_out)}")
+    if contents.as_png:
+        log.info(f"stored as PNG files, not by the model, {source.enumeration(contents.as_png)}")
+    others = set(contents.others)
     if pictures := [name for name in contents.whole if name not in others]:
-        log.info(f"stored as the files that they are, not by the model, {enumeration(pictures)}")
+        log.info(f"stored as the files that they are, not by the model, {source.enumeration(pictures)}")
     if others:
-        log.info(
-            f"no {kind} that the model can read, stored as the files that they are, {enumeration(contents.others)}"
-        )
+        named = source.enumeration(contents.others)
+        log.info(f"no {kind} that the model can read, stored as the files that they are, {named}")
 
 
 def decompress_files(

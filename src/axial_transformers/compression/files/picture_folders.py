@@ -30,7 +30,8 @@ from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.picture_files import MOST_PIXELS, Member, PictureError, opened
 from axial_transformers.models import AxialTransformerConfig
 
-_MODELLED = {1: "L", 2: "I;16", 3: "RGB"}
+_MODELLED = {1: ("L", "1"), 2: ("I;16",), 3: ("RGB",)}
+"""Modes of the pictures that a model codes, by its number of channels."""
 
 _Found = TypeVar("_Found")
 
@@ -59,7 +60,7 @@ class _Entry(NamedTuple):
 
     def parts(self, config: AxialTransformerConfig) -> Parts:
         """The parts of the archive that the file is made of."""
-        if self.mode and self.mode == _MODELLED.get(config.channels):
+        if self.mode in _MODELLED.get(config.channels, ()):
             return Parts(True, prod(tiles.grid(self.size, config.shape)))
         return Parts(False, 1)
 
@@ -140,6 +141,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         {"pictures": pictures},
         [some.file for some in stored if not some.tiles],
         left_out=source.left_out,
+        as_png=[some.entry.name for some in stored if some.entry.mode is not None and not some.tiles],
         whole=[some.entry.name for some in stored if some.entry.mode is None],
         others=others.names,
         examples=len(tiled),
@@ -199,7 +201,7 @@ def restored(
         if parts is None or entry.mode is None:
             yield None if parts is None else parts[0]
         elif entry.parts(config).of_images:
-            yield encoded(_picture(tiles.join(np.stack(parts), entry.size)[0]), name)
+            yield encoded(_picture(tiles.join(np.stack(parts), entry.size)[0], entry.mode), name)
         else:
             yield encoded(_from_file(parts[0], entry), name)
 
@@ -220,7 +222,7 @@ def _stored(
         return stored
     entry = _Entry(name, look.mode, (picture.height, picture.width))
     if entry.parts(config).of_images:
-        if comes_back(_picture(_values(picture)), entry.restored_as, look):
+        if comes_back(_picture(_values(picture), look.mode), entry.restored_as, look):
             if entry.size != config.shape and other_sizes == "refuse":
                 raise other_size_error(path, entry.size, config.shape)
             return _Stored(path, entry, entry.parts(config).number)
@@ -262,15 +264,16 @@ def _entry(picture: Any) -> _Entry:
 
 def _values(picture: Image.Image) -> NDArray[np.uint8]:
     """[H, W, C]."""
-    values = np.asarray(picture)
+    values = np.asarray(picture.convert("L") if picture.mode == "1" else picture)
     return split_uint16(values[..., None]) if picture.mode == "I;16" else np.atleast_3d(values)
 
 
-def _picture(values: NDArray[np.uint8]) -> Image.Image:
+def _picture(values: NDArray[np.uint8], mode: str) -> Image.Image:
     values = np.ascontiguousarray(values)
     if values.shape[-1] == 2:
         return Image.fromarray(join_uint16(values)[..., 0])
-    return Image.fromarray(values if values.shape[-1] == 3 else values[..., 0])
+    picture = Image.fromarray(values if values.shape[-1] == 3 else values[..., 0])
+    return picture.convert("1", dither=Image.Dither.NONE) if mode == "1" else picture
 
 
 def _from_file(file: bytes, entry: _Entry) -> Image.Image:

@@ -34,6 +34,11 @@ class Source(NamedTuple):
         """The name by which the archive knows a file."""
         return file.relative_to(self.root).as_posix()
 
+    def enumeration(self, names: Sequence[str]) -> str:
+        """Number, size and the first names of some files: 12, 3,456 bytes: a, b, ..."""
+        count, _, first = enumeration(names).partition(":")
+        return f"{count}, {sum((self.root / name).stat().st_size for name in names):,} bytes:{first}"
+
 
 def source(path: Path) -> Source:
     """The files below a folder in their order, or one file."""
