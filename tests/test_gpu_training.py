@@ -25,6 +25,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.storage.typed_json import from_json
 from axial_transformers.training import TrainConfig, metrics, parallelism
+from axial_transformers.training.checkpoint_record import Counters
 from axial_transformers.training.optimiser import clip_gradients, optimisers, update_average
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
@@ -104,7 +105,7 @@ def test_a_gpu_waits_for_data_only_while_its_queue_is_empty(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now.host))
     monkeypatch.setattr(metrics, "peak_memory", lambda device: 0)
-    meter = metrics.Meter(CUDA, 1, every=10)
+    meter = metrics.Meter(CUDA, 1, every=10, counters=Counters())
     for wait, compute in ((0.0, 5.0), (3.0, 5.0), (11.0, 1.0)):  # 10 s are queued when the host waits for 11 s
         with meter.waiting_for_data():
             now.host += wait

@@ -148,7 +148,8 @@ def test_tensorboard_has_every_figure(tmp_path):
 
 def test_the_progress_line_tells_all(monkeypatch, capsys):
     monkeypatch.setattr("axial_transformers.progress.SECONDS_BETWEEN_LINES", 0.0)
-    counters, meter = Counters(step=1), Meter(CPU, batch_size=4, every=1, full_speed=1e12)
+    counters = Counters(step=1)
+    meter = Meter(CPU, batch_size=4, every=1, counters=counters, full_speed=1e12)
     with Bar("training") as display:
         meter.add(1, torch.tensor(0.6931471805599453), torch.tensor(1.0))
         display.update(1, progress_figures(CONFIG, counters, meter))

@@ -440,6 +440,21 @@ def test_bfloat16_and_parts_change_little(tmp_path):
     assert finals[2] == pytest.approx(finals[0], rel=2e-2)
 
 
+def test_logged_losses_after_a_resume_are_those_of_the_uninterrupted_run(tmp_path):
+    """Also where the run was interrupted between two lines."""
+    config = dataclasses.replace(CONFIG, schedule="constant", log_every=5, save_every=100, evaluate_every=100)
+    for folder, ends in (("whole", [15]), ("parts", [3, 7, 12, 15])):
+        for steps in ends:
+            run(tmp_path / folder, dataclasses.replace(config, steps=steps), resume=steps > ends[0])
+    names = ("step", "nats_per_dim", "bits_per_dim", "gradient_norm")
+    whole, parts = (
+        [[line[name] for name in names] for line in lines(tmp_path / folder) if "nats_per_dim" in line]
+        for folder in ("whole", "parts")
+    )
+    assert [step for step, *_ in whole] == [5, 10, 15]
+    assert parts == whole
+
+
 def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Each step takes so many seconds."""
     ticks = itertools.count(step=seconds)

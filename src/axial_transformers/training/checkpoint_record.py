@@ -30,6 +30,12 @@ class Counters:
     """Step at which they were best."""
     best_bits_per_dim: float | None = None
     """Their bits/dim then."""
+    unlogged_steps: int = 0
+    """Steps since the last line of metrics.jsonl."""
+    unlogged_nats: float = 0.0
+    """The sum of their losses, nats/dim."""
+    unlogged_norms: float = 0.0
+    """The sum of the norms of their gradients."""
 
 
 @dataclass(frozen=True)

@@ -49,16 +49,19 @@ class Meter:
         device: the one that trains.
         batch_size: examples of a step.
         every: steps between reads.
+        counters: those of the run, which keep the sums of what is not yet logged.
         full_speed: examples/s if every operation of the model ran at the rate of matrix products; None: unknown.
     """
 
-    def __init__(self, device: torch.device, batch_size: int, every: int, full_speed: float | None = None) -> None:
+    def __init__(
+        self, device: torch.device, batch_size: int, every: int, counters: Counters, full_speed: float | None = None
+    ) -> None:
         self.smooth_bits_per_dim: float | None = None
         self.smooth_seconds_per_step: float | None = None
         self.newest_line: dict[str, float] = {}
         self._device, self._batch_size, self._every, self._full_speed = device, batch_size, every, full_speed
         self._unread: list[tuple[int, Tensor]] = []
-        self._read: list[tuple[float, float]] = []
+        self._counters, self._steps = counters, 0
         self._last_read = self._last_line = time.monotonic()
         self._waited = 0.0
         self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
@@ -86,7 +89,10 @@ class Meter:
         for step, (nats, norm) in zip(steps, torch.stack(scalars).tolist(), strict=True):
             if not (math.isfinite(nats) and math.isfinite(norm)):
                 raise NonFiniteLoss(step, f"step {step} has a loss of {nats:g} with a gradient of norm {norm:g}")
-            self._read.append((nats, norm))
+            self._steps += 1
+            self._counters.unlogged_steps += 1
+            self._counters.unlogged_nats += nats
+            self._counters.unlogged_norms += norm
             self.smooth_bits_per_dim = _smooth(self.smooth_bits_per_dim, nats / LOG2)
         now = time.monotonic()
         self._waited += sum(before.elapsed_time(after) / 1000 for before, after in self._waits)
@@ -97,10 +103,10 @@ class Meter:
     def line(self) -> dict[str, float]:
         """Means over the steps since the previous line."""
         self.read()
-        now, count = time.monotonic(), len(self._read)
-        nats, norm = (sum(each) / count for each in zip(*self._read, strict=True))
+        now, counters = time.monotonic(), self._counters
+        nats, norm = (total / counters.unlogged_steps for total in (counters.unlogged_nats, counters.unlogged_norms))
         seconds = now - self._last_line
-        rate = count * self._batch_size / seconds
+        rate = self._steps * self._batch_size / seconds
         self.newest_line = {
             "bits_per_dim": nats / LOG2,
             "nats_per_dim": nats,
@@ -110,7 +116,8 @@ class Meter:
             "data_wait_share": self._waited / seconds,
             "peak_memory_bytes": peak_memory(self._device),
         }
-        self._read, self._last_line, self._waited = [], now, 0.0
+        self._steps, self._last_line, self._waited = 0, now, 0.0
+        counters.unlogged_steps, counters.unlogged_nats, counters.unlogged_norms = 0, 0.0, 0.0
         return self.newest_line
 
     @contextmanager

@@ -121,7 +121,7 @@ class Run:
         if processes.first:
             record.write(folder)
         every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
-        self.meter = Meter(self.device, config.batch_size, every, full_speed)
+        self.meter = Meter(self.device, config.batch_size, every, counters, full_speed)
         forget_peak_memory(self.device)  # of the measurement
         self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
         self.page = RunPage(folder if processes.first else None)
