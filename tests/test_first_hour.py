@@ -1,7 +1,9 @@
 """The first hour of a newcomer with data of their own: everything is said at the start, and nothing is lost."""
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from PIL import ExifTags, Image
 from axial_transformers import recipes
 from axial_transformers.cli import machine
 from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.models import AxialTransformer
 from axial_transformers.training import read_run
 from axial_transformers.training.curves import read_curves
 from axial_transformers.training.fitting import Room, Sized, fitted
@@ -348,3 +351,22 @@ def pictures(folder: Path, sizes: list[tuple[int, int]], turned: bool = False) -
         exif = picture.getexif()
         exif[ExifTags.Base.Orientation] = 6 if turned and i % 2 else 1
         picture.save(folder / f"{i}.jpg", exif=exif)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_that_are_not_utf8_are_read_and_no_run_is_begun_that_could_not_be(axial: Axial, tmp_path, trained: Path):
+    folder = tmp_path / os.fsdecode(b"pictures\xff")
+    folder.mkdir()
+    for i in range(10):
+        Image.fromarray(np.full((8, 8), i, np.uint8)).save(folder / os.fsdecode(b"%d\xff.png" % i))
+    options = [*TINY, "--training.steps", 1, "--training.batch-size", 2, "--out"]
+    refused = axial("train", folder, *options, tmp_path / os.fsdecode(b"run\xff"))
+    assert (refused.status, "run\\udcff is no name in UTF-8" in refused.err) == (2, True), refused.err
+    assert not (tmp_path / os.fsdecode(b"run\xff")).exists()
+    with pytest.raises(ValueError, match="is no name in UTF-8"):
+        AxialTransformer.from_pretrained(trained).save_pretrained(tmp_path / os.fsdecode(b"model\xff"))
+    assert axial("train", folder, *options, tmp_path / "run").status == 0
+    for name in ("scores.csv", "scores.json"):
+        done = axial("score", tmp_path / "run", folder, "--output", tmp_path / name)
+        assert done.status == 0, done.err
+        assert r"3\udcff.png" in (tmp_path / name).read_text(encoding="utf-8")

@@ -115,7 +115,7 @@ def _write_scores(options: Score, trained: TrainedModel, examples: Examples, sco
             _draw(trained, examples[order[: options.top]], maps)
         if options.output:
             aside = whole.enter_context(written_whole(options.output))
-            with aside.open("w", newline="", encoding="utf-8") as file:
+            with aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
                 _write(rows, file, as_json=options.output.suffix == ".json")
     if options.output:
         print(options.output)

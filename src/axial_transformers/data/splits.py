@@ -61,7 +61,7 @@ def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float
 
 def _draw(name: str, seed: int) -> float:
     """A number in 0 .. 1 that looks random."""
-    digest = hashlib.sha256(f"{seed}\0{name}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}\0{name}".encode(errors="surrogateescape")).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 

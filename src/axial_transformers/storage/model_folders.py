@@ -32,13 +32,23 @@ def save(
 
     Raises:
         FileExistsError: `folder` exists and is not empty, or, with `overwrite`, is no folder of a model alone.
+        ValueError: its name is not UTF-8.
     """
     folder = Path(folder)
+    require_utf8(folder)
     replace = overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if replace and (others := _not_of_a_model(folder)):
         raise FileExistsError(f"{folder} is not replaced, since it {others}: give another path, or remove it first")
     with folder_written_whole(folder, replace) as aside:
         write(aside, name, config, tensors)
+
+
+def require_utf8(folder: Path) -> None:
+    """Raises ValueError where the weights in a folder could not be read, since its name is not UTF-8."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{folder} is no name in UTF-8, without which weights cannot be read: give another") from None
 
 
 def _not_of_a_model(folder: Path) -> str | None:

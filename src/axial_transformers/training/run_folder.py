@@ -28,6 +28,7 @@ from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
+from axial_transformers.storage.model_folders import require_utf8
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.storage.user_key import is_signed, sign
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
@@ -172,7 +173,8 @@ def opened_run(folder: Path, resume: bool) -> Iterator[None]:
 
     Raises:
         FileExistsError: it holds something, and is not to be resumed or is no run. It is left as it was.
-        ValueError: it holds a link that leads out of it, or what is neither a file nor a folder; likewise.
+        ValueError: it holds a link that leads out of it, or what is neither a file nor a folder, or its name is not
+            UTF-8; likewise.
         FolderInUse: an OSError; another process trains in it; likewise.
     """
     _require_usable(folder, resume)
@@ -188,6 +190,7 @@ def opened_run(folder: Path, resume: bool) -> Iterator[None]:
 
 
 def _require_usable(folder: Path, resume: bool) -> None:
+    require_utf8(folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise FileExistsError(f"{folder} exists already, and is no folder: give another one")
     locks = {folder / LOCK, folder / HOLDER}
