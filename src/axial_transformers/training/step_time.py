@@ -36,12 +36,12 @@ def require_short_steps(
         while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= tenth < least * count / part:
             part = min(2 * part, count)
     if least > tenth:
-        *frames, side = (max(1, length // 2) for length in model.config.shape[-3:])
-        half = max(1, config.batch_size // 2)
+        half, *shape = (max(1, length // 2) for length in (config.batch_size, *model.config.shape))
+        frames = f" or frames={shape[0]}" if len(shape) == 3 else ""
         raise ValueError(
             f"a step takes {least * config.accumulate:.2g} s or more, over a tenth of time_limit={config.time_limit:g}"
             f" (minutes): raise the limit, or make steps smaller, as with batch_size={half} or"
-            f" size={side} with fit=tiles" + f" or frames={frames[0]}" * (len(frames) == 2)
+            f" size={shape[-1]} with fit=tiles{frames}"
         )
 
 
