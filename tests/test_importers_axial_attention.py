@@ -50,5 +50,5 @@ def test_weights_that_do_not_fit_are_refused_by_name(spoil, message):
 
 
 def test_heads_that_do_not_divide_the_width_are_refused():
-    with pytest.raises(ValueError, match="multiples of 3 heads"):
+    with pytest.raises(ValueError, match="heads 3 must divide key_dim 8"):
         from_axial_attention(state("sum"), heads=3)

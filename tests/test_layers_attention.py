@@ -271,9 +271,9 @@ def test_layers_survive_compilation(name):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: AxialAttention(8, 3), "multiples of 3 heads"),
+        (lambda: AxialAttention(8, 3), "heads 3 must divide dim 8"),
         (lambda: AxialAttention(8, 2, axes=()), "at least one"),
-        (lambda: AxialAttention(8, 2, axes=(0, 1)), "from 1 on"),
+        (lambda: AxialAttention(8, 2, axes=(0, 1)), "axes must be 1..d"),
         (lambda: AxialAttention(8, 2, axes=(1,), causal=(2,)), "causal"),
         (lambda: AxialAttention(8, 2, combine="mean"), "combine"),
         (lambda: AxialAttention(8, 2, value_dim=4, project=False), "without projections"),

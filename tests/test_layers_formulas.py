@@ -1,12 +1,10 @@
 """The attention layers are the formulas of the literature, restated in NumPy; weights name the axis they are of."""
 
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from axial_transformers.layers.attention import AxialAttention, AxisAttention, CrossAttention, FullAttention
@@ -15,7 +13,6 @@ from axial_transformers.layers.position_sensitive import PositionSensitiveAxialA
 from axial_transformers.ops.full_attention import full_attention
 
 GRIDS = pytest.mark.parametrize("grid", [(3, 5, 2), (1, 7), (6,)], ids=lambda grid: "x".join(map(str, grid)))
-OLD = Path(__file__).parent / "data" / "axial_attention_c1b019d.safetensors"
 
 
 @pytest.fixture(autouse=True)
@@ -196,23 +193,3 @@ def test_weights_are_named_by_axis_and_come_back_to_it_in_any_order():
     assert [part.axis for part in layer.layers.values()] == [2, 1, 1]
     for name, tensor in layer.state_dict().items():
         assert torch.equal(tensor, stored[name])
-
-
-def test_weights_that_do_not_say_their_axis_are_refused_and_right_once_renamed():
-    """The file was written by axes=(1, 2), then the default: its layers are `layers.0` and `layers.1`."""
-    stored = load_file(OLD)
-    x, y = stored.pop("x"), stored.pop("y")
-    nested = nn.ModuleDict({"inside": AxialAttention(4, 2)})
-    with pytest.raises(ValueError, match=r"^layers\.0 does not say its axis: rename it layers\.axis_N [^\n]*$"):
-        AxialAttention(4, 2, (1, 2)).load_state_dict(stored)
-    with pytest.raises(ValueError, match=r"^inside\.layers\.0 .* rename it inside\.layers\.axis_N "):
-        nested.load_state_dict({f"inside.{name}": tensor for name, tensor in stored.items()})
-    named = {
-        name.replace("layers.0", "layers.axis_1").replace("layers.1", "layers.axis_2"): t for name, t in stored.items()
-    }
-    layer, other = AxialAttention(4, 2, (1, 2)), AxialAttention(4, 2)
-    layer.load_state_dict(named)
-    other.load_state_dict(named)
-    torch.testing.assert_close(layer(x), y, rtol=0, atol=1e-6)
-    assert torch.equal(other.layers["axis_1"](x), layer.layers["axis_1"](x))
-    assert not torch.allclose(other(x), y, atol=1e-2)

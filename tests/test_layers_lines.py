@@ -346,7 +346,7 @@ QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
         (lambda: Options(relative=2, dilation=2), "need a span"),
         (lambda: axial.TiedAxialAttention(8, 2, options=Options(span=3)), "only"),
         (lambda: axial.TriangleAttention(8, node="middle"), "starting"),
-        (lambda: axial.AxialBlock(8, 2, axes=(1, 1)), "each once"),
+        (lambda: axial.AxialBlock(8, 2, axes=(1, 1)), "named once each"),
         (lambda: axial.AxialBlock(8, 2, causal=(3,)), "causal"),
         (lambda: axial.AxialBlock(8, 2, options={3: Options()}), "options"),
         (lambda: axial.AxialBlock(8, 2)(torch.zeros(1, 2, 2, 8), coordinates={3: torch.zeros(2)}), "coordinates"),

@@ -155,7 +155,7 @@ def test_the_layer_survives_compilation():
         ({"span": 3, "size": 3}, "one of size and span"),
         ({"size": 0}, "at least 1"),
         ({"size": 3, "normalisation": "layer"}, "normalisation"),
-        ({"size": 3, "key_dim": 5}, "multiples"),
+        ({"size": 3, "key_dim": 5}, "heads 2 must divide key_dim 5"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(options, message):

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from axial_transformers.compression import compress, decompress
     from axial_transformers.decoding.sampling import complete, sample
     from axial_transformers.importers.official import import_official
-    from axial_transformers.layers.attention import AxialAttention, CrossAttention, FullAttention
+    from axial_transformers.layers.attention import AxialAttention, ChannelsFirst, CrossAttention, FullAttention
     from axial_transformers.layers.axial_block import AxialBlock
     from axial_transformers.layers.lines import AttentionOptions, LineAttention, TiedAxialAttention
     from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
@@ -26,6 +26,7 @@ _HOMES = {
     "AxialBlock": "layers.axial_block",
     "AxialTransformer": "models",
     "AxialTransformerConfig": "models",
+    "ChannelsFirst": "layers.attention",
     "CrossAttention": "layers.attention",
     "FullAttention": "layers.attention",
     "LineAttention": "layers.lines",
@@ -52,6 +53,7 @@ __all__ = [
     "AxialBlock",
     "AxialTransformer",
     "AxialTransformerConfig",
+    "ChannelsFirst",
     "CrossAttention",
     "FullAttention",
     "LineAttention",

@@ -4,17 +4,16 @@ All are [B, *A, D] -> [B, *A, D] for any number of axes. Along a masked axis, th
 slab at a time, with a cache of keys and values.
 """
 
-import re
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.ops.argument_checks import input_axis
+from axial_transformers.ops.argument_checks import check_width, input_axis
 from axial_transformers.ops.axial_attention import (
     attend_step,
     axial_attention,
@@ -73,6 +72,7 @@ class SelfAttention(nn.Module):
         self.out = Dense(self.value_dim, dim, residual, bias) if project else nn.Identity()
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
+        check_width(x, self.qkv.in_features)
         return unpacked((self.qkv(x),), (self.heads, *self._widths))
 
     @property
@@ -133,7 +133,7 @@ class AxisAttention(SelfAttention):
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
-        axis = input_axis(x, self.axis)
+        axis = input_axis(x, self.axis, self.qkv.in_features)
         if by_head_pays(x, axis, key_mask):
             q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self._widths)
             q, k = (self._rotated(part, axis) for part in (q, k))
@@ -147,7 +147,7 @@ class AxisAttention(SelfAttention):
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
         """The attention weights of each site over its line: [B, *A, heads, L]."""
-        axis = input_axis(x, self.axis)
+        axis = input_axis(x, self.axis, self.qkv.in_features)
         q, k = (self._rotated(part, axis) for part in self._project(x)[:2])
         return axial_attention_weights(q, k, axis, self.masked, key_mask)
 
@@ -185,15 +185,15 @@ class AxialAttention(nn.Module):
 
     Args:
         dim, heads, key_dim, value_dim, bias, project: see `SelfAttention`; every axis has its own linear layers.
-        axes: dimensions of the input attended along, 1..d, in this order; a single one may be given as a number. By
+        axes: dimensions of the input attended along, 1..d or from the end (-2 is the innermost), in this order; a
+            single one may be given as a number. By
             default those of images [B, H, W, D], rows first and then columns, as in the blocks of Ho et al. 2019.
         combine: "sequence" applies each attention to the output of the one before; "sum" adds the outputs of all.
         causal: those of `axes` along which a site attends only to itself and to earlier sites.
 
     Raises:
-        ValueError: no axes, one below 1 (or, on a call, above d), `causal` names one that is not attended along, an
-            unknown `combine`, or a sequence without projections whose value_dim is not D; from `load_state_dict`,
-            weights that are named by number (`layers.0`) and so do not say their axis.
+        ValueError: no axes, one that the input lacks (on a call), `causal` names one that is not attended along, an
+            unknown `combine`, or a sequence without projections whose value_dim is not D.
     """
 
     def __init__(  # noqa: PLR0913
@@ -210,10 +210,7 @@ class AxialAttention(nn.Module):
     ):
         super().__init__()
         axes = (axes,) if isinstance(axes, int) else tuple(axes)
-        if not axes or min(axes) < 1:
-            raise ValueError(f"axes must be dimensions of [B, *A, D] from 1 on, at least one, not {axes}")
-        if not set(causal) <= set(axes):
-            raise ValueError(f"causal {tuple(causal)} must be among axes {axes}")
+        check_axes(axes, causal)
         if combine not in ("sequence", "sum"):
             raise ValueError(f"combine must be 'sequence' or 'sum', not {combine!r}")
         if combine == "sequence" and len(axes) > 1 and not project and value_dim not in (None, dim):
@@ -225,7 +222,6 @@ class AxialAttention(nn.Module):
             self.layers[f"axis_{axis}" + (f"_round_{again + 1}" if again else "")] = AxisAttention(
                 dim, heads, axis, axis in causal, key_dim, value_dim, residual=False, bias=bias, project=project
             )
-        self.register_load_state_dict_pre_hook(_refuse_layers_by_number)  # type: ignore[no-untyped-call]
 
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
@@ -297,6 +293,7 @@ class CrossAttention(nn.Module):
         return full_attention_weights(q, k, key_mask)
 
     def _project(self, x: Tensor, context: Tensor) -> tuple[Tensor, ...]:
+        check_width(x, self.q.in_features)
         k, v = self.kv(context).split([self.key_dim, self.value_dim], dim=-1)
         return tuple(part.unflatten(-1, (self.heads, -1)) for part in (self.q(x), k, v))
 
@@ -315,24 +312,33 @@ class ChannelsFirst(nn.Module):
         out = self.layer(x.movedim(1, -1), key_mask).movedim(-1, 1)
         return out.contiguous() if torch.compiler.is_compiling() else out  # inductor fails to compare dynamic strides
 
-
-def _refuse_layers_by_number(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Refuses weights of an `AxialAttention` that was stored before its layers were named by axis."""
-    for name in state:
-        if by_number := re.match(re.escape(prefix) + r"layers\.\d+(?=\.)", name):
-            raise ValueError(
-                f"{by_number[0]} does not say its axis: rename it {prefix}layers.axis_N for the axis N that it was "
-                "stored with; layers 0 and 1 of a layer made without axes= were of axes 1 and 2"
-            )
+    def weights(
+        self, x: Float[Tensor, "b d *a"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "..."] | list[Float[Tensor, "..."]]:
+        """Those of the layer for x with channels last."""
+        return self.layer.weights(x.movedim(1, -1), key_mask)  # type: ignore[operator]
 
 
-def widths(dim: int, heads: int, key_dim: int | None, value_dim: int | None) -> tuple[int, int]:
-    """The widths of keys and of values, all heads together; `dim` by default.
+def check_axes(axes: Sequence[int], causal: Sequence[int]) -> None:
+    """Raises ValueError unless there are axes, all of the data as far as can be known, and `causal` are among them."""
+    if not axes or {0, -1} & set(axes):
+        raise ValueError(f"axes must be 1..d of [B, *A, D], or -2 and below from the end, at least one, not {axes}")
+    if not set(causal) <= set(axes):
+        raise ValueError(f"causal {tuple(causal)} must be among axes {axes}")
+
+
+def widths(
+    dim: int, heads: int, key_dim: int | None, value_dim: int | None, default: tuple[str, int] | None = None
+) -> tuple[int, int]:
+    """The widths of keys and of values, all heads together; `dim` by default, or, of keys, a named default.
 
     Raises:
-        ValueError: one is not a positive multiple of `heads`.
+        ValueError: one is not a positive multiple of `heads`; it names the argument that was given.
     """
-    key_dim, value_dim = key_dim or dim, value_dim or dim
-    if heads < 1 or min(key_dim, value_dim) < 1 or key_dim % heads or value_dim % heads:
-        raise ValueError(f"widths of keys {key_dim} and values {value_dim} must be positive multiples of {heads} heads")
-    return key_dim, value_dim
+    named = ("dim", dim)
+    of_keys = (default or named) if key_dim is None else ("key_dim", key_dim)
+    of_values = named if value_dim is None else ("value_dim", value_dim)
+    for name, width in (of_keys, of_values):
+        if heads < 1 or width < 1 or width % heads:
+            raise ValueError(f"heads {heads} must divide {name} {width}, and both be at least 1")
+    return of_keys[1], of_values[1]

@@ -1,12 +1,15 @@
 """A residual block: attention along several axes, one after the other, then a feedforward part."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
+from axial_transformers.layers.attention import check_axes
 from axial_transformers.layers.blocks import Dropout, FeedforwardBlock
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
+from axial_transformers.ops.argument_checks import check_width
 
 
 class AxialBlock(nn.Module):
@@ -17,7 +20,8 @@ class AxialBlock(nn.Module):
     Args:
         dim: width D.
         heads: number of heads, a divisor of D.
-        axes: dimensions attended along, 1..d, in this order, each once; by default the rows and then the columns of
+        axes: dimensions attended along, 1..d or from the end (-2 is the innermost), in this order, each once; by
+            default the rows and then the columns of
             images [B, H, W, D].
         causal: those of `axes` along which a site attends only to itself and to earlier sites.
         mlp_ratio: width of the feedforward part's hidden layer, over D.
@@ -25,7 +29,7 @@ class AxialBlock(nn.Module):
         options: of the attention along every axis, or along each axis by its number: see `AttentionOptions`.
 
     Raises:
-        ValueError: no axes, one below 1 or named twice, or `causal` or `options` for one that is not attended along.
+        ValueError: no axes, 0 or -1 or one named twice, or `causal` or `options` for one that is not attended along.
     """
 
     def __init__(
@@ -40,9 +44,9 @@ class AxialBlock(nn.Module):
     ):
         super().__init__()
         axes = tuple(axes)
-        if not axes or min(axes) < 1 or len(set(axes)) < len(axes):
-            raise ValueError(f"axes must be dimensions of [B, *A, D] from 1 on, at least one and each once, not {axes}")
-        _check_axes("causal", causal, axes)
+        check_axes(axes, causal)
+        if len(set(axes)) < len(axes):
+            raise ValueError(f"axes must be named once each, not {axes}")
         _check_axes("options", options if isinstance(options, Mapping) else (), axes)
         self.axes = axes
         self.norms = nn.ModuleDict({f"axis_{axis}": nn.LayerNorm(dim) for axis in axes})
@@ -75,14 +79,36 @@ class AxialBlock(nn.Module):
         Raises:
             ValueError: a bias or coordinates for an axis that is not attended along.
         """
+        check_width(x, self.feedforward.expand.in_features)
+        for norm, attention, *more in self._parts(attn_bias, coordinates):
+            x = self.dropout.add_to(x, attention(norm(x), key_mask, *more))
+        return self.feedforward(x)
+
+    def weights(
+        self,
+        x: Float[Tensor, "b *a d"],
+        key_mask: Bool[Tensor, " b *a"] | None = None,
+        attn_bias: Mapping[int, Float[Tensor, "..."]] | None = None,
+        coordinates: Mapping[int, Num[Tensor, "..."]] | None = None,
+    ) -> list[Float[Tensor, "b *a n l"]]:
+        """The attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`, as in `forward`."""
+        check_width(x, self.feedforward.expand.in_features)
+        weights = []
+        for norm, attention, *more in self._parts(attn_bias, coordinates):
+            weights.append(attention.weights(norm(x), key_mask, *more))
+            x = self.dropout.add_to(x, attention(norm(x), key_mask, *more))
+        return weights
+
+    def _parts(
+        self, attn_bias: Mapping[int, Tensor] | None, coordinates: Mapping[int, Tensor] | None
+    ) -> Iterator[tuple[Any, Any, Tensor | None, Tensor | None]]:
+        """For each axis its norm, its attention, the bias and the coordinates."""
         attn_bias, coordinates = attn_bias or {}, coordinates or {}
         _check_axes("attn_bias", attn_bias, self.axes)
         _check_axes("coordinates", coordinates, self.axes)
         for axis in self.axes:
-            norm, attention = self.norms[f"axis_{axis}"], self.attentions[f"axis_{axis}"]
-            attended = attention(norm(x), key_mask, attn_bias.get(axis), coordinates.get(axis))
-            x = self.dropout.add_to(x, attended)
-        return self.feedforward(x)
+            of_axis = self.norms[f"axis_{axis}"], self.attentions[f"axis_{axis}"]
+            yield *of_axis, attn_bias.get(axis), coordinates.get(axis)
 
 
 def _check_axes(name: str, given: Sequence[int] | Mapping[int, object], axes: tuple[int, ...]) -> None:

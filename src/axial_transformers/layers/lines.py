@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
+from axial_transformers.layers.attention import widths
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.ops.argument_checks import check_options, input_axis
-from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention
+from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention, own_places
 from axial_transformers.ops.positions import relative_bias, rotary
 from axial_transformers.ops.rotations import rotation_table
 from axial_transformers.ops.tied_attention import tied_axial_attention
@@ -91,12 +92,9 @@ class LineAttention(nn.Module):
         residual: bool = False,
     ):
         super().__init__()
-        key_dim, value_dim, kv_heads = key_dim or dim, value_dim or dim, options.kv_heads or heads
-        if heads < 1 or key_dim % heads or value_dim % heads or heads % kv_heads:
-            raise ValueError(
-                f"heads {heads} must divide the widths of keys {key_dim} and values {value_dim}, and be a multiple "
-                f"of kv_heads {kv_heads}"
-            )
+        (key_dim, value_dim), kv_heads = widths(dim, heads, key_dim, value_dim), options.kv_heads or heads
+        if heads % kv_heads:
+            raise ValueError(f"kv_heads {kv_heads} must divide heads {heads}")
         self.heads, self.kv_heads, self.axis, self.causal, self.options = heads, kv_heads, axis, causal, options
         self.widths = key_dim, key_dim // heads * kv_heads, value_dim // heads * kv_heads
         packed = AttentionOptions(gate=options.gate, relative=options.relative, rotary=options.rotary)
@@ -129,7 +127,7 @@ class LineAttention(nn.Module):
         Raises:
             ValueError: coordinates without rotary positions, or what `axial_attention` refuses.
         """
-        axis = input_axis(x, self.axis)
+        axis = input_axis(x, self.axis, self.qkv.in_features)
         bias = self._bias(x, attn_bias, axis)
         if self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
             packed = self.qkv(x), self.heads, self.widths
@@ -138,6 +136,18 @@ class LineAttention(nn.Module):
             out = self._attend(*self._project(x, coordinates, axis), axis, key_mask, bias)
         out = out.flatten(-2)
         return self.out(torch.sigmoid(self.gate(x)) * out if self.options.gate else out)
+
+    def weights(
+        self,
+        x: Float[Tensor, "b *a d"],
+        key_mask: Bool[Tensor, " b *a"] | None = None,
+        attn_bias: Float[Tensor, "..."] | None = None,
+        coordinates: Num[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "b *a n l"]:
+        """The attention weights of each site over its line, as in `forward`: [B, *A, heads, L]."""
+        axis = input_axis(x, self.axis, self.qkv.in_features)
+        q, k, _ = self._project(x, coordinates, axis)
+        return self._attend(q, k, own_places(k, axis), axis, key_mask, self._bias(x, attn_bias, axis))
 
     def _rotations(self, x: Tensor, axis: int) -> Tensor | None:
         """The table of rotary positions, of indices along the axis, on a CPU."""
@@ -210,7 +220,7 @@ class TiedAxialAttention(LineAttention):
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        tied = input_axis(q.flatten(-2), self.tied)
+        tied = input_axis(q.flatten(-2), self.tied, q.shape[-2:].numel())
         return tied_axial_attention(q, k, v, axis, tied, key_mask=key_mask, attn_bias=bias)
 
 

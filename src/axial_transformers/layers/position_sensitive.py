@@ -4,13 +4,13 @@ from math import sqrt
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import widths
 from axial_transformers.layers.initialisation import Dense, normal_table
-from axial_transformers.ops.argument_checks import input_axis
-from axial_transformers.ops.axial_attention import from_lines, to_lines
+from axial_transformers.ops.argument_checks import check_tensors, input_axis
+from axial_transformers.ops.axial_attention import from_lines, mask_of_lines, to_lines
 from axial_transformers.ops.position_sensitive_attention import (
     Tables,
     Window,
@@ -74,7 +74,7 @@ class PositionSensitiveAxialAttention(nn.Module):
         if normalisation not in ("none", "scale", "batch"):
             raise ValueError(f"normalisation must be 'none', 'scale' or 'batch', not {normalisation!r}")
         self.heads, self.axis, self.size, self.causal = heads, axis, size, causal
-        self.key_dim, self.value_dim = widths(dim, heads, key_dim or dim // 2, value_dim)
+        self.key_dim, self.value_dim = widths(dim, heads, key_dim, value_dim, ("dim / 2", dim // 2))
         key_width, value_width = self.key_dim // heads, self.value_dim // heads
         rows, tables = (2 * size - 1 if size is not None else span or 1), 1 if shared_tables else heads
         qkv_dim = 2 * self.key_dim + self.value_dim
@@ -93,8 +93,13 @@ class PositionSensitiveAxialAttention(nn.Module):
         bias = normalisation != "none" if bias is None else bias
         self.out = Dense(self.value_dim, dim, bias=bias) if project else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
+    def forward(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to.
+
+        Normalisation "batch": statistics of q, k and v are of all sites, of scores of pairs whose key is present.
+        """
         axis = self._check_length(x)
         qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
         tables: Tables = self.query_table, self.key_table, self.value_table
@@ -103,24 +108,28 @@ class PositionSensitiveAxialAttention(nn.Module):
         elif self._folds(qkv, axis):
             qkv, tables, shift = self.normalise.folded(qkv, self._widths, tables)
         else:
-            q, k, v, window = self._lines(qkv, axis)
+            q, k, v, window = self._lines(qkv, axis, key_mask)
             weights = self._weights(q, k, window).to(v.dtype)
             lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
             return self.out(from_lines(lines, x.unsqueeze(-1), axis).flatten(-2))
-        out = position_sensitive_self_attention(qkv, self.heads, self._widths, tables, axis, self.causal, factor)
-        out = out.flatten(-2)
+        arguments = self.heads, self._widths, tables, axis, self.causal, factor, key_mask
+        out = position_sensitive_self_attention(qkv, *arguments).flatten(-2)
         return self.out(out if shift is None else out + shift)
 
-    def weights(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a n w"]:
+    def weights(
+        self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
+    ) -> Float[Tensor, "b *a n w"]:
         """The attention weights of each site over its line or, if shorter, its span: [B, *A, heads, positions]."""
         axis = self._check_length(x)
-        q, k, _, window = self._lines(self.normalise.qkv(self.qkv(x)), axis)
+        q, k, _, window = self._lines(self.normalise.qkv(self.qkv(x)), axis, key_mask)
         return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
 
-    def _lines(self, qkv: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor, Window]:
+    def _lines(self, qkv: Tensor, axis: int, key_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Window]:
+        check_tensors(key_mask, k=qkv.unsqueeze(-1))
         parts = (part.unflatten(-1, (self.heads, -1)) for part in qkv.split(self._widths, dim=-1))
         q, k, v = (to_lines(part, axis) for part in parts)
-        return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device)
+        present = mask_of_lines(key_mask, axis)
+        return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
 
     def _folds(self, qkv: Tensor, axis: int) -> bool:
         """Whether a normalisation by given statistics becomes factors of what the compiled kernel reads."""
@@ -130,7 +139,7 @@ class PositionSensitiveAxialAttention(nn.Module):
 
     def _check_length(self, x: Tensor) -> int:
         """The axis of x that is attended along, whose length `size` bounds."""
-        axis = input_axis(x, self.axis)
+        axis = input_axis(x, self.axis, self.qkv.in_features)
         if self.size is not None and x.shape[axis] > self.size:
             raise ValueError(
                 f"axis {self.axis} of {list(x.shape)} has {x.shape[axis]} positions, more than size={self.size}"
@@ -239,7 +248,7 @@ def _gain_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
-    """`norm` of x [M, N, L, W] per head, with statistics over the pairs that are allowed, [L, W].
+    """`norm` of x [M, N, L, W] per head, with statistics over the pairs that are allowed, [L, W] or [M, 1, L, W].
 
     They are sums over all pairs: to index by a mask, the CPU would wait for the GPU.
     """
@@ -247,7 +256,7 @@ def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor
     wide = x if x.dtype == torch.float64 else x.float()
     if norm.training:
         assert norm.momentum is not None
-        averages, count = (mean, variance), len(x) * allowed.sum()
+        averages, count = (mean, variance), allowed.expand(len(x), 1, -1, -1).sum().clamp(min=1)
         mean = (wide * allowed).sum((0, 2, 3)) / count
         squares = ((wide - mean[:, None, None]) * allowed).square().sum((0, 2, 3))
         variance = squares / count

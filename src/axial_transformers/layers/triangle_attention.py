@@ -43,9 +43,20 @@ class TriangleAttention(nn.Module):
         Raises:
             ValueError: pairs of another shape.
         """
+        z, bias = self._with_bias(pairs)
+        return self.attention(z, key_mask, bias)
+
+    def weights(
+        self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
+    ) -> Float[Tensor, "b i i n i"]:
+        """The attention weights of each pair over its line: [B, I, I, heads, I]."""
+        z, bias = self._with_bias(pairs)
+        return self.attention.weights(z, key_mask, bias)
+
+    def _with_bias(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
         (dim,) = self.norm.normalized_shape
         if pairs.ndim != 4 or pairs.shape[1] != pairs.shape[2] or pairs.shape[3] != dim:
             raise ValueError(f"the tensor of pairs must be [B, N, N, {dim}], not {list(pairs.shape)}")
         z = self.norm(pairs)
         bias = self.pair_bias(z).movedim(-1, 1)
-        return self.attention(z, key_mask, bias if self.attention.axis == 2 else bias.mT)
+        return z, bias if self.attention.axis == 2 else bias.mT

@@ -17,12 +17,21 @@ def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
     return _counted(axis, q, "q", "[B, *A, heads, head_dim]", q.ndim - 3)
 
 
-def input_axis(x: Float[Tensor, "b *a d"], axis: int) -> int:
-    """`axis` of a layer's input as one of 1..d, which are also those of its queries, keys and values.
+def check_width(x: Float[Tensor, "b *a d"], dim: int) -> None:
+    """Raises ValueError unless the last size of a layer's input is its width D."""
+    if x.ndim < 2 or x.shape[-1] != dim:
+        first = x.ndim > 2 and x.shape[1] == dim
+        hint = ". Channels come first in it: wrap the layer, axial_transformers.ChannelsFirst(layer)" if first else ""
+        raise ValueError(f"the input must be [B, *A, {dim}], not {list(x.shape)}{hint}")
+
+
+def input_axis(x: Float[Tensor, "b *a d"], axis: int, dim: int) -> int:
+    """`axis` of a layer's input of width `dim` as one of 1..d, also an axis of its queries, keys and values.
 
     Raises:
-        ValueError: it is not one of the axes of the data.
+        ValueError: the input has another width, or no such axis.
     """
+    check_width(x, dim)
     return _counted(axis, x, "the input", "[B, *A, D]", x.ndim - 2)
 
 
@@ -43,20 +52,24 @@ def check_devices(arguments: Iterable[Any]) -> None:
         )
 
 
-def check_dtypes(**tensors: Tensor) -> None:
-    """Raises ValueError unless the tensors, given by their names, have one floating-point dtype."""
-    dtypes = [x.dtype for x in tensors.values()]
+def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None, **qkv: Tensor) -> None:
+    """Raises ValueError unless tensors that belong together fit.
+
+    Args:
+        key_mask: bool [B, *A] for k [B, *A, heads, head_dim], or None.
+        others: on the same device.
+        qkv: queries, keys or values by their names, k among them: of one floating-point dtype.
+    """
+    check_devices((key_mask, *others, *qkv.values()))
+    dtypes = [x.dtype for x in qkv.values()]
     if len(set(dtypes)) > 1 or not dtypes[0].is_floating_point:
         raise ValueError(
-            f"{', '.join(tensors)} must have one floating-point dtype, not {', '.join(map(str, dtypes))}: cast them"
+            f"{', '.join(qkv)} must have one floating-point dtype, not {', '.join(map(str, dtypes))}: cast them"
         )
-
-
-def check_key_mask(key_mask: Bool[Tensor, " b *a"] | None, k: Float[Tensor, "b *a n k"]) -> None:
-    """Raises ValueError unless a mask is None, or bool [B, *A] for k [B, *A, heads, head_dim]."""
-    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != k.shape[:-2]):
+    sites = qkv["k"].shape[:-2]
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != sites):
         raise ValueError(
-            f"key_mask must be bool {list(k.shape[:-2])}, True where a site is present, not "
+            f"key_mask must be bool {list(sites)}, True where a site is present, not "
             f"{key_mask.dtype} {list(key_mask.shape)}"
         )
 

@@ -10,13 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
-from axial_transformers.ops.argument_checks import (
-    check_devices,
-    check_dtypes,
-    check_key_mask,
-    check_options,
-    data_axis,
-)
+from axial_transformers.ops.argument_checks import check_options, check_tensors, data_axis
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.rotations import rotate
@@ -61,8 +55,6 @@ def axial_attention(  # noqa: PLR0913
             dilation below 1, a dropout outside 0 <= p < 1, or an `attn_bias` with a dilation but no span.
     """
     axis = data_axis(q, axis)
-    check_devices((q, k, v, key_mask, attn_bias))
-    check_key_mask(key_mask, k)
     sharing = _heads_to_one(k, q), _heads_to_one(v, q)
     of_keys, of_values = ((*x.shape[:-2], x.shape[-2] * heads) for x, heads in zip((k, v), sharing))
     if q.shape != (*of_keys, k.shape[-1]) or of_values != of_keys:
@@ -70,7 +62,7 @@ def axial_attention(  # noqa: PLR0913
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
             "the heads of k and v may be fewer, a divisor of those of q"
         )
-    check_dtypes(q=q, k=k, v=v)
+    check_tensors(key_mask, attn_bias, q=q, k=k, v=v)
     check_options(span, dilation, dropout)
     any_length = _is_of_any_length(q, axis)
     if span is not None and attn_bias is None and not any_length and span // 2 * dilation >= q.shape[axis] - 1:
@@ -91,7 +83,7 @@ def axial_attention(  # noqa: PLR0913
     if key_mask is None and all(_more_heads_are_a_view(x, axis) for x in (q, k, v)):
         out = torch_attention.attend(_as_more_heads(q, axis), _as_more_heads(k, axis), _as_more_heads(v, axis), causal)
         return out.transpose(1, 2).reshape(v.shape)
-    mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
+    mask = mask_of_lines(key_mask, axis)
     out = torch_attention.attend(to_lines(q, axis), to_lines(k, axis), to_lines(v, axis), causal, mask)
     return from_lines(out, q, axis)
 
@@ -115,8 +107,7 @@ def axial_self_attention(
         rotations: of queries and keys before the products, see `ops.rotations.rotate`.
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
-    check_devices((qkv, key_mask, attn_bias, rotations))
-    check_key_mask(key_mask, qkv.unsqueeze(-1))
+    check_tensors(key_mask, attn_bias, rotations, k=qkv.unsqueeze(-1))
     q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
     bias = None if attn_bias is None else _bias_of_lines(attn_bias, q, axis, span=None, dilation=1)
     if _is_compiled(q, axis) and (bias is None or _shared(bias)):
@@ -164,12 +155,14 @@ def axial_attention_weights(
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n l"]:
     """The weights of `axial_attention`, [B, *A, heads, L], L places along `axis`; its arguments."""
-    axis = data_axis(q, axis)
-    check_devices((q, k, key_mask))
-    check_dtypes(q=q, k=k)
-    check_key_mask(key_mask, k)
-    mask = None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
-    return from_lines(torch_attention.weights(to_lines(q, axis), to_lines(k, axis), causal, mask), q, axis)
+    return axial_attention(q, k, own_places(k, axis), axis, causal, key_mask)
+
+
+def own_places(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
+    """Values whose attention is its weights: 1 at the place of a key along the axis, 0 elsewhere."""
+    length, axis = k.shape[axis], data_axis(k, axis)
+    of_axis = [length if dim in (axis, k.ndim - 1) else 1 for dim in range(k.ndim)]
+    return torch.eye(length, dtype=k.dtype, device=k.device).view(of_axis).expand(*k.shape[:-1], length)
 
 
 def attend_step(
@@ -296,6 +289,11 @@ def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
     """[B, *A, N, K] -> [lines, N, L, K]: the lines along `axis`, 1..d, as torch's kernels take them."""
     return x.movedim(axis, -3).flatten(0, -4).transpose(1, 2)
+
+
+def mask_of_lines(key_mask: Bool[Tensor, " b *a"] | None, axis: int) -> Bool[Tensor, "m l"] | None:
+    """A mask of the lines along `axis`, 1..d; None stays None."""
+    return None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
 
 
 def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n w"]:

@@ -68,8 +68,6 @@ def _kept(x: Tensor, dropped: int) -> Tensor:
 
     One draw is the seed of SplitMix64, an output of whose serves four numbers; torch's own dropout draws one for each.
     """
-    if not 0 <= dropped < 2**16:
-        raise ValueError(f"dropped must be 0 to 2^16 - 1, as parts of 2^16, not {dropped}")
     bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(_seed())
     for shift, factor in zip((30, 27), FACTORS):
         bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)

@@ -4,7 +4,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from axial_transformers.ops import torch_attention
-from axial_transformers.ops.argument_checks import check_devices, check_dtypes, check_key_mask
+from axial_transformers.ops.argument_checks import check_tensors
 
 
 def full_attention(
@@ -26,9 +26,7 @@ def full_attention(
     Raises:
         ValueError: shapes, dtypes or devices do not fit each other.
     """
-    check_devices((q, k, v, key_mask))
-    check_key_mask(key_mask, k)
-    check_dtypes(q=q, k=k, v=v)
+    check_tensors(key_mask, q=q, k=k, v=v)
     if v.shape[:-1] != k.shape[:-1] or (q.shape[0], *q.shape[-2:]) != (k.shape[0], *k.shape[-2:]):
         raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} do not fit q {list(q.shape)}: see the shapes above")
     mask = None if key_mask is None else key_mask.flatten(1)
@@ -40,9 +38,7 @@ def full_attention_weights(
     q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *e n k"], key_mask: Bool[Tensor, " b *e"] | None = None
 ) -> Float[Tensor, "..."]:
     """The weights of `full_attention`, [B, *A, heads, *E]; its arguments."""
-    check_devices((q, k, key_mask))
-    check_key_mask(key_mask, k)
-    check_dtypes(q=q, k=k)
+    check_tensors(key_mask, q=q, k=k)
     mask = None if key_mask is None else key_mask.flatten(1)
     weights = torch_attention.weights(_flat(q), _flat(k), key_mask=mask)
     return weights.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])

@@ -29,21 +29,15 @@ def cpu_operator(
     """
     own = name.removeprefix("axial_transformers::")
 
+    def without_values(*arguments: Any) -> Any:
+        check_devices(arguments)  # torch calls it if some tensors have values and some have none
+        return fake(*arguments)
+
     def declare(function: Callable[..., Any]) -> Any:
         schema = torch.library.infer_schema(function, mutates_args=mutates_args)
         LIBRARY.define(own + schema, tags=(torch.Tag.pt2_compliant_tag, *tags))
-        LIBRARY.impl(own, _on_one_device(function), "CPU")
-        torch.library.register_fake(name, _on_one_device(fake), lib=LIBRARY)
+        LIBRARY.impl(own, function, "CPU")
+        torch.library.register_fake(name, without_values, lib=LIBRARY)
         return getattr(torch.ops.axial_transformers, own).default
 
     return declare
-
-
-def _on_one_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which refuses tensors on a CPU beside others: torch calls `fake` if some are without values."""
-
-    def checked(*arguments: Any) -> Any:
-        check_devices(arguments)
-        return function(*arguments)
-
-    return checked

@@ -7,6 +7,7 @@ span: a table of 2L - 1 rows or more is global on lines of length L, a smaller o
 """
 
 from functools import partial
+from itertools import repeat
 from math import prod, sqrt
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.ops import compiled_relative_attention
-from axial_transformers.ops.argument_checks import check_devices, check_dtypes, data_axis
-from axial_transformers.ops.axial_attention import from_lines, to_lines
+from axial_transformers.ops.argument_checks import check_tensors, data_axis
+from axial_transformers.ops.axial_attention import from_lines, mask_of_lines, to_lines
 from axial_transformers.ops.compiled_attention import Packing, unpacked
 from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.torch_attention import softmax
@@ -30,7 +31,7 @@ PIECE = {"cpu": 2**20}
 PIECE_ELSEWHERE = 2**26
 
 
-def position_sensitive_attention(
+def position_sensitive_attention(  # noqa: PLR0913
     q: Float[Tensor, "b *a n k"],
     k: Float[Tensor, "b *a n k"],
     v: Float[Tensor, "b *a n w"],
@@ -39,8 +40,10 @@ def position_sensitive_attention(
     value_table: Float[Tensor, "r t w"],
     axis: int,
     causal: bool = False,
+    key_mask: Bool[Tensor, " b *a"] | None = None,
+    scale: float | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Equation 4 along one axis, its scores scaled by 1/sqrt(K).
+    """Equation 4 along one axis, its scores times `scale`.
 
     No more than some lines' scores exist at a time, so that memory grows with the number of sites.
 
@@ -49,6 +52,8 @@ def position_sensitive_attention(
         query_table, key_table, value_table: [2R + 1, heads or 1, head_dim]; one head of tables serves all heads.
         axis: the dimension of q attended along, 1..d, or counted from the end.
         causal: a site attends to itself and the sites before it only (offsets <= 0).
+        key_mask: [B, *A], True where a site is present. A site that attends to none gets zeros.
+        scale: 1/sqrt(K) if not given; 1 is equation 4 as printed.
 
     Returns:
         [B, *A, heads, value_dim].
@@ -57,11 +62,12 @@ def position_sensitive_attention(
         ValueError: `axis` is not one of the data, a table has an even number of rows, or shapes or dtypes do not fit.
     """
     axis, tables = data_axis(q, axis), (query_table, key_table, value_table)
+    check_tensors(key_mask, *tables, q=q, k=k, v=v)
     _check_fit(q, k, v, tables)
     if len({table.shape[1] for table in tables}) > 1:
         query_table, key_table, value_table = (table.expand(-1, q.shape[-2], -1) for table in tables)
         tables = query_table, key_table, value_table
-    return _attend((q, k, v), None, tables, axis, causal, 1 / sqrt(q.shape[-1]))
+    return _attend((q, k, v), None, tables, axis, causal, 1 / sqrt(q.shape[-1]) if scale is None else scale, key_mask)
 
 
 def _check_fit(q: Tensor, k: Tensor, v: Tensor, tables: Tables) -> None:
@@ -70,8 +76,6 @@ def _check_fit(q: Tensor, k: Tensor, v: Tensor, tables: Tables) -> None:
         raise ValueError(
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last"
         )
-    check_devices((q, k, v, tables))
-    check_dtypes(q=q, k=k, v=v)
     rows, heads, widths = odd_rows(tables[0]), q.shape[-2], (q.shape[-1], k.shape[-1], v.shape[-1])
     for name, table, width in zip(("query", "key", "value"), tables, widths):
         if table.shape not in ((rows, heads, width), (rows, 1, width)):
@@ -88,28 +92,36 @@ def position_sensitive_self_attention(
     axis: int,
     causal: bool,
     scale: float,
+    key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
     """`position_sensitive_attention` of queries, keys and values in one tensor, with scores times `scale`.
 
     Args:
         qkv, heads, widths: see `ops.axial_attention.axial_self_attention`.
         tables: of queries, keys and values.
-        axis, causal: as for `position_sensitive_attention`, with q [B, *A, heads, head_dim].
+        axis, causal, key_mask: as for `position_sensitive_attention`, with q [B, *A, heads, head_dim].
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
-    return _attend((qkv,), (heads, *widths), tables, axis, causal, scale)
+    check_tensors(key_mask, *tables, k=qkv.unsqueeze(-1))
+    return _attend((qkv,), (heads, *widths), tables, axis, causal, scale, key_mask)
 
 
 def _attend(
-    tensors: tuple[Tensor, ...], packing: Packing, tables: Tables, axis: int, causal: bool, scale: float
+    tensors: tuple[Tensor, ...],
+    packing: Packing,
+    tables: Tables,
+    axis: int,
+    causal: bool,
+    scale: float,
+    key_mask: Tensor | None,
 ) -> Float[Tensor, "b *a n w"]:
     q, k, v = unpacked(tensors, packing)
-    if is_compiled(q, axis, odd_rows(tables[0])):
+    if key_mask is None and is_compiled(q, axis, odd_rows(tables[0])):
         query, key, value = (table.float() for table in tables)
         single = [x.float() for x in tensors]
         return compiled_relative_attention.attend(single, packing, (query, key, value), axis, causal, scale).to(v.dtype)
     lines = to_lines(q, axis), to_lines(k, axis), to_lines(v, axis)
-    return from_lines(_in_pieces(lines, tables, causal, scale), v, axis)
+    return from_lines(_in_pieces(lines, mask_of_lines(key_mask, axis), tables, causal, scale), v, axis)
 
 
 def is_compiled(q: Float[Tensor, "b *a n k"], axis: int, rows: int) -> bool:
@@ -117,23 +129,27 @@ def is_compiled(q: Float[Tensor, "b *a n k"], axis: int, rows: int) -> bool:
     return choose_kernel(q.device, q.dtype, min(rows, q.shape[axis]), prod(q.shape[:-1])) == "compiled"
 
 
-def _in_pieces(qkv: tuple[Tensor, Tensor, Tensor], tables: Tables, causal: bool, scale: float) -> Tensor:
+def _in_pieces(
+    qkv: tuple[Tensor, Tensor, Tensor], present: Tensor | None, tables: Tables, causal: bool, scale: float
+) -> Tensor:
     """Lines [M, N, L, K] -> [M, N, L, W], as many at a time as PIECE allows; in the backward pass again."""
     attend = partial(_attend_lines, tables=tables, causal=causal, scale=scale)
     if torch.compiler.is_compiling():  # a loop would be unrolled
-        return attend(*qkv)
+        return attend(*qkv, present)
     q = qkv[0]
     scores, most = q.shape[1:-1].numel() * min(len(tables[0]), q.shape[-2]), PIECE.get(q.device.type, PIECE_ELSEWHERE)
     step = max(1, most // max(1, scores))
     if len(q) <= step:
-        return attend(*qkv)
-    parts = zip(*(x.split(step) for x in qkv))
+        return attend(*qkv, present)
+    parts = zip(*(x.split(step) for x in qkv), repeat(None) if present is None else present.split(step))
     return torch.cat([checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])
 
 
-def _attend_lines(q: Tensor, k: Tensor, v: Tensor, tables: Tables, causal: bool, scale: float) -> Tensor:
+def _attend_lines(
+    q: Tensor, k: Tensor, v: Tensor, present: Tensor | None, tables: Tables, causal: bool, scale: float
+) -> Tensor:
     query_table, key_table, value_table = tables
-    window = Window.of(q.shape[-2], len(query_table), causal, q.device)
+    window = Window.of(q.shape[-2], len(query_table), causal, q.device, present)
     terms = similarities(q, k, query_table, key_table, window)
     weights = softmax_over((terms[0] + terms[1] + terms[2]) * scale, window).to(v.dtype)
     of_content, of_position = weighted_values(weights, v, value_table, window)
@@ -157,27 +173,34 @@ class Window(NamedTuple):
 
     On short lines there is a column for every key, and `before` is o (dense); on long ones there is a column for every
     offset, and `before` is R (banded), so that operations and memory grow with L m rather than L^2. `allowed` is True
-    for the pairs that attend; the window is complete if all do.
+    for the pairs that attend, of all lines or of each [M, 1, L, W]; the window is complete if all do.
     """
 
     radius: int
     dense: bool
     complete: bool
-    allowed: Bool[Tensor, "l w"]
+    allowed: Bool[Tensor, "*m l w"]
 
     @classmethod
-    def of(cls, length: int, rows: int, causal: bool, device: torch.device) -> "Window":
-        """The pairs of a line of `length` sites under tables of so many rows, an odd number."""
+    def of(
+        cls, length: int, rows: int, causal: bool, device: torch.device, present: Bool[Tensor, "m l"] | None = None
+    ) -> "Window":
+        """The pairs of lines of `length` sites, all or some present, under tables of so many rows, an odd number."""
         radius, dense = rows // 2, rows >= length
         site = torch.arange(length, device=device)[:, None]
         offset = torch.arange(length, device=device) - site if dense else torch.arange(rows, device=device) - radius
         inside = (offset.abs() <= radius) & (offset + site >= 0) & (offset + site < length)
-        complete = radius >= length - 1 and not causal
-        return cls(radius, dense, complete, inside & (offset <= 0) if causal else inside)
+        complete = radius >= length - 1 and not causal and present is None
+        allowed = inside & (offset <= 0) if causal else inside
+        if present is not None and dense:
+            allowed = allowed & present[:, None, None]
+        elif present is not None:
+            allowed = allowed & F.pad(present, (radius, radius)).unfold(-1, rows, 1)[:, None]
+        return cls(radius, dense, complete, allowed)
 
     def encodings(self, table: Float[Tensor, "r t k"]) -> Float[Tensor, "l s t k"]:
         """Dense: the table's row for each pair of sites; any row for pairs that do not attend."""
-        length = len(self.allowed)
+        length = self.allowed.shape[-2]
         site = torch.arange(length, device=table.device)
         offset = site - site[:, None]
         return table[offset.clamp(-self.radius, self.radius) + self.radius]
@@ -206,10 +229,11 @@ def similarities(
 
 
 def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tensor, "m n l w"]:
-    """The softmax over the pairs that attend; zero elsewhere. Every site attends to itself."""
-    if not window.complete:
-        scores = scores.masked_fill(~window.allowed, -torch.inf)
-    return softmax(scores).to(scores.dtype)
+    """The softmax over the pairs that attend; zero elsewhere."""
+    if window.complete:
+        return softmax(scores).to(scores.dtype)
+    lowest = torch.finfo(scores.dtype).min / 2  # finite, so that a site without keys has a gradient
+    return softmax(scores.masked_fill(~window.allowed, lowest)).to(scores.dtype) * window.allowed
 
 
 def weighted_values(

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops.argument_checks import check_key_mask, data_axis
+from axial_transformers.ops.argument_checks import check_tensors, data_axis
 from axial_transformers.ops.axial_attention import axial_attention
 
 
@@ -41,7 +41,7 @@ def tied_axial_attention(
     axis, tied = data_axis(q, axis), data_axis(q, tied)
     if axis == tied:
         raise ValueError(f"attention along axis {axis} cannot be tied over the same axis")
-    check_key_mask(key_mask, k)
+    check_tensors(key_mask, attn_bias, q=q, k=k, v=v)
     if q.shape != k.shape or v.shape[:-1] != k.shape[:-1]:
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size")
     rows = q.shape[tied]

@@ -1,0 +1,191 @@
+"""What layers have in common: axes from either end, masks, weights, and refusals in words of what was given."""
+
+import pytest
+import torch
+
+import axial_transformers as axial
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.position_sensitive import _normalised_over
+from axial_transformers.ops import reference
+from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
+
+Options = axial.AttentionOptions
+LINES = {
+    "plain": (Options(), {}),
+    "causal window": (Options(span=3, dilation=2, kv_heads=1), {"causal": True}),
+    "positions": (Options(rotary=100.0, relative=2, qk_norm=True), {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def made(layer):
+    randomise(layer)
+    return layer.double().eval()
+
+
+def draw(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("options", LINES)
+def test_outputs_of_lines_are_weights_times_values(options, axis):
+    chosen, more = LINES[options]
+    layer, x, mask = made(axial.LineAttention(8, 2, axis, options=chosen, **more)), draw(2, 4, 5, 8), draw(2, 4, 5) > -1
+    values = layer.qkv(x)[..., -layer.widths[2] :].unflatten(-1, (layer.kv_heads, -1))
+    values = values.repeat_interleave(2 // layer.kv_heads, dim=-2)
+    bias = draw(1, 2, x.shape[axis], layer.options.span or x.shape[axis])
+    for given in ((), (mask,), (mask, bias)):
+        weights = layer.weights(x, *given)
+        equation = "bijnp,bpjnk->bijnk" if axis == 1 else "bijnp,bipnk->bijnk"
+        torch.testing.assert_close(layer(x, *given), layer.out(torch.einsum(equation, weights, values).flatten(-2)))
+
+
+def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by():
+    x, mask = draw(2, 5, 5, 8), draw(2, 5, 5) > -1
+    block = made(axial.AxialBlock(8, 2, axes=(-2, 1), causal=(1,)))
+    of_rows, of_columns = block.weights(x, mask)
+    torch.testing.assert_close(of_rows, block.attentions["axis_-2"].weights(block.norms["axis_-2"](x), mask))
+    after = x + block.attentions["axis_-2"](block.norms["axis_-2"](x), mask)
+    torch.testing.assert_close(of_columns, block.attentions["axis_1"].weights(block.norms["axis_1"](after), mask))
+    turned = axial.ChannelsFirst(block).weights(x.movedim(-1, 1), mask)
+    assert all(torch.equal(a, b) for a, b in zip(turned, (of_rows, of_columns), strict=True))
+
+    triangle = made(axial.TriangleAttention(8, 2, "ending", 4))
+    z = triangle.norm(x)
+    values, gates = triangle.attention.qkv(z)[..., 16:].unflatten(-1, (2, 4)), triangle.attention.gate(z).sigmoid()
+    attended = torch.einsum("bijnp,bpjnk->bijnk", triangle.weights(x, mask), values).flatten(-2)
+    torch.testing.assert_close(triangle(x, mask), triangle.attention.out(gates * attended))
+
+    tied = made(axial.TiedAxialAttention(8, 2))
+    weights = tied.weights(x)
+    assert torch.equal(weights[:, :1].expand_as(weights), weights)
+    values = tied.qkv(x)[..., 16:].unflatten(-1, (2, 4))
+    attended = torch.einsum("bijnp,bipnk->bijnk", weights, values).flatten(-2)
+    torch.testing.assert_close(tied(x), tied.out(attended))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda *axes: axial.AxialAttention(8, 2, axes, causal=axes[:1]),
+        lambda *axes: axial.AxialBlock(
+            8, 2, axes, causal=axes[:1], options={axes[0]: Options(span=3), axes[1]: Options(rotary=100.0)}
+        ),
+    ],
+    ids=["attention", "block"],
+)
+def test_axes_count_from_either_end(make):
+    layers, x = [made(make(*axes)) for axes in ((2, 1), (-2, -3), (-2, 1))], draw(2, 4, 5, 8)
+    for layer in layers[1:]:
+        for mine, other in zip(layer.parameters(), layers[0].parameters(), strict=True):
+            mine.data.copy_(other)
+        assert torch.equal(layer(x), layers[0](x))
+
+
+@pytest.mark.parametrize("make", [axial.AxialAttention, axial.AxialBlock])
+@pytest.mark.parametrize("axes", [(), (0,), (-1,), (2, -1)])
+def test_axes_that_no_input_has_are_refused(make, axes):
+    with pytest.raises(ValueError, match=r"^axes must be 1\.\.d of \[B, \*A, D\], or -2 and below from the end"):
+        make(8, 2, axes)
+
+
+@pytest.mark.parametrize("extent", [{"size": 7}, {"span": 3}, {"span": 3, "causal": True}], ids=str)
+@pytest.mark.parametrize("normalisation", ["scale", "none", "batch"])
+def test_absent_sites_do_not_count_in_position_sensitive_attention(extent, normalisation):
+    layer = made(axial.PositionSensitiveAxialAttention(8, 2, 2, normalisation=normalisation, **extent))
+    x, mask = draw(2, 3, 7, 8).requires_grad_(), torch.rand(2, 3, 7) > 0.4
+    mask[0, 0] = False
+    out, changed = layer(x, mask), torch.where(mask[..., None], x, draw(2, 3, 7, 8))
+    assert torch.equal(layer(changed, mask)[mask], out[mask])
+    weights = layer.weights(x, mask)
+    sums = weights.sum(-1)
+    torch.testing.assert_close(sums, (sums > 0.5).double())
+    assert (sums[mask] > 0.5).all()
+    assert not sums[0, 0].any()
+    if "size" in extent:
+        assert not weights[~mask[:, :, None, None].expand_as(weights)].any()
+    assert torch.autograd.grad(out.sum(), x)[0].isfinite().all()
+    crop = torch.zeros_like(mask)
+    crop[..., :5] = True
+    torch.testing.assert_close(layer(x, crop)[:, :, :5], layer(x[:, :, :5]))
+
+
+def test_statistics_of_scores_are_of_the_pairs_whose_key_is_present():
+    ours, theirs = (torch.nn.BatchNorm1d(2).double() for _ in range(2))
+    scores, allowed = draw(3, 2, 4, 5), torch.rand(3, 1, 4, 5) > 0.4
+    found, chosen = _normalised_over(ours, scores, allowed).movedim(1, -1), allowed[:, 0]
+    torch.testing.assert_close(found[chosen], theirs(scores.movedim(1, -1)[chosen]))
+    for name, statistic in theirs.named_buffers():
+        torch.testing.assert_close(ours.get_buffer(name), statistic)
+
+
+def test_a_mask_is_computed_in_pieces_of_lines_as_it_is_at_once(monkeypatch):
+    tables, (q, k, v) = [draw(5, 1, 4) for _ in range(3)], draw(3, 6, 4, 7, 2, 4)
+    mask = torch.rand(6, 4, 7) > 0.4
+    whole = position_sensitive_attention(q, k, v, *tables, 2, key_mask=mask)
+    monkeypatch.setattr("axial_transformers.ops.position_sensitive_attention.PIECE", {"cpu": 200})
+    torch.testing.assert_close(position_sensitive_attention(q, k, v, *tables, 2, key_mask=mask), whole)
+
+
+@pytest.mark.parametrize("lines", [2, 64], ids=["torch", "compiled"])
+def test_a_scale_of_one_is_equation_4_as_printed(lines):
+    tables, (q, k, v) = [torch.randn(127, 1, 4) for _ in range(3)], torch.randn(3, 1, lines, 64, 4, 4)
+    printed = position_sensitive_attention(q, k, v, *tables, 2, scale=1.0)
+    doubled = 2 * q, k, v, tables[0], 2 * tables[1], tables[2]  # by default scores are over sqrt(K) = 2
+    torch.testing.assert_close(printed, position_sensitive_attention(*doubled, 2), rtol=1e-4, atol=1e-4)
+    few = [table[59:68] for table in tables]
+    found = position_sensitive_attention(q[:, :1], k[:, :1], v[:, :1], *few, 2, scale=0.5)
+    expected = reference.position_sensitive_attention(q[:, :1], k[:, :1], v[:, :1], *few, 2)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+ANY = {
+    "AxialAttention": lambda: axial.AxialAttention(8, 2),
+    "AxialBlock": lambda: axial.AxialBlock(8, 2),
+    "CrossAttention": lambda: axial.CrossAttention(8, 2),
+    "FullAttention": lambda: axial.FullAttention(8, 2),
+    "LineAttention": lambda: axial.LineAttention(8, 2, 1),
+    "PositionSensitiveAxialAttention": lambda: axial.PositionSensitiveAxialAttention(8, 2, 1, size=9),
+    "TiedAxialAttention": lambda: axial.TiedAxialAttention(8, 2),
+}
+
+
+@pytest.mark.parametrize("name", ANY)
+def test_an_input_with_channels_first_is_refused_with_the_remedy(name):
+    layer, x = ANY[name](), torch.randn(2, 8, 5, 6)
+    arguments = (torch.randn(2, 3, 8),) if name == "CrossAttention" else ()
+    for call in (layer, layer.weights):
+        with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 8, 5, 6\]\. Channels .*ChannelsFirst\(layer\)$"):
+            call(x, *arguments)
+        with pytest.raises(ValueError, match=r"\[B, \*A, 8\], not \[2, 5, 6, 7\]$"):
+            call(torch.randn(2, 5, 6, 7), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: axial.AxialAttention(8, 3), "heads 3 must divide dim 8"),
+        (lambda: axial.LineAttention(8, 3, 1), "heads 3 must divide dim 8"),
+        (lambda: axial.AxialBlock(8, 0), "heads 0 must divide dim 8"),
+        (lambda: axial.FullAttention(8, 2, key_dim=5), "heads 2 must divide key_dim 5"),
+        (lambda: axial.CrossAttention(8, 2, value_dim=5), "heads 2 must divide value_dim 5"),
+        (lambda: axial.FullAttention(8, 2, key_dim=0), "heads 2 must divide key_dim 0"),
+        (lambda: axial.PositionSensitiveAxialAttention(8, 8, 1, size=3), "heads 8 must divide dim / 2 4"),
+        (lambda: axial.LineAttention(8, 4, 1, options=Options(kv_heads=3)), "kv_heads 3 must divide heads 4"),
+    ],
+)
+def test_a_width_is_refused_by_the_name_of_what_was_given(make, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        make()
+
+
+def test_the_function_counts_axes_from_the_end_of_its_tensors():
+    q, k, v = draw(3, 2, 4, 5, 2, 3)
+    for axis in (1, 2):
+        assert torch.equal(axial_attention(q, k, v, axis - 5), axial_attention(q, k, v, axis))
