@@ -1,7 +1,9 @@
 """Studio without its page: what is drawn, marked, scored and shown; uploads; stopping."""
 
+import asyncio
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 
@@ -17,6 +19,7 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.studio import actions, views
 from axial_transformers.studio import subject as subjects
 from axial_transformers.studio.actions import Wish
+from axial_transformers.studio.guard import Guard
 from axial_transformers.studio.jobs import Jobs, StoppedError
 from axial_transformers.studio.subject import Subject
 from conftest import Axial
@@ -155,6 +158,65 @@ def test_files_are_bounded_and_named_without_their_folder(monkeypatch):
     monkeypatch.setattr(subjects, "MOST_EXAMPLES", 11)
     with pytest.raises(ValueError, match=r"2\.png: more than 11 examples"):
         subject.files(["/a/b/1.png", "/a/c/2.png"], "crop")
+
+
+def ask(guard: Guard, **headers: str) -> int:
+    """The status that a request of these headers gets; 200 where the application answers it."""
+    sent = []
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    asyncio.run(guard({"type": "http", "headers": given}, None, send))
+    return sent[0]["status"]
+
+
+@pytest.fixture
+def guard(tmp_path) -> Guard:
+    async def app(scope: dict, receive: object, send: Callable) -> None:
+        await send({"status": 200})
+
+    return Guard(app, ("localhost", "laptop"), tmp_path, 1000)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:7860", "localhost:7860", "laptop", "[::1]:7860", "192.168.1.2:80"])
+def test_the_page_is_answered_under_its_addresses_and_names(guard, host):
+    assert ask(guard, host=host) == 200
+    assert ask(guard, host=host, origin=f"http://{host}", content_length="1000") == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example:7860", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::1"])
+def test_a_name_that_another_site_may_have_made_lead_here_is_refused(guard, host):
+    assert ask(guard, host=host, origin=f"http://{host}") == 403
+    assert ask(guard, host=host) == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1", "http://localhost:7860", "http://127.0.0.1:78600", ""]
+)
+def test_requests_of_another_sites_page_are_refused(guard, origin):
+    assert ask(guard, host="127.0.0.1:7860", origin=origin) == 403
+
+
+def test_uploads_are_bounded_in_total(guard, tmp_path):
+    inner = guard._app
+    (tmp_path / "session").mkdir()
+    (tmp_path / "session/file").write_bytes(bytes(600))
+    assert ask(guard, host="localhost", content_length="400") == 200
+    assert ask(guard, host="localhost", content_length="401") == 413
+    assert ask(guard, host="localhost", transfer_encoding="chunked") == 413
+
+    async def app(scope: dict, receive: object, send: Callable) -> None:
+        guard._app = inner
+        statuses = [guard._refusal({"host": "localhost"}, size) for size in (100, 101)]
+        assert [status and status[0] for status in statuses] == [None, 413]
+        await send({"status": 200})
+
+    guard._app = app
+    assert ask(guard, host="localhost", content_length="300") == 200  # while another comes
+    (tmp_path / "session/file").unlink()
+    assert ask(guard, host="localhost", content_length="1000") == 200
 
 
 def test_work_says_how_far_it_is_and_stops_at_the_next_step():

@@ -1,12 +1,16 @@
 """Studio in a headless browser: `make studio-test`."""
 
+import http.client
+import http.server
 import shutil
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -74,6 +78,13 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture
+def stored() -> Callable[[], int]:
+    """The number of files that are uploaded, to all pages that are served."""
+    below = Path(tempfile.gettempdir())
+    return lambda: sum(path.is_file() for each in below.glob("axial-studio-*") for path in each.rglob("*"))
+
+
+@pytest.fixture
 def page(browser, address) -> Iterator[object]:
     """Studio's page; what it asks of other hosts and the errors that it logs fail the test."""
     page, complaints = _opened(browser, address)
@@ -82,8 +93,10 @@ def page(browser, address) -> Iterator[object]:
     assert complaints == []
 
 
-def _served(folder: Path, name: str):
-    options = verb.Studio(model=str(folder / name), source=str(folder / f"{name}.npz"))
+def _served(folder: Path, name: str, source: str | None = None):
+    options = verb.Studio(model=str(folder / name), source=str(folder / (source or f"{name}.npz")))
+    if source == "":
+        options = replace(options, source=None)
     return served(verb.subject_of(verb.open_model(options.model), options))
 
 
@@ -252,6 +265,74 @@ def test_clips_play(browser, folder):
         page.wait_for_selector("#samples video")
         page.wait_for_function("document.querySelector('#samples video').currentTime > 0")
         assert complaints == []
+        page.close()
+
+
+@pytest.mark.parametrize(("source", "marked"), [("", False), ("0.png", True)], ids=["no data", "one example"])
+def test_there_may_be_one_example_or_none(browser, folder, source, marked):
+    with _served(folder, "pictures", source) as address:
+        page, complaints = _opened(browser, address)
+        assert page.get_by_label("example of the data").count() == 0
+        _click(page, "Draw samples")
+        page.wait_for_selector("#samples img")
+        _tab(page, "Complete")
+        if not marked:
+            _click(page, "Complete")
+            assert "there is no picture" in _error(page)
+            with page.expect_response("**/queue/join*"):
+                _upload(page, ".file", folder / "1.png")
+        page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
+        page.get_by_label("number input for or erase the last rows").fill("2")
+        _click(page, "Complete")
+        page.wait_for_selector("#completions img")
+        assert complaints == []
+        page.close()
+
+
+def test_pages_of_other_sites_get_nothing_and_store_nothing(browser, address, stored):
+    """A page of another name that leads here (DNS rebinding), and one that sends its requests here."""
+    host = address.removeprefix("http://").rstrip("/")
+    port = host.partition(":")[2]
+    before = stored()
+    upload = """place => {
+        const form = new FormData();
+        form.append('files', new Blob(['x'.repeat(99)]), 'x.png');
+        return fetch(place, {method: 'POST', mode: 'no-cors', body: form}).then(() => 1, () => 0);
+    }"""
+    elsewhere = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    thread = Thread(target=elsewhere.serve_forever)
+    thread.start()
+    try:
+        page = browser.new_page()
+        answer = page.goto(f"http://localhost:{elsewhere.server_port}/")
+        assert answer.status == 501  # a page, of another origin
+        assert page.evaluate(upload, f"{address}gradio_api/upload") == 1
+        page.close()
+    finally:
+        elsewhere.shutdown()
+        thread.join()
+    for headers in ({"Host": f"evil.example:{port}"}, {"Host": host, "Origin": "http://evil.example"}):
+        connection = http.client.HTTPConnection(host)
+        connection.request("POST", "/gradio_api/upload", body="--x--", headers=headers)
+        answer = connection.getresponse()
+        assert (answer.status, b"Studio" in answer.read()) == (403, True)
+    assert stored() == before
+
+
+def test_uploads_together_are_bounded(browser, folder, monkeypatch, stored):
+    monkeypatch.setattr("axial_transformers.studio.page.MOST_STORED", 0.001)
+    with _served(folder, "pictures") as address:
+        page, complaints = _opened(browser, address)
+        before = stored()
+        _tab(page, "Rank")
+        _upload(page, "#files", folder / "0.png")
+        assert stored() > before
+        before = stored()
+        (folder / "noise.png").write_bytes(bytes(1000))
+        page.set_input_files("#files input[type=file]", folder / "noise.png")
+        assert "uploads together are at most" in _error(page)
+        assert stored() == before
+        assert not any(each.startswith("http") for each in complaints)
         page.close()
 
 

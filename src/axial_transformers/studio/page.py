@@ -1,20 +1,24 @@
 """The page in Gradio: fields, buttons, and which of `actions` and `views` they call."""
 
 import os
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import numpy as np
 from numpy.typing import NDArray
+from starlette.middleware import Middleware
 
 from axial_transformers.progress import Progress
 from axial_transformers.studio import actions, brush, views
+from axial_transformers.studio.guard import Guard
 from axial_transformers.studio.jobs import Jobs, StoppedError
-from axial_transformers.studio.subject import MOST_MEGABYTES, Subject
+from axial_transformers.studio.subject import MOST_MEGABYTES, MOST_STORED, Subject
 
 STALE = 3600
 """Seconds after which uploaded files are removed."""
@@ -55,6 +59,8 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
         os.environ["GRADIO_TEMP_DIR"] = folder
         page = Studio(subject).page()
         page.queue(max_size=WAITING)
+        names = ("localhost", host.lower(), socket.gethostname().lower())
+        guard = Middleware(Guard, names=names, folder=Path(folder), most=MOST_STORED * 10**6)
         try:
             _, address, _ = page.launch(
                 server_name=host,
@@ -62,6 +68,7 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
                 share=False,
                 quiet=True,
                 prevent_thread_lock=True,
+                app_kwargs={"middleware": [guard]},
                 max_file_size=MOST_MEGABYTES * 10**6,
                 theme=gr.themes.Default(primary_hue="indigo", font=FONTS, font_mono=MONOSPACE),
                 css=STYLE,
@@ -178,8 +185,8 @@ class Studio:
 
     def _picker(self) -> tuple[Any, Any, Any]:
         examples = self._subject.examples
-        most = 0 if examples is None else len(examples) - 1
-        number = gr.Slider(0, most, 0, step=1, label="example of the data", visible=examples is not None)
+        last = 0 if examples is None else len(examples) - 1
+        number = gr.Slider(0, max(last, 1), 0, step=1, label="example of the data", visible=last > 0)
         file = gr.File(label="or a file: its first example", file_count="single", height=140, elem_classes="file")
         return number, file, self._fit_field()
 

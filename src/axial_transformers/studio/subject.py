@@ -11,8 +11,9 @@ from axial_transformers.data import Examples, Palette
 from axial_transformers.data.contact_sheet import Window, window_of
 from axial_transformers.models import AxialTransformer
 
-MOST_FILES, MOST_EXAMPLES, MOST_MEGABYTES = 64, 1024, 32
-"""Files that are given at once, examples (tiles, clips) that they hold together, and 10^6 bytes of each."""
+MOST_FILES, MOST_EXAMPLES, MOST_MEGABYTES, MOST_STORED = 64, 1024, 32, 1024
+"""Files that are given at once, examples (tiles, clips) that they hold together, 10^6 bytes of each, and 10^6 bytes of
+all uploads that are stored at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
