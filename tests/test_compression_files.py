@@ -20,6 +20,7 @@ from axial_transformers.compression import (
     compress,
     compress_files,
     container,
+    decompress,
     decompress_files,
 )
 from axial_transformers.compression.files import tiles
@@ -352,3 +353,23 @@ def test_a_whole_file_of_another_size_than_described_is_refused(tmp_path, gray):
         decompress_files(gray, archive, tmp_path / "back")
     header = container.read_header(io.BytesIO(archive.read_bytes()))
     assert [chunk.images for chunk in header.chunks] == [0]
+
+
+STORED = Path(__file__).parent / "data" / "archives"
+
+
+def test_a_stored_archive_decodes_to_its_images_and_is_written_the_same():
+    model = AxialTransformer.from_pretrained(STORED / "model")
+    with np.load(STORED / "images.npz") as arrays:
+        images, label = torch.from_numpy(arrays["images"]), torch.arange(len(arrays["images"])) % 4
+    archive = (STORED / "labelled.axl").read_bytes()
+    assert torch.equal(decompress(model, archive, label), images)
+    assert compress(model, images, label, verify=False) == archive
+
+
+def test_a_stored_archive_of_pictures_gives_its_files_and_is_written_the_same(tmp_path):
+    model = AxialTransformer.from_pretrained(STORED / "model")
+    decompress_files(model, STORED / "pictures.axl", tmp_path / "again")
+    assert pictures_of(tmp_path / "again") == pictures_of(STORED / "pictures")
+    compress_files(model, STORED / "pictures", tmp_path / "new.axl", other_sizes="tile", verify=False)
+    assert (tmp_path / "new.axl").read_bytes() == (STORED / "pictures.axl").read_bytes()

@@ -202,7 +202,6 @@ def test_shapes_of_two_readings_are_asked_about(tmp_path, shape, readings):
     np.save(tmp_path / "a.npy", _random(*shape))
     with pytest.raises(ValueError, match=" or ".join(f".*{reading}.*" for reading in readings)):
         data.load(tmp_path / "a.npy")
-    data.load(tmp_path / "a.npy", DataConfig(axes="first"))  # as runs from before the question do
 
 
 def test_axes_that_are_none_are_named(tmp_path):

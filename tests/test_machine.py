@@ -13,7 +13,6 @@ from axial_transformers import cli, recipes
 from axial_transformers.kernels import processor
 from axial_transformers.kernels.processor import ProductRates, multiplies_bfloat16, product_rates
 from axial_transformers.ops import linear
-from axial_transformers.storage.typed_json import from_json, to_json
 from axial_transformers.training import TrainConfig, config, decided, read_run
 from conftest import TINY, Axial
 
@@ -96,12 +95,6 @@ def test_blocks_are_not_compiled_where_there_is_no_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(UserWarning, match="there is none: blocks are not compiled"):
         assert TrainConfig(device="cpu", compile=True).resolved().compile is False
-
-
-def test_a_stored_run_without_the_setting_is_float32():
-    stored = to_json(TrainConfig())
-    del stored["precision"]
-    assert from_json(TrainConfig, stored, "train.json").precision == "float32"
 
 
 def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):

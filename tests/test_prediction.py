@@ -188,10 +188,7 @@ def test_a_mask_whose_sites_do_not_come_first_needs_leave():
         complete(model, random_values(model, 1), channels=1)
 
 
-def test_without_a_prediction_a_model_has_the_identity_that_it_had_before():
-    assert "prediction" not in AxialTransformerConfig(shape=(2, 2)).identity
-    assert AxialTransformerConfig(shape=(2, 2), prediction="neighbours").identity["prediction"] == "neighbours"
-    assert "signed_differences" not in AxialTransformerConfig(shape=(2, 2), prediction="neighbours").identity
+def test_an_unknown_prediction_is_refused():
     with pytest.raises(ValueError, match="prediction must be"):
         AxialTransformerConfig(shape=(2, 2), prediction="left")
     with pytest.raises(ValueError, match="signed_differences need a prediction"):

@@ -112,7 +112,7 @@ def test_a_resumed_run_has_the_weights_and_momenta_of_a_whole_one(tmp_path):
 
 def test_a_run_of_one_optimiser_is_not_resumed_with_the_other(tmp_path):
     run(tmp_path / "run", steps=1, optimiser="adam")
-    with pytest.raises(ValueError, match=r"cannot be resumed: it has training\.optimiser = None, not 'muon'"):
+    with pytest.raises(ValueError, match=r"cannot be resumed: it has training\.optimiser = 'adam', not 'muon'"):
         run(tmp_path / "run")
 
 

@@ -226,7 +226,7 @@ def _data_rows(config: AxialTransformerConfig, origin: Origin | None) -> dict[st
         return {}
     rows = {"source": origin.source, "recipe": origin.recipe, "classes": understanding.classes(origin.class_names)}
     if found := origin.understood:
-        rows["examples"] = understanding.splits(found, origin.validate_on or found.validation)
+        rows["examples"] = understanding.splits(found, origin.validate_on)
         rows["each"] = understanding.each(found, config.shape, config.num_values)
     return {"data of the run": rows}
 

@@ -146,9 +146,10 @@ def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset
     about = record.about
     if about is None:
         raise ValueError(f"{folder}/train.json names no data: the run was begun from Python, resume it there")
-    settings = Settings(out=folder, resume=True, data=about.data, model=record.model, training=record.training)
-    if about.validate_on is not None and about.samples is not None:
-        settings = replace(settings, validate_on=about.validate_on, samples=about.samples)
+    settings = Settings(
+        out=folder, resume=True, data=about.data, model=record.model, training=record.training,
+        validate_on=about.validate_on, samples=about.samples,
+    )  # fmt: skip
     is_own = moved_to is not None or record.is_own
     return Preset(about.recipe, moved_to or about.source, settings, is_own=is_own, resumed=record)
 

@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-FIRST_READING = "first"
-"""Stored with runs that are older than the question: the shape is recognised without asking."""
-
 _LETTERS = "CTDHWL"
 _FEW = (3, 4)  # channels of pictures, with alpha
 
 
 def check_axes(axes: str | None, channels_last: bool | None) -> None:
     """Raises ValueError unless `axes` names axes of an array, such as NCHW, and nothing else places the channels."""
-    if axes is None or axes == FIRST_READING:
+    if axes is None:
         return
     if channels_last is not None:
         raise ValueError(f"axes={axes} says where the channels are: leave out channels_last")
@@ -35,7 +32,7 @@ def channel_axis(
         ValueError: a shape that is not of these axes, or has no examples, or too few or many axes, or two readings.
     """
     count = len(shape)
-    if axes not in (None, FIRST_READING):
+    if axes is not None:
         if len(axes) != count:
             raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of axes={axes}")
         channels = axes.index("C") if "C" in axes else None
@@ -43,7 +40,7 @@ def channel_axis(
         last = channels_last
         if last is None:
             last = count >= 5 or (count == 4 and 1 <= shape[-1] <= 4)
-            if axes is None and (readings := _two_readings(shape)):
+            if readings := _two_readings(shape):
                 raise ValueError(f"{where} has shape {list(shape)}: it may be {' or '.join(readings)}; say which")
         channels = count - 1 if last else None
     of_channels = channels is not None

@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.config import FORMER_DIVISOR
 
 AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("", AVERAGE, "/Adam", "/Adam_1")
 _BOOKKEEPING = {"global_step", "beta1_power", "beta2_power"}
 
+AUTHORS_DIVISOR = 255
+"""Number by which the authors' channel encoder divides values, however many there are."""
 VARIABLES_OF_A_LAYER = 16
 """Two for each of two layer norms and six linear layers."""
 
@@ -102,7 +103,7 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
         encoder_layers=encoder_layers,
         outer_layers=2 * layers(f"{scope}outer_row"),
         inner_layers=layers(f"{scope}inner_row"),
-        input_divisor=FORMER_DIVISOR if encoder_layers else None,
+        input_divisor=AUTHORS_DIVISOR if encoder_layers else None,
     )
 
 

@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from axial_transformers.models.layouts import LAYOUTS, Layout
 from axial_transformers.ops.prediction import Predictor
-from axial_transformers.storage.typed_json import to_json
 
 LARGEST = 1 << 20
 """Upper bound of every size: a damaged file must not make the program allocate without limit."""
-FORMER_DIVISOR = 255
-"""Number by which every channel encoder divided before there was `input_divisor`, as the authors' code does."""
 MOST_AXES = 8
 MOST_LAYERS = 1024
 
@@ -66,16 +63,13 @@ class AxialTransformerConfig:
     """Input planes that name the current channel c: one for each channel (authors' code), or one of c/C (figure 3)."""
     input_divisor: int | None = None
     """Number by which the channel encoder divides the values of earlier channels; None: V - 1. The authors' code
-    divides by 255 whatever V is, and so does a stored configuration without this field."""
+    divides by 255 whatever V is."""
     dropout: float = 0.0
     """Dropout probability on the residual branches."""
     rotary: float | None = None
     """Base of rotary positions (Su et al. 2021) along the axis of each attention, beside the learned positions: the
     angles of queries and keys at place p are p rotary^(-2j / K), for heads K wide. None: no rotary positions, as in the
     paper."""
-
-    FORMERLY: ClassVar[dict[str, Any]] = {"input_divisor": FORMER_DIVISOR}
-    """The values of fields in configurations that were stored without them, see `from_json`."""
 
     def __post_init__(self) -> None:
         _require(1 <= len(self.shape) <= MOST_AXES, f"shape must have 1 to {MOST_AXES} axes, not {len(self.shape)}")
@@ -179,22 +173,8 @@ class AxialTransformerConfig:
 
     @property
     def divisor(self) -> int:
-        """Number by which the channel encoder divides values; 255 where there is no encoder, and nothing to divide."""
-        if not self.encoder_layers:
-            return FORMER_DIVISOR
+        """Number by which the channel encoder divides values."""
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The fields as a JSON object, the same of a model stored before there were all of them."""
-        fields = to_json(self) | {"input_divisor": self.divisor}
-        if self.prediction == "none":
-            del fields["prediction"]
-        if not self.signed_differences:
-            del fields["signed_differences"]
-        if self.rotary is None:
-            del fields["rotary"]
-        return fields
 
     @property
     def predictor(self) -> Predictor | None:

@@ -49,14 +49,11 @@ def to_json(config: Any) -> dict[str, Any]:
 def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
     """A configuration dataclass from a JSON object: strict about names and types; `source` is named in errors.
 
-    A class may say in FORMERLY what the fields were of objects that were stored before it had them.
-
     Raises:
         ValueError: unknown, missing or mistyped fields, or what the dataclass itself refuses.
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
-    values = {**getattr(cls, "FORMERLY", {}), **values}
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}  # type: ignore[arg-type]
     unknown, missing = sorted(set(values) - known), sorted(required - set(values))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.storage.files import written_whole
 from axial_transformers.storage.typed_json import from_json, read_object
 
@@ -21,9 +20,8 @@ class Counters:
     """Updates made."""
     seconds: float = 0.0
     """Wall-clock time spent, over all resumes."""
-    clock: float | None = None
-    """The same, as the schedule of the learning rate counts it: equal in all processes. None: the schedule of this run
-    counts steps only, as all did before there was this field."""
+    clock: float = 0.0
+    """The same, as the schedule of the learning rate counts it: equal in all processes."""
     evaluated_step: int | None = None
     """Step at which the averaged weights were last evaluated."""
     best_step: int | None = None
@@ -64,8 +62,6 @@ class Record:
         identity, files = content.get("identity"), content.get("files")
         if not isinstance(identity, dict) or not isinstance(files, dict):
             raise ValueError(f"{RECORD} names no run, or no files")
-        if isinstance(model := identity.get("model"), dict):
-            identity = {**identity, "model": {**AxialTransformerConfig.FORMERLY, **model}}
         return cls(counters, identity, files)
 
 

@@ -3,7 +3,7 @@
 import os
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -111,14 +111,6 @@ class TrainConfig:
     tensorboard: bool = False
     """Write the metrics for TensorBoard also; needs the tensorboard extra."""
 
-    FORMERLY: ClassVar[dict[str, Any]] = {
-        "precision": "float32",
-        "evaluate_precision": "float32",
-        "tf32": False,
-        "compile": False,
-        "deterministic": False,
-    }
-    """The settings of runs that were stored before there were these fields."""
     OPEN: ClassVar[dict[str, tuple[str, ...]]] = {
         "precision": ("auto",),
         "evaluate_precision": ("auto",),

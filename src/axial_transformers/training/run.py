@@ -104,7 +104,6 @@ class Run:
         processes.barrier()  # the folder is ready
         self._distribute(model, loss)
         self.checkpoints = Checkpoints(folder, record.identity, processes)
-        self.state.counters.clock = 0.0
         self.checkpoints.restore(self.state)
         counters = self.state.counters
         if counters.step > config.steps:
@@ -257,7 +256,7 @@ class Run:
     def _read_clock(self) -> None:
         counters, several = self.state.counters, self.processes.count > 1
         counters.seconds = time.monotonic() - self.started
-        if counters.clock is None or (several and counters.step % STEPS_BETWEEN_WAITS):
+        if several and counters.step % STEPS_BETWEEN_WAITS:
             return
         counters.clock = self.processes.broadcast(counters.seconds) if several else counters.seconds
 

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from axial_transformers.baselines.by_name import class_called
 from axial_transformers.data import DataConfig
-from axial_transformers.data.axes import FIRST_READING
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
@@ -49,14 +48,14 @@ class Origin:
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
     """The fault of each damaged record of the source that was left out."""
-    validate_on: int | None = None
-    """Validation examples that are evaluated during training, at most; None: of a run older than this field."""
-    samples: int | None = None
-    """Examples in a sample grid; None: likewise."""
+    validate_on: int = 1000
+    """Validation examples that are evaluated during training, at most."""
+    samples: int = 36
+    """Examples in a sample grid."""
     understood: Understanding | None = None
-    """The data, model and costs as they were understood when the run was begun; None: likewise."""
+    """The data, model and costs as they were understood when the run was begun; None: not stated."""
     command: tuple[str, ...] | None = None
-    """The words of the command line that began the run, after `axial`; None: likewise, or there was none."""
+    """The words of the command line that began the run, after `axial`; None: it was begun from Python."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +76,10 @@ class RunRecord:
     """Name of the model, as config.json has it."""
     about: Origin | None = None
     """None for a run that was begun from Python without it."""
-    examples: int | None = None
-    """Number of training examples; None: of a run older than this field."""
-    machine: Machine | None = None
-    """The one that the run was begun or last resumed on; None: of a run older than this field."""
+    examples: int
+    """Number of training examples."""
+    machine: Machine
+    """The one that the run was begun or last resumed on."""
     signature: str | None = None
     """The user's signature of `about.source`."""
 
@@ -92,20 +91,19 @@ class RunRecord:
     @property
     def identity(self) -> dict[str, Any]:
         """The values that must not change over a run's life: of the data, the settings and the model."""
-        name = {} if self.model_name == AxialTransformer.name else {"model": self.model_name}  # as it was before others
-        optimiser = {} if self.training.optimiser == "adam" else {"optimiser": self.training.optimiser}
+        training = to_json(self.training)
         return {
             "data": to_json(self.data),
-            "training": {"seed": self.training.seed, "batch_size": self.training.batch_size, **optimiser},
-            "model": {**self.model.identity, **name},
+            "training": {name: training[name] for name in ("seed", "batch_size", "optimiser")},
+            "model": {**to_json(self.model), "model": self.model_name},
         }
 
     @property
     def command(self) -> tuple[str, ...] | None:
-        """The command that began the run, in words; None of one that was begun from Python, or before this was kept."""
+        """The command that began the run, in words; None of one that was begun from Python."""
         if self.about is None or not self.about.command:
             return None
-        processes = 1 if self.machine is None else self.machine.processes
+        processes = self.machine.processes
         several = f"torchrun --nproc-per-node {processes} -m axial_transformers.cli"
         return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
 
@@ -128,9 +126,6 @@ def read_run(folder: str | Path) -> RunRecord | None:
         return None
     path = require_inside(folder / RUN_RECORD, folder)
     values = read_object(path, "the record of a training run", mebibytes=16)
-    about = values.get("about")
-    if isinstance(about, dict) and isinstance(about.get("data"), dict):
-        about["data"].setdefault("axes", FIRST_READING)  # a run from before the question keeps its reading
     config_class = class_called(values.get("model_name", AxialTransformer.name)).config_class
     if isinstance(values.get("model"), dict):
         values["model"] = from_json(config_class, values["model"], f"{path}: model")

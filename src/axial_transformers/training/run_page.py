@@ -232,7 +232,7 @@ def _data(folder: Path, record: RunRecord) -> str:
     about, model = record.about, record.model
     facts = {} if about is None else _known_of(about)
     if about is not None and (found := about.understood):
-        facts["examples"] = splits(found, about.validate_on or found.validation)
+        facts["examples"] = splits(found, about.validate_on)
         facts["each"] = each(found, model.shape, model.num_values)
     else:
         facts["each"] = " x ".join(map(str, (*model.shape, model.channels))) + f", values 0..{model.num_values - 1}"
@@ -242,8 +242,7 @@ def _data(folder: Path, record: RunRecord) -> str:
             _picture(folder / DATA, folder, MOST_PIXELS), "Examples, evenly spaced over those that train."
         )
     listed = {name: escape(value) for name, value in facts.items()}
-    counted = "" if record.examples is None else f"{record.examples:,}, "
-    listed["training examples"] = f"{counted}SHA-256 <code>{escape(record.data.fingerprint)}</code>"
+    listed["training examples"] = f"{record.examples:,}, SHA-256 <code>{escape(record.data.fingerprint)}</code>"
     return html.section("Data", "", html.facts(listed), grid)
 
 
@@ -280,7 +279,7 @@ def _origin(folder: Path, record: RunRecord) -> str:
         commands = [shlex.join(record.command)] if record.command else []
         commands += [shlex.join(["axial", verb, str(folder)]) for verb in ("train", "evaluate", "sample")]
     block = f"<pre><code>{escape(chr(10).join(commands))}</code></pre>" if commands else ""
-    facts = {name.replace("_", " "): escape(str(value)) for name, value in asdict(machine).items()} if machine else {}
+    facts = {name.replace("_", " "): escape(str(value)) for name, value in asdict(machine).items()}
     return html.section("Command and machine", text, block, html.facts(facts))
 
 

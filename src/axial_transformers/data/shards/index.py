@@ -26,7 +26,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.axes import FIRST_READING
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.picture_files import MOST_PIXELS
 from axial_transformers.data.shards.record_decoding import (
@@ -138,8 +137,7 @@ def _folder(path: Path, options: DataConfig) -> Path:
     """The folder for the index of a shard, another one if the file or the options of reading it change."""
     state = path.stat()
     as_picture = [options.size, options.fit, options.mode]
-    as_array: list[object] = [options.num_values, options.channels_last, options.frames, options.stride]
-    as_array += [options.axes] if options.axes not in (None, FIRST_READING) else []
+    as_array: list[object] = [options.num_values, options.channels_last, options.frames, options.stride, options.axes]
     identity = [_VERSION, str(path.resolve()), state.st_size, state.st_mtime_ns, as_picture, as_array]
     return _cache() / hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
