@@ -50,7 +50,7 @@ def test_the_table_names_what_it_compares(tmp_path, capsys, model, images):
 
 
 def test_what_is_wrong_with_an_archive_is_one_line(tmp_path, capsys, model, images):
-    (tmp_path / "a.axl").write_bytes(b"\x89AXL\r\n\x1a\n\x02")
+    (tmp_path / "a.axl").write_bytes(b"\x89AXL\r\n\x1a\n\x03")
     for archive, message in [
         ("a.axl", "the header of the archive ends early"),
         ("images.npz", "not an archive"),

@@ -214,8 +214,8 @@ def test_the_fingerprint_ignores_how_the_model_is_held(tmp_path, gray):
 
 def test_another_version_is_refused(gray, three_chunks):
     archive = bytearray(three_chunks[1])
-    archive[8] = 3
-    with pytest.raises(OtherVersionError, match="version 3"):
+    archive[8] = 2
+    with pytest.raises(OtherVersionError, match="format version 2; this release reads version 3"):
         decompress(gray, bytes(archive))
 
 
@@ -267,10 +267,8 @@ def few_values() -> tuple[AxialTransformer, bytes]:
         {"shape": (3, 2**32 - 1, 2**32 - 1)},
         {"channels": 2**32 - 1},
         {"num_values": 1},
-        {"precision": 16},
         {"webp": {0: b"RIFF"}},
         {"webp": {2**30: b""}},
-        {"escapes": {0: 0}},
         {"stream": b""},
         {"stream": b"\0" * 100},
         {"stream": b"\xff" * 1000},

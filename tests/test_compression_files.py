@@ -15,7 +15,6 @@ from PIL import Image
 from axial_transformers.compression import (
     ArchiveError,
     DamagedError,
-    OtherVersionError,
     TruncatedError,
     compress,
     compress_files,
@@ -318,7 +317,7 @@ def described(tmp_path, model, description, count=1, files=()):
 )
 def test_descriptions_that_do_not_fit_are_refused(tmp_path, gray, pictures):
     archive = described(tmp_path, gray, {"pictures": pictures})
-    with pytest.raises((DamagedError, OtherVersionError)):
+    with pytest.raises(DamagedError):
         decompress_files(gray, archive, tmp_path / "inner" / "back")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.axl"]
 

@@ -10,9 +10,7 @@ import pytest
 import torch
 
 from axial_transformers.compression import (
-    ArchiveError,
     DamagedError,
-    OtherVersionError,
     compress,
     compress_files,
     decompress_files,
@@ -120,26 +118,25 @@ def test_frames_are_read_when_their_clips_are_asked_for_and_once(tmp_path, model
 
 
 @pytest.mark.parametrize(
-    ("video", "error"),
+    "video",
     [
-        (["../a.mkv", 2, 3, 4, 8, 1], DamagedError),
-        (["a.mkv", 0, 3, 4, 8, 1], DamagedError),
-        (["a.mkv", 2, 3, 5, 8, 1], DamagedError),
-        (["a.mkv", 1 << 30, 1 << 30, 1 << 30, 8, 1], DamagedError),
-        (["a.mkv", 1 << 99, 3, 4, 8, 1], DamagedError),
-        (["a.mkv", 2, 3, 4, 8, 0], DamagedError),
-        (["a.mkv", 2, 3, 4, 1, 1 << 30], DamagedError),
-        (["a.mkv", 2, 3, 4, 8, True], OtherVersionError),
-        (["a.mkv", 2, 3, 4], OtherVersionError),
+        ["../a.mkv", 2, 3, 4, 8, 1],
+        ["a.mkv", 0, 3, 4, 8, 1],
+        ["a.mkv", 2, 3, 5, 8, 1],
+        ["a.mkv", 1 << 30, 1 << 30, 1 << 30, 8, 1],
+        ["a.mkv", 1 << 99, 3, 4, 8, 1],
+        ["a.mkv", 2, 3, 4, 8, 0],
+        ["a.mkv", 2, 3, 4, 1, 1 << 30],
+        ["a.mkv", 2, 3, 4, 8, True],
+        ["a.mkv", 2, 3, 4],
     ],
     ids=str,
 )
-def test_descriptions_that_do_not_fit_are_refused(tmp_path, model, video, error):
+def test_descriptions_that_do_not_fit_are_refused(tmp_path, model, video):
     images = torch.zeros(1, 2, 3, 4, 1, dtype=torch.uint8)
     metadata = zlib.compress(json.dumps({"videos": [video]}).encode())
     (tmp_path / "a.axl").write_bytes(compress(model, images, metadata=metadata, verify=False))
     for target in ("back", "back.mkv"):
-        with pytest.raises(ArchiveError) as raised:
+        with pytest.raises(DamagedError):
             decompress_files(model, tmp_path / "a.axl", tmp_path / target)
-        assert raised.type is error
     assert [path.name for path in tmp_path.iterdir()] == ["a.axl"]

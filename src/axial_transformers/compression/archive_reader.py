@@ -13,7 +13,6 @@ from axial_transformers.compression.codec import check_model, decode_chunk, exac
 from axial_transformers.compression.container import Header
 from axial_transformers.compression.errors import ArchiveError, DamagedError, WrongConditionsError, WrongModelError
 from axial_transformers.compression.fingerprint import fingerprint
-from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import AxialTransformer, Conditioning
 
@@ -91,9 +90,9 @@ def _check_header(header: Header, model: AxialTransformer) -> None:
             f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
             f" {fingerprint(model).hex()[:16]}: give the model folder it was written with"
         )
-    found = (header.shape, header.channels, header.num_values, header.precision)
-    if found != (config.shape, config.channels, config.num_values, PRECISION):
-        raise DamagedError(f"the header states shape, channels, values and precision {found}: not those of its model")
+    found = (header.shape, header.channels, header.num_values)
+    if found != (config.shape, config.channels, config.num_values):
+        raise DamagedError(f"the header states shape, channels and values {found}: not those of its model")
 
 
 def _check_number(header: Header, most_values: int | None) -> None:

@@ -18,7 +18,6 @@ from axial_transformers.compression.codec import (
 from axial_transformers.compression.container import Entry, Header
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.fingerprint import fingerprint
-from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -81,7 +80,7 @@ def write_archive(
     chunks = _even_ranges(len(images), packing.chunk_images)
     header = Header(
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
-        num_values=model.config.num_values, precision=PRECISION, conditions=conditioning.kinds, metadata=metadata,
+        num_values=model.config.num_values, conditions=conditioning.kinds, metadata=metadata,
         chunks=(Entry(0, 0, 0),) * (len(chunks) + len(files)),
     )  # fmt: skip
     file.write(header.pack())  # of the size that it will have

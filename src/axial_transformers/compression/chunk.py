@@ -1,6 +1,6 @@
 """Contents of one chunk of an archive, and their bytes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from axial_transformers.compression.errors import DamagedError
@@ -13,19 +13,15 @@ class Chunk:
 
     webp: Mapping[int, bytes]
     """WebP files, by index among the images of the chunk, ascending."""
-    escapes: Mapping[int, int]
-    """Values that the stream leaves out, by index among the symbols of the chunk, ascending."""
     stream: bytes
-    """All other symbols."""
+    """The other images, and a checksum of all."""
 
     def pack(self) -> bytes:
         """Bytes of the chunk."""
-        parts = [_varint(len(self.webp))]
-        for gap, file in zip(_gaps(self.webp), self.webp.values()):
-            parts += [_varint(gap), _varint(len(file)), file]
-        parts.append(_varint(len(self.escapes)))
-        for gap, value in zip(_gaps(self.escapes), self.escapes.values()):
-            parts += [_varint(gap), bytes([value])]
+        parts, before = [_varint(len(self.webp))], -1
+        for index, file in self.webp.items():
+            parts += [_varint(index - before - 1), _varint(len(file)), file]
+            before = index
         return b"".join([*parts, self.stream])
 
     @classmethod
@@ -40,19 +36,7 @@ class Chunk:
         for _ in range(reader.varint()):
             index += 1 + reader.varint()
             webp[index] = reader.take(reader.varint())
-        escapes, index = dict[int, int](), -1
-        for _ in range(reader.varint()):
-            index += 1 + reader.varint()
-            (escapes[index],) = reader.take(1)
-        return cls(webp, escapes, reader.rest())
-
-
-def _gaps(indices: Mapping[int, object]) -> Iterator[int]:
-    """Number of indices left out between each and the one before."""
-    before = -1
-    for index in indices:
-        yield index - before - 1
-        before = index
+        return cls(webp, reader.rest())
 
 
 def _varint(number: int) -> bytes:

@@ -84,7 +84,7 @@ def encode_chunk(
     files = smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
     modelled = [i for i in range(len(images)) if i not in files]
     words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
-    return Chunk(files, {}, words.astype(WORDS).tobytes())
+    return Chunk(files, words.astype(WORDS).tobytes())
 
 
 def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
@@ -130,8 +130,6 @@ def decode_chunk(
         DamagedError: the chunk does not decode to the images it was made of.
     """
     chunk = Chunk.unpack(content)
-    if chunk.escapes:
-        raise DamagedError("a stream leaves no values out, but the chunk lists some")
     shape = (*network.model.config.shape, network.model.config.channels)
     words_left, odd = divmod(len(chunk.stream), WORDS.itemsize)
     if odd or words_left < 2:

@@ -11,7 +11,7 @@ from axial_transformers.compression.errors import DamagedError, OtherVersionErro
 from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
-VERSION = 2
+VERSION = 3
 """Version of the format: the only one that this release writes and reads."""
 MOST_AXES = 16
 MOST_IMAGES = 256
@@ -20,8 +20,7 @@ MOST_BYTES = (1 << 32) - 1
 """Largest size of a chunk, and of the metadata."""
 
 _PREFIX = struct.Struct("<8sB")
-_IDENTIFIERS = struct.Struct("<BBBBI")
-_FIXED = struct.Struct("<32sBBIIIIB")
+_FIXED = struct.Struct("<32sBIIIIB")
 _ENTRY = struct.Struct("<HII")
 """A line of the index: images, size, checksum."""
 _SIZE = struct.Struct("<I")
@@ -38,22 +37,6 @@ class Entry(NamedTuple):
     """CRC-32 of its bytes."""
 
 
-class Identifiers(NamedTuple):
-    """Meaning of the bytes: for each, this release knows the default only."""
-
-    arithmetic: int = 1
-    """1: the float32 operations of `kernels.exact`."""
-    coder: int = 1
-    """1: one state of 63 bits, 32-bit words, frequencies of 24 bits."""
-    value_bits: int = 8
-    """Bits of a value; one of more than 8 bits is two symbols, its high byte and its low byte."""
-    escape_bytes: int = 1
-    """Bytes of a value that the stream leaves out, lowest first."""
-    flags: int = 0
-    """Sections between metadata and checksum, each with its size (4 bytes) first, in the order of the bits: the model
-    (1), headers of the source's format (2)."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Header:
     """Fields of the header, other than those that follow from these."""
@@ -64,8 +47,6 @@ class Header:
     """Axes *A of an image."""
     channels: int
     num_values: int
-    precision: int
-    """Bits of the grid of frequencies."""
     conditions: int = 0
     """Conditioning that the reader must be given: 1 labels, 2 external conditioning, 3 both."""
     metadata: bytes = b""
@@ -80,18 +61,18 @@ class Header:
     def pack(self) -> bytes:
         """Bytes before the first chunk."""
         fixed = _FIXED.pack(
-            self.fingerprint, self.precision, self.conditions, self.num_values, len(self.chunks), len(self.metadata),
+            self.fingerprint, self.conditions, self.num_values, len(self.chunks), len(self.metadata),
             self.channels, len(self.shape),
         )  # fmt: skip
         sizes = b"".join(map(_SIZE.pack, self.shape))
         index = b"".join(_ENTRY.pack(*chunk) for chunk in self.chunks)
-        head = _PREFIX.pack(MAGIC, VERSION) + _IDENTIFIERS.pack(*Identifiers()) + fixed + sizes + index + self.metadata
+        head = _PREFIX.pack(MAGIC, VERSION) + fixed + sizes + index + self.metadata
         return head + _SIZE.pack(zlib.crc32(head))
 
     def start(self, chunk: int) -> int:
         """Offset of a chunk in the file."""
         variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
-        return _PREFIX.size + _IDENTIFIERS.size + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
+        return _PREFIX.size + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
 
     def first_image(self, chunk: int) -> int:
         """Number of images in the chunks before one."""
@@ -133,7 +114,7 @@ def read_header(file: BinaryIO) -> Header:
     file.seek(0)
     head = _reader(file, "the header of the archive")
     _check_version(head)
-    fingerprint, precision, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
+    fingerprint, conditions, num_values, chunks, size, channels, axes = _FIXED.unpack(head.take(_FIXED.size))
     if axes > MOST_AXES:
         raise DamagedError(f"the header is damaged: it claims {axes} axes")
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
@@ -151,7 +132,7 @@ def read_header(file: BinaryIO) -> Header:
             raise DamagedError(f"chunk {i} claims {chunk.images} images")
     return Header(
         fingerprint=fingerprint, shape=shape, channels=channels, num_values=num_values,
-        precision=precision, conditions=conditions, metadata=metadata, chunks=index,
+        conditions=conditions, metadata=metadata, chunks=index,
     )  # fmt: skip
 
 
@@ -164,12 +145,6 @@ def _check_version(head: ByteReader) -> None:
         raise TruncatedError("the archive ends within its first bytes")
     if prefix[-1] != VERSION:
         raise OtherVersionError(f"archive of format version {prefix[-1]}; this release reads version {VERSION}")
-    identifiers = _IDENTIFIERS.unpack(head.take(_IDENTIFIERS.size))
-    for name, found, known in zip(Identifiers._fields, identifiers, Identifiers()):
-        if found != known:
-            raise OtherVersionError(
-                f"archive with {name.replace('_', ' ')} {found}: a newer version of axial-transformers is needed"
-            )
 
 
 def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.compression.errors import DamagedError, OtherVersionError
+from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import source_folders, tiles
 from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
 from axial_transformers.compression.files.restored_names import check_name, restored_names
@@ -34,9 +34,6 @@ _MODELLED = {1: ("L", "1"), 2: ("I;16",), 3: ("RGB",)}
 """Modes of the pictures that a model codes, by its number of channels."""
 
 _Found = TypeVar("_Found")
-
-_LITTLE = 64
-"""Number of bytes by which a PNG file may be larger than the picture's own: all releases read an archive of it."""
 
 
 class _Entry(NamedTuple):
@@ -66,7 +63,7 @@ class _Entry(NamedTuple):
 
     def json(self) -> list[Any]:
         """The entry as `_entries` reads it."""
-        return [source_folders.WHOLE, self.name] if self.mode is None else [self.name, self.mode, *self.size]
+        return [self.name] if self.mode is None else [self.name, self.mode, *self.size]
 
 
 class Planned(NamedTuple):
@@ -170,7 +167,6 @@ def planned(pictures: Any, config: AxialTransformerConfig, only_as: str | None =
 
     Raises:
         DamagedError: the description is damaged, or names files outside of the folder.
-        OtherVersionError: the description has entries that this release does not know.
         ValueError: a file of the name `only_as` does not keep the picture.
     """
     entries = _entries(pictures, len(config.shape))
@@ -228,7 +224,7 @@ def _stored(
             return _Stored(path, entry, entry.parts(config).number)
         return stored
     png = as_png(picture, entry.restored_as, look)
-    return stored if png is None or len(png) - _LITTLE > len(content) else _Stored(path, entry)
+    return stored if png is None or len(png) > len(content) else _Stored(path, entry)
 
 
 def _named(entries: Sequence[_Entry]) -> list[Planned]:
@@ -237,7 +233,7 @@ def _named(entries: Sequence[_Entry]) -> list[Planned]:
 
 
 def _entries(pictures: Any, axes: int) -> list[_Entry]:
-    """The description [[name, mode, height, width] or [source_folders.WHOLE, name], ..], after it is checked."""
+    """The description [[name, mode, height, width] or, of a whole file, [name], ..], after it is checked."""
     if not isinstance(pictures, list) or axes != 2:
         raise DamagedError("the archive's description of its pictures is damaged")
     entries = [_entry(picture) for picture in pictures]
@@ -250,16 +246,13 @@ def _entries(pictures: Any, axes: int) -> list[_Entry]:
 
 def _entry(picture: Any) -> _Entry:
     types = [type(part) for part in picture] if isinstance(picture, list) else []
-    if types == [str, str] and picture[0] == source_folders.WHOLE:
-        return _Entry(picture[1], None, (0, 0))
+    if types == [str]:
+        return _Entry(picture[0], None, (0, 0))
     if types == [str, str, int, int] and picture[1] in MODES:
         if min(picture[2:]) < 1:
             raise DamagedError(f"the archive claims {picture[2]}x{picture[3]} pixels for {picture[0]!r:.100}")
         return _Entry(picture[0], picture[1], (picture[2], picture[3]))
-    raise OtherVersionError(
-        f"the archive describes a picture as {picture!r:.100}, which this release does not know: a newer release of"
-        " axial-transformers is needed"
-    )
+    raise DamagedError(f"the archive describes a picture as {picture!r:.100}")
 
 
 def _values(picture: Image.Image) -> NDArray[np.uint8]:

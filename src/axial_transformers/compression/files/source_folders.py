@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from axial_transformers.compression import container
 from axial_transformers.compression.errors import DamagedError
 
-WHOLE = "whole file (of a newer release)"  # release 0.1.0 shows this where it cannot read a description
-"""The first part of the description of a file that is held byte for byte; its name follows."""
-
 _MOST_OTHER = 1 << 26
 _MOST_OTHERS = 1 << 30
 _NAMED = 20

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.compression.archive_writer import File
-from axial_transformers.compression.errors import DamagedError, OtherVersionError
+from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import source_folders, tiles
 from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
 from axial_transformers.compression.files.restored_names import check_name, restored_names
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
     def json(self) -> list[Any]:
         """The entry as `planned` reads it."""
         if self.size is None:
-            return [source_folders.WHOLE, self.name]
+            return [self.name]
         return [self.name, *self.size, self.rate.numerator, self.rate.denominator]
 
 
@@ -104,7 +104,6 @@ def planned(videos: Any, config: AxialTransformerConfig, only_as: str | None = N
 
     Raises:
         DamagedError: the description is damaged, or names files outside of the folder.
-        OtherVersionError: the description has entries that this release does not know.
         ValueError: `only_as` has another suffix than the video.
     """
     if not isinstance(videos, list) or len(config.shape) != 3:
@@ -170,8 +169,8 @@ def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> Entry | 
 
 def _entry(video: Any) -> Entry:
     types = [type(part) for part in video] if isinstance(video, list) else []
-    if types == [str, str] and video[0] == source_folders.WHOLE:
-        entry = Entry(video[1], None, _USUAL_RATE)
+    if types == [str]:
+        entry = Entry(video[0], None, _USUAL_RATE)
     elif types == [str, *[int] * 5]:
         name, *size, numerator, denominator = video
         sound = all(1 <= number < _LARGEST for number in video[1:])
@@ -179,9 +178,6 @@ def _entry(video: Any) -> Entry:
             raise DamagedError(f"the archive's description of {name!r:.100} is damaged")
         entry = Entry(name, tuple(size), Fraction(numerator, denominator))
     else:
-        raise OtherVersionError(
-            f"the archive describes a video as {video!r:.100}, which this release does not know: a newer release of"
-            " axial-transformers is needed"
-        )
+        raise DamagedError(f"the archive describes a video as {video!r:.100}")
     check_name(entry.name)
     return entry
