@@ -23,7 +23,6 @@ from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.cuda_arithmetic import arithmetic
-from axial_transformers.storage.typed_json import from_json
 from axial_transformers.training import TrainConfig, metrics, parallelism
 from axial_transformers.training.optimiser import clip_gradients, optimisers, update_average
 from axial_transformers.training.processes import Processes
@@ -47,11 +46,6 @@ def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     with pytest.raises(ValueError, match="deterministic=True needs CUBLAS_WORKSPACE_CONFIG"):
         dataclasses.replace(config, deterministic=True).resolved()
-
-
-def test_a_run_stored_before_these_settings_keeps_its_arithmetic():
-    old = from_json(TrainConfig, {"precision": "bfloat16"}, "train.json")
-    assert (old.compile, old.evaluate_precision, old.tf32, old.deterministic) == (False, "float32", False, False)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from PIL import Image
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import source_folders, tiles
 from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
-from axial_transformers.compression.files.restored_names import check_name, restored_names
+from axial_transformers.compression.files.restored_names import Names, check_name, restored_names
 from axial_transformers.compression.files.source_folders import OtherFiles, Parts, shared_out
 from axial_transformers.compression.files.whole_pictures import (
     MODES,
@@ -127,8 +127,9 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         if path.is_dir():
             raise ValueError(f"{path} holds no pictures")
         raise ValueError(f"{path} is no picture that can be read, no folder of pictures, and no .npz or .npy file")
-    for some, (_, name) in zip(stored, _named([some.entry for some in stored])):
-        if name not in (some.entry.name, f"{some.entry.name}.png"):
+    names = Names([some.entry.name for some in stored])
+    for some in stored:
+        if not (some.entry.restored_as_it_is or names.has_room_for(some.entry.restored_as)):
             some.whole()
     pictures = [some.entry.json() for some in stored]
     planned(pictures, config)

@@ -5,8 +5,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Sequence
-from itertools import count
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from axial_transformers.compression.errors import DamagedError
@@ -32,39 +31,44 @@ def check_name(name: str) -> None:
         raise DamagedError(f"Windows has no files called {name!r:.100}: decompress the archive on another system")
 
 
+class Names:
+    """The names of the files of an archive.
+
+    Raises:
+        DamagedError: one of them occurs twice, or is that of a folder of other files, too.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._taken, self._folders = set(names), _Folders(names)
+        if len(self._taken) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise DamagedError(f"the archive names {twice!r:.100} twice")
+        for name in names:
+            if name in self._folders:
+                raise DamagedError(f"the archive names {name!r:.100} as a file and as a folder")
+
+    def has_room_for(self, name: str) -> bool:
+        """Tests for a name of one more file, short enough for usual file systems."""
+        is_short = len(os.fsencode(name.rpartition("/")[-1])) <= _LONGEST
+        return is_short and name not in self._taken and name not in self._folders
+
+
 def restored_names(names: Sequence[str], keeps: Sequence[bool], suffix: str = ".png") -> list[str]:
     """Names, all different, under which pictures or videos are written.
 
     Args:
         names: the names that the archive gives them.
-        keeps: whether each is written under its own name. If not, the suffix is appended, and a number before it where
-            that is the name of another one; a name that becomes too long is cut.
+        keeps: whether each is written under its own name. If not, the suffix is appended.
 
     Raises:
-        DamagedError: a name that occurs twice, or is that of a folder of other files, too.
+        DamagedError: see `Names`; or a name with its suffix is that of another file or folder, or too long.
     """
-    taken, folders = set(names), _Folders(names)
-    if len(taken) < len(names):
-        twice = Counter(names).most_common(1)[0][0]
-        raise DamagedError(f"the archive names {twice!r:.100} twice")
-    for name in names:
-        if name in folders:
-            raise DamagedError(f"the archive names {name!r:.100} as a file and as a folder")
-    return [name if keep else _free(name, suffix, taken, folders) for name, keep in zip(names, keeps, strict=True)]
-
-
-def _free(name: str, kind: str, taken: set[str], folders: Container[str]) -> str:
-    """A name with the suffix of its kind appended that is not taken yet; it is taken then."""
-    for i in count(1):
-        suffix = kind if i == 1 else f".{i}{kind}"
-        folder, slash, last = name.rpartition("/")
-        while len(os.fsencode(last + suffix)) > _LONGEST:
-            last = last[:-1]
-        found = f"{folder}{slash}{last}{suffix}"
-        if found not in taken and found not in folders:
-            taken.add(found)
-            return found
-    raise AssertionError
+    known = Names(names)
+    restored = [name if keep else name + suffix for name, keep in zip(names, keeps, strict=True)]
+    for name, keep in zip(restored, keeps):
+        if not keep and not known.has_room_for(name):
+            raise DamagedError(f"the archive names {name!r:.100} twice, or it is too long")
+    return restored
 
 
 class _Folders:

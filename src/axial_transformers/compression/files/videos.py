@@ -14,7 +14,7 @@ from axial_transformers.compression.archive_writer import File
 from axial_transformers.compression.errors import DamagedError
 from axial_transformers.compression.files import source_folders, tiles
 from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
-from axial_transformers.compression.files.restored_names import check_name, restored_names
+from axial_transformers.compression.files.restored_names import Names, check_name, restored_names
 from axial_transformers.compression.files.source_folders import OtherFiles, Parts, shared_out
 from axial_transformers.compression.files.video_clips import TooLargeError, Video, clips_of, size_of
 from axial_transformers.data import DataConfig
@@ -65,10 +65,10 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     """
     source, others = source_folders.source(path), OtherFiles()
     entries, cut, files = list[Entry](), list[Video](), list[File]()
-    taken = {source.name(file) for file in source.files}
+    names = Names([source.name(file) for file in source.files])
     for file in source.files:
         name = source.name(file)
-        kept = not name.lower().endswith(_SUFFIX) and name + _SUFFIX in taken
+        kept = not (name.lower().endswith(_SUFFIX) or names.has_room_for(name + _SUFFIX))
         entry = None if kept else _modelled(file, name, config)
         if entry is None:
             others.keep(file, name, f"is no video that comes back in {config.channels} channels of 8 bits")
