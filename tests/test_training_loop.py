@@ -47,15 +47,15 @@ CONFIG = TrainConfig(
 
 
 def examples(count: int = 15) -> Examples:
-    values = np.random.default_rng(1).integers(0, 3, (count, 3, 2, 2), dtype=np.uint8)
+    values = np.random.default_rng(1).integers(0, 3, (count, 4, 2), dtype=np.uint8)
     return Examples(values, [str(i) for i in range(count)], labels=np.arange(count) % 3, num_values=4)
 
 
 def model() -> AxialTransformer:
     torch.manual_seed(0)
     config = AxialTransformerConfig(
-        shape=(3, 2), channels=2, num_values=4, num_classes=3, dim=8, heads=2, encoder_layers=2, outer_layers=2,
-        inner_layers=1, dropout=0.2,
+        shape=(4,), channels=2, num_values=4, num_classes=3, dim=8, heads=2, encoder_layers=1, inner_layers=1,
+        dropout=0.2,
     )  # fmt: skip
     return AxialTransformer(config)
 
