@@ -38,7 +38,7 @@ def run(
 
 
 def test_bits_are_nats_divided_by_ln_2_and_lines_are_means():
-    meter = Meter(CPU, batch_size=4, every=1)
+    meter = Meter(CPU, batch_size=4, every=1, counters=Counters())
     for step, nats in enumerate((0.5, 1.5), start=1):
         meter.add(step, torch.tensor(nats), torch.tensor(2 * nats))
     line = meter.line()
