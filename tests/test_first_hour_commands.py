@@ -46,6 +46,12 @@ def gray(home: Path) -> str:
         ("train digits --model.heads 7", "dim 64 must be a multiple of heads 7"),
         ("train digits --data.fit crop", "--data.fit crop needs a size, for example --data.size 32"),
         ("train digits --data.stride 0", "--data.stride must be at least 1, not 0"),
+        (
+            f"train digits --training.steps {'9' * 400}",
+            f"--training.steps must be at most 1,000,000,000, not {'9' * 18}...{'9' * 19}",
+        ),
+        ("train digits --training.time-limit 1e300", "--training.time-limit must be at most 1,000,000,000, not 1e+300"),
+        ("train digits --samples 1000000000", "--samples must be at most 10,000, not 1,000,000,000"),
         ("evaluate", "missing: MODEL"),
         ("evaluate a b c", "unexpected word 'c': quote what holds blanks, and begin options with --"),
         ("sample --cuont 5", "unrecognized option --cuont: perhaps you meant --count"),

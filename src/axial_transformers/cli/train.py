@@ -109,9 +109,6 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
     found = before.understood if before else None
     if found is None:
         found = understanding(preset, examples, len(validation), _size_of_test(preset))
-    if rank() == 0 and before is None:
-        for line in [*([changed] if changed else []), *lines(found, preset, examples)]:
-            say(line)
     somewhere_else = preset.source == "digits" or "://" in preset.source
     origin = Origin(
         recipe=preset.name,
@@ -125,6 +122,9 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         understood=found,
         command=before.command if before else tuple(words),
     )
+    if rank() == 0 and before is None:
+        for line in [*([changed] if changed else []), *lines(found, preset, examples)]:
+            say(line)
     return preset, examples, validation[: settings.validate_on], origin
 
 

@@ -3,6 +3,7 @@
 import os
 import warnings
 from dataclasses import dataclass, replace
+from reprlib import repr as brief
 from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
@@ -11,8 +12,10 @@ from axial_transformers.kernels.processor import cpp_compiler, multiplies_bfloat
 
 AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
-) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0}
+) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0, "time_limit": 0}
 
+MOST = 10**9
+"""The largest of these numbers."""
 MOST_WORKERS = 256
 
 
@@ -119,11 +122,7 @@ class TrainConfig:
     """The values that `resolved` replaces."""
 
     def __post_init__(self) -> None:
-        for name, least in AT_LEAST.items():
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
-        if (self.workers or 0) > MOST_WORKERS:
-            raise ValueError(f"workers must be at most {MOST_WORKERS}, not {self.workers}: each is a process")
+        self._check_numbers()
         for name in ("learning_rate", "muon_learning_rate", "clip_norm", "time_limit"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {value}")
@@ -141,6 +140,14 @@ class TrainConfig:
         if not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be at least 0 and below 2**63, not {self.seed}")
         self._check_choices()
+
+    def _check_numbers(self) -> None:
+        for name, least in AT_LEAST.items():
+            value, most = getattr(self, name), MOST_WORKERS if name == "workers" else MOST
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+            if value is not None and value > most:
+                raise ValueError(f"{name} must be at most {most:,}, not {brief(value)}")
 
     def _check_choices(self) -> None:
         for name, hint in get_type_hints(type(self)).items():

@@ -36,6 +36,7 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.understanding import Machine, Understanding
 
 RUN_RECORD = "train.json"
+MOST_SAMPLES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,10 @@ class Origin:
     """The data, model and costs as they were understood when the run was begun; None: not stated."""
     command: tuple[str, ...] | None = None
     """The words of the command line that began the run, after `axial`; None: it was begun from Python."""
+
+    def __post_init__(self) -> None:
+        if (self.samples or 0) > MOST_SAMPLES:
+            raise ValueError(f"samples must be at most {MOST_SAMPLES:,}, not {self.samples:,}")
 
 
 @dataclass(frozen=True, kw_only=True)
