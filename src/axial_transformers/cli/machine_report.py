@@ -52,14 +52,10 @@ def facts() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    from numba.core import registry  # takes a second
-
-    from axial_transformers.kernels.llvm import LANES
+    from axial_transformers.kernels.llvm import LANES, PROCESSOR  # takes a second
     from axial_transformers.kernels.register_tiles import PANEL, ROWS
 
-    target: Any = registry.cpu_target
-    name = target.target_context.codegen().magic_tuple()[1]
-    return {"processor": name, "vector_bits": 32 * LANES, "tile": [ROWS, PANEL]}
+    return {"processor": PROCESSOR, "vector_bits": 32 * LANES, "tile": [ROWS, PANEL]}
 
 
 def rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
