@@ -3,6 +3,7 @@
 import ast
 import re
 import shutil
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -17,9 +18,25 @@ PACKAGE = SOURCE.name
 ROOMS = [
     "cli", "studio", "recipes", "training", "compression", "decoding", "costs", "likelihood", "inference", "importers",
     "baselines", "models", "layers", "ops", "kernels", "data", "storage", "pages", "progress",
+    "processor", "torch_private",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MOST_LINES = 350
+ADAPTERS = {
+    "cli/parsing.py": {"tyro"},
+    "kernels/compilation.py": {"numba"},
+    "kernels/llvm.py": {"numba", "llvmlite"},
+    "torch_private.py": {"torch"},
+}
+"""The files that may use private names of other packages, and these packages. Each adapter has a test of its own."""
+HAVE_C = {"kernels/matrix_tiles.py", "kernels/threads.py", "training/allocator.py", "training/processes.py"}
+"""The files that call public functions of C libraries: the system's, OpenMP's and Python's."""
+PRIVATE = re.compile(r"(\w+\.)*_[a-zA-Z][\w.]*")
+FOREIGN = re.compile(r"\b_[a-zA-Z]|^numba\.core|^llvmlite")
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_replace"}
+"""Public, for all their underscores."""
+OF_WEIGHTS = {"_round_"}
+"""Parts of the names of weights."""
 
 
 def test_every_room_has_its_place():
@@ -34,6 +51,41 @@ def test_imports_go_down_between_rooms_and_in_no_circle_between_files():
 def test_no_file_is_long():
     lengths = {path: len(path.read_text().splitlines()) for path in files(SOURCE) if "kernels" not in path.parts}
     assert [path.name for path, length in lengths.items() if length > MOST_LINES] == []
+
+
+def test_private_names_of_other_packages_are_used_by_adapters_only():
+    assert {file for file, _ in private_uses(SOURCE)} == set(ADAPTERS), [*private_uses(SOURCE)]
+
+
+def test_packages_with_an_adapter_have_a_version_cap():
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    capped = {re.split(r"\W", each)[0] for each in requirements if "<" in each.split(";")[0]}
+    assert set().union(*ADAPTERS.values()) - {"llvmlite"} == capped, "numba has a cap on llvmlite"
+
+
+def test_c_functions_are_called_by_four_files():
+    with_c = {file for file, tree in trees(SOURCE) for each in imported_names(tree, PACKAGE) if "ctypes" in each}
+    assert with_c == HAVE_C
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import numba.core.types",
+        "from llvmlite import ir",
+        "from torch._C import Graph",
+        "from tyro import _errors",
+        "x = torch.ops.mkldnn._linear_pointwise",
+        'x = getattr(torch, "_C")',
+        'hooks = vars(module)["_forward_hooks"]',
+        "ctypes.CDLL(None)._exit(1)",
+        "def f(self): return self._parameters",
+        'x: "tyro._arguments.ArgumentDefinition"',
+    ],
+)
+def test_a_planted_use_of_a_private_name_is_found(tmp_path, line):
+    (tmp_path / "shift.py").write_text(f"class Shift:\n    def __init__(self):\n        self._own = 1\n\n\n{line}\n")
+    assert [file for file, _ in private_uses(tmp_path)] == ["shift.py"]
 
 
 def test_no_two_files_have_one_name():
@@ -98,6 +150,41 @@ def test_a_readme_in_another_order_is_found():
 def files(source: Path) -> Iterator[Path]:
     """All but the package's own __init__ and __main__, which are above the rooms."""
     return (path for path in sorted(source.rglob("*.py")) if path.parent != source or not path.stem.startswith("__"))
+
+
+def trees(source: Path) -> Iterator[tuple[str, ast.AST]]:
+    """The files of a package and what they say."""
+    return ((path.relative_to(source).as_posix(), ast.parse(path.read_text())) for path in sorted(source.rglob("*.py")))
+
+
+def private_uses(source: Path) -> Iterator[tuple[str, str]]:
+    """Every use of a private name of another package, of numba.core and of llvmlite, by file.
+
+    A name counts wherever it stands: imported, behind a dot, or as text, for getattr, vars and annotations.
+    """
+    own = {name for _, tree in trees(source) for node in ast.walk(tree) for name in defined(node)}
+    for file, tree in trees(source):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found = [each for each in imported_names(node, PACKAGE) if FOREIGN.search(each)]
+            elif isinstance(node, ast.Attribute):
+                on_self = ast.unparse(node.value) in ("self", "cls") and node.attr in own
+                found = [] if on_self or node.attr in OF_NAMED_TUPLES else [node.attr]
+            else:
+                found = (
+                    [str(node.value)] if isinstance(node, ast.Constant) and node.value not in own | OF_WEIGHTS else []
+                )
+            yield from ((file, each) for each in found if isinstance(node, ast.stmt) or PRIVATE.fullmatch(each))
+
+
+def defined(node: ast.AST) -> Iterator[str]:
+    """The name that a node defines: a function, a class, a variable or an attribute of `self`."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+        yield node.attr
 
 
 def violations(source: Path) -> Iterator[str]:

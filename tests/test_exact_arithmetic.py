@@ -183,8 +183,8 @@ def test_a_row_alone_gives_the_bits_that_it_gives_among_others(panels):
 
 
 def test_the_tile_fits_the_registers():
-    assert product_tiles.tile_of("+avx,+avx2,-avx512f,+fma") == (6, 1)
-    assert product_tiles.tile_of("+avx2,+avx512f") == (12, 2)
+    assert product_tiles.tile_of({"+avx", "+avx2", "-avx512f", "+fma"}) == (6, 1)
+    assert product_tiles.tile_of({"+avx2", "+avx512f"}) == (12, 2)
 
 
 def test_compiled_layers_equal_their_twin(of_twin):

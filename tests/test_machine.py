@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from axial_transformers import cli, recipes
-from axial_transformers.kernels import processor
-from axial_transformers.kernels.processor import ProductRates, multiplies_bfloat16, product_rates
+from axial_transformers import cli, processor, recipes
 from axial_transformers.ops import linear
+from axial_transformers.processor import ProductRates, multiplies_bfloat16, product_rates
 from axial_transformers.training import TrainConfig, config, decided, read_run
 from conftest import TINY, Axial
 

@@ -8,15 +8,15 @@ import torch
 
 from axial_transformers.cli import WAITING
 from axial_transformers.cli.console import engineering
-from axial_transformers.kernels.processor import (
+from axial_transformers.ops.kernel_choice import HAS_NUMBA
+from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
+from axial_transformers.processor import (
     cpp_compiler,
     multiplies_bfloat16,
     processor_name,
     product_rates,
     torch_capabilities,
 )
-from axial_transformers.ops.kernel_choice import HAS_NUMBA
-from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
 """Those that matter here, as torch calls them."""
@@ -52,14 +52,10 @@ def facts() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    from numba.core import registry  # takes a second
-
-    from axial_transformers.kernels.llvm import LANES
+    from axial_transformers.kernels.llvm import LANES, PROCESSOR  # takes a second
     from axial_transformers.kernels.register_tiles import PANEL, ROWS
 
-    target: Any = registry.cpu_target
-    name = target.target_context.codegen().magic_tuple()[1]
-    return {"processor": name, "vector_bits": 32 * LANES, "tile": [ROWS, PANEL]}
+    return {"processor": PROCESSOR, "vector_bits": 32 * LANES, "tile": [ROWS, PANEL]}
 
 
 def rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:

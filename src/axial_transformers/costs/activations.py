@@ -13,13 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from axial_transformers.baselines.by_name import build
 from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.torch_private import (
+    TorchDispatchMode,
+    efficient_attention,
+    flash_attention,
+    storage_key,
+    tree_leaves,
+)
 
 
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
@@ -54,7 +59,7 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self, known: Iterable[torch.UntypedStorage]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.peak = 0
-        self._known = {storage._cdata for storage in known}
+        self._known = {storage_key(storage) for storage in known}
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -66,7 +71,7 @@ class LiveBytes(TorchDispatchMode):
         return out
 
     def _watch(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
+        key, size = storage_key(storage), storage.nbytes()
         if key in self._known:
             return
         self._known.add(key)
@@ -103,8 +108,8 @@ def _dropout(x: Tensor, p: float, **_: bool) -> Tensor:
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
     if q.dtype == torch.float32:
-        return torch.ops.aten._scaled_dot_product_efficient_attention(q, k, v, None, True, 0.0, is_causal)[0]
-    return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal)[0]
+        return efficient_attention(q, k, v, None, True, 0.0, is_causal)[0]
+    return flash_attention(q, k, v, 0.0, is_causal)[0]
 
 
 def _as_on_gpu(dtype: torch.dtype, function: Callable[..., Tensor], *args: Any) -> Tensor:

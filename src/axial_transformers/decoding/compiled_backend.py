@@ -15,15 +15,14 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.kernels.exact import compiled as arithmetic
 from axial_transformers.kernels.exact import float_environment
-from axial_transformers.kernels.llvm import Array
-from axial_transformers.kernels.registers import features
+from axial_transformers.kernels.llvm import FEATURES, Array
 from axial_transformers.kernels.rows import Choice, draw_row
 from axial_transformers.models.axial_transformer import AxialTransformer
 
 
 def is_fast() -> bool:
     """False where fused multiply-add is no instruction, but a call: on x86 processors from before 2013."""
-    return "+fma" in features().split(",") or not float_environment.ON_X86
+    return "+fma" in FEATURES or not float_environment.ON_X86
 
 
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:

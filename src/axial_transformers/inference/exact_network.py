@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from axial_transformers.inference.module_hooks import has_hooks
 from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Known, Line, Linear, Lstm, Norm, Output
 from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
@@ -25,6 +24,7 @@ from axial_transformers.models.channel_encoder import ChannelEncoder
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
 from axial_transformers.ops.shift import shifted_copies
+from axial_transformers.torch_private import has_hooks
 
 Values = NDArray[np.int64]
 

@@ -6,19 +6,18 @@ Lines are transposed when they are read and written; in between, what is done fo
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
 from axial_transformers.kernels.llvm import (
     LANES,
     cgutils,
     constant,
     fused_multiply_add,
     intrinsic,
+    ir,
     load,
     splat,
     store,
     transposed,
+    types,
     unpacked,
 )
 from axial_transformers.kernels.register_tiles import HIGH

@@ -1,5 +1,7 @@
 """The LLVM instructions that intrinsics are made of: constants, vectors of LANES numbers, loads and stores.
 
+The adapter of llvmlite and of numba's compiler: other kernels import both from here.
+
 Arrays are the addresses of their first numbers. Nothing is checked: callers see to it that memory is there.
 """
 
@@ -10,15 +12,21 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils as numba_cgutils
+from numba.core import registry
 from numba.extending import intrinsic as numba_intrinsic
 from numpy.typing import NDArray
 
-from axial_transformers.kernels import registers
+__all__ = ["cgutils", "intrinsic", "ir", "types"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-LANES = registers.lanes(registers.features())
+target: Any = registry.cpu_target
+_, PROCESSOR, features = target.target_context.codegen().magic_tuple()
+"""The key under which numba keeps compiled code: that for other registers is never loaded."""
+FEATURES = frozenset(features.split(","))
+"""LLVM's features of PROCESSOR, those that its name implies may be left out; NUMBA_CPU_FEATURES changes them."""
+LANES = 16 if "+avx512f" in FEATURES else 8 if "+avx" in FEATURES else 4
 """float32 numbers in a vector: one register, so that a few vectors stay in registers on every processor."""
 
 cgutils: Any = numba_cgutils

@@ -12,18 +12,26 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 from numpy.typing import NDArray
 
-from axial_transformers.kernels import registers
-from axial_transformers.kernels.llvm import LANES, cgutils, intrinsic, load, shuffle, store, unpacked
+from axial_transformers.kernels.llvm import (
+    FEATURES,
+    LANES,
+    cgutils,
+    intrinsic,
+    ir,
+    load,
+    shuffle,
+    store,
+    types,
+    unpacked,
+)
 
 WORDS = 16
 """Rows of a register, and words in each."""
 BLOCK = 2 * WORDS
 """Rows, columns and steps of a product: four registers of sums, as each waits for its own results."""
-FEATURES = {"+avx512f", "+amx-tile", "+amx-bf16"}
+NEEDED = {"+avx512f", "+amx-tile", "+amx-bf16"}
 REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
 """Linux's system call arch_prctl and its arguments: a process must ask before it uses these registers."""
 
@@ -40,7 +48,7 @@ def are_there() -> bool:
     """Whether numba compiles for a processor that has these registers, and the system lets this process use them."""
     if sys.platform != "linux" or platform.machine() != "x86_64" or LANES != WORDS:
         return False
-    if not FEATURES.issubset(registers.features().split(",")):
+    if not NEEDED <= FEATURES:
         return False
     return not ctypes.CDLL(None).syscall(REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA)
 

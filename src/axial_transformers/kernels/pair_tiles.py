@@ -7,14 +7,11 @@ read transposed: either way, a word of x is multiplied by a vector of words of w
 from functools import cache
 from typing import Any
 
-from llvmlite import ir
-
-from axial_transformers.kernels import registers
 from axial_transformers.kernels.compilation import part
-from axial_transformers.kernels.llvm import LANES, Array, cgutils
+from axial_transformers.kernels.llvm import FEATURES, LANES, Array, cgutils, ir
 from axial_transformers.kernels.register_tiles import HIGH, PANEL, product_tile
 
-FEATURES = {"+avx512f", "+avx512bf16"}
+NEEDED = {"+avx512f", "+avx512bf16"}
 LANES_OF_DOT = 16
 """Words in a vector of the instruction."""
 
@@ -22,7 +19,7 @@ LANES_OF_DOT = 16
 @cache
 def are_there() -> bool:
     """Whether numba compiles for a processor with this product."""
-    return LANES == LANES_OF_DOT and FEATURES.issubset(registers.features().split(","))
+    return LANES == LANES_OF_DOT and NEEDED <= FEATURES
 
 
 def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:

@@ -6,8 +6,6 @@ Tensors are flat: float32, or bfloat16 as int16 bits.
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from axial_transformers.kernels.compilation import compiled
 from axial_transformers.kernels.llvm import (
@@ -16,11 +14,13 @@ from axial_transformers.kernels.llvm import (
     constant,
     fused_multiply_add,
     intrinsic,
+    ir,
     load,
     of_lanes,
     shuffle,
     splat,
     store,
+    types,
     unpacked,
 )
 from axial_transformers.kernels.vectors import STEEPNESS, exponential, in_vectors, narrowed, widened

@@ -6,9 +6,6 @@ A matrix is a flat array, the offset of its first number and the distance of its
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
 from axial_transformers.kernels.compilation import part
 from axial_transformers.kernels.llvm import (
     LANES,
@@ -17,11 +14,13 @@ from axial_transformers.kernels.llvm import (
     constant,
     fused_multiply_add,
     intrinsic,
+    ir,
     load,
     opaque,
     splat,
     store,
     transposed,
+    types,
     unpacked,
 )
 

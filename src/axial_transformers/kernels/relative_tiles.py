@@ -2,19 +2,18 @@
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
 from axial_transformers.kernels.llvm import (
     LANES,
     cgutils,
     constant,
     fused_multiply_add,
     intrinsic,
+    ir,
     load,
     opaque,
     splat,
     store,
+    types,
     unpacked,
 )
 from axial_transformers.kernels.register_tiles import HIGH

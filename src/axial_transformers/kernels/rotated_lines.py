@@ -3,11 +3,19 @@
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
 
 from axial_transformers.kernels.compilation import part
-from axial_transformers.kernels.llvm import Array, fused_multiply_add, intrinsic, load, splat, store, unpacked
+from axial_transformers.kernels.llvm import (
+    Array,
+    fused_multiply_add,
+    intrinsic,
+    ir,
+    load,
+    splat,
+    store,
+    types,
+    unpacked,
+)
 from axial_transformers.kernels.staging import ONE
 from axial_transformers.kernels.vectors import in_vectors, narrowed, widened
 

@@ -4,20 +4,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
 from axial_transformers.kernels.llvm import (
     LANES,
     cgutils,
     constant,
     fused_multiply_add,
     intrinsic,
+    ir,
     like,
     load,
     shuffle,
     splat,
     store,
+    types,
     unpacked,
 )
 from axial_transformers.kernels.vectors import LOG2_E, SHIFT, exponential, fence, greater, power_of_two, rounded

@@ -4,19 +4,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from llvmlite import ir
-from numba import float32, types
-
 from axial_transformers.kernels.llvm import (
     LANES,
     cgutils,
     constant,
     fused_multiply_add,
     intrinsic,
+    ir,
     like,
     load,
     splat,
     store,
+    types,
     unpacked,
 )
 from axial_transformers.kernels.memory import CACHE_LINE
@@ -124,7 +123,7 @@ def exp(typing_context: Any, x: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return exponential(builder, arguments[0])
 
-    return float32(float32), generate
+    return types.float32(types.float32), generate
 
 
 @intrinsic
@@ -187,7 +186,7 @@ def widened(builder: Any, number: Any) -> Any:
 
 def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
     """float32 numbers as they are, or the bits of the nearest bfloat16 numbers, ties to even, for another dtype."""
-    if dtype == float32:
+    if dtype == types.float32:
         return number
     bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
     half = constant(bits.type, 16)

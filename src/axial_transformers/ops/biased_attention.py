@@ -8,8 +8,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops.kernel_choice import choose_kernel, is_transformed
+from axial_transformers.ops.kernel_choice import choose_kernel
 from axial_transformers.ops.torch_attention import scaled, softmax
+from axial_transformers.torch_private import is_transformed
 
 PIECE = {"cpu": 2**20}
 """Scores that exist at a time, by type of device: 4 MB of float32 on a CPU."""

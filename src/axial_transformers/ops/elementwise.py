@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels.threads import parallel_ranges
-from axial_transformers.ops.kernel_choice import HAS_NUMBA, is_transformed
+from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.operators import cpu_operator
+from axial_transformers.torch_private import is_transformed
 
 STEEPNESS = 1.702
 BLOCK = 2**18

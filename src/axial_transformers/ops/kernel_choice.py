@@ -5,6 +5,8 @@ from typing import Literal
 
 import torch
 
+from axial_transformers.torch_private import is_transformed
+
 Kernel = Literal["compiled", "fused", "blocked", "composed"]
 
 HAS_NUMBA = find_spec("numba") is not None
@@ -47,8 +49,3 @@ def choose_kernel(device: torch.device, dtype: torch.dtype, keys: int, queries: 
     if keys > (2048 if dtype.itemsize == 2 else 63):
         return "fused"
     return "composed" if torch.compiler.is_compiling() else "blocked"
-
-
-def is_transformed() -> bool:
-    """Whether a transform of torch.func (grad, vmap, jacrev, ..) is active, which takes operations of torch only."""
-    return torch._C._are_functorch_transforms_active()

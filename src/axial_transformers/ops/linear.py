@@ -1,21 +1,20 @@
 """A linear layer, y = x W^T + b, by the library that is the fastest on the processor."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from axial_transformers.kernels.processor import (
-    HAS_ONEDNN,
+from axial_transformers.ops.operators import cpu_operator
+from axial_transformers.processor import (
     column_sums_by_product,
     multiplies_bfloat16,
     product_rates,
     products_sum_columns,
 )
-from axial_transformers.ops.kernel_choice import is_transformed
-from axial_transformers.ops.operators import cpu_operator
+from axial_transformers.torch_private import HAS_ONEDNN, is_transformed, onednn_linear
 
 PAYS_FROM = 2**24
 """Multiplications in a call from which oneDNN pays: with fewer, the call takes longer than it saves."""
@@ -99,7 +98,7 @@ def _products_sum_columns() -> bool:
 
 @cpu_operator("axial_transformers::linear", fake=lambda x, weight, bias: x.new_empty(len(x), len(weight)))
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(_dense(x), _dense(weight), bias, "none", [], ""))
+    return onednn_linear(_dense(x), _dense(weight), bias)
 
 
 def _dense(matrix: Tensor) -> Tensor:

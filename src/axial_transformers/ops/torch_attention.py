@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.ops.kernel_choice import choose_kernel
+from axial_transformers.torch_private import softmax_backward
 
 BLOCK = 2**18
 """Scores that `blocked` works on at a time: 1 MB of float32, what a core's own cache holds."""
@@ -150,7 +151,7 @@ class _Blocked(torch.autograd.Function):
                 p = _block_weights(q, k, bias, block) if kept is None else _wide(kept[block])
                 torch.bmm(p.to(q.dtype).mT, grad[block], out=dv[block])
                 dp = _wide(torch.bmm(grad[block], v[block].mT))
-                ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
+                ds = softmax_backward(dp, p, -1, p.dtype)
                 ds = ds.mul_(1 / sqrt(q.shape[-1])).to(q.dtype)
                 torch.bmm(ds, k[block], out=dq[block])
                 torch.bmm(ds.mT, q[block], out=dk[block])

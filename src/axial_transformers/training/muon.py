@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
+from axial_transformers.torch_private import add_to_each, lerp_each, lerp_each_in_place
+
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic X <- a X + (b G + c G^2) X, G = X X^T, that takes singular values in (0, 1] to about 0.7 .. 1.2."""
@@ -59,10 +61,10 @@ class Muon(Optimizer):
                 self.state[each]["momentum_buffer"] = torch.zeros_like(each)
         momenta = [self.state[each]["momentum_buffer"] for each in parameters]
         gradients = [each.grad for each in parameters if each.grad is not None]
-        torch._foreach_lerp_(momenta, gradients, 1 - momentum)
-        ahead = torch.stack(torch._foreach_lerp(gradients, momenta, momentum))
+        lerp_each_in_place(momenta, gradients, 1 - momentum)
+        ahead = torch.stack(lerp_each(gradients, momenta, momentum))
         steps = orthogonalised(ahead.view(-1, *matrices[1:]).to(self.dtype)).to(ahead.dtype).view_as(ahead)
-        torch._foreach_add_(parameters, steps.unbind(), alpha=-lr * sqrt(max(1.0, matrices[1] / matrices[2])))
+        add_to_each(parameters, steps.unbind(), alpha=-lr * sqrt(max(1.0, matrices[1] / matrices[2])))
 
 
 def orthogonalised(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:

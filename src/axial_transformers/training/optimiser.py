@@ -10,6 +10,7 @@ from torch.optim import Adam, Optimizer
 
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.likelihood.bits import LOG2
+from axial_transformers.torch_private import lerp_each_in_place, multiply_each
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.muon import Muon
 from axial_transformers.training.parallelism import local_shard, sharded_like, sum_over_shards
@@ -86,14 +87,14 @@ def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
     if any(each is not other for each, other in zip(sharded, gradients, strict=True)):
         norm = sum_over_shards(norm.square(), sharded[0]).sqrt()
     limit = config.clip_norm * nats
-    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    multiply_each(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
     return norm / nats
 
 
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
     """average <- decay * average + (1 - decay) * model, for parameters; buffers are copied."""
-    torch._foreach_lerp_([*map(local_shard, average.parameters())], [*map(local_shard, model.parameters())], 1 - decay)
+    lerp_each_in_place([*map(local_shard, average.parameters())], [*map(local_shard, model.parameters())], 1 - decay)
     for old, new in zip(average.buffers(), model.buffers(), strict=True):
         old.copy_(new)
 

@@ -7,7 +7,7 @@ from typing import Self
 
 import torch
 
-from axial_transformers.kernels.processor import processor_name
+from axial_transformers.processor import processor_name
 
 WIDTH = 62
 """Characters of a list before it is cut: a line with its title then fits into 80 columns."""

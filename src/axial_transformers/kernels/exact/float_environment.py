@@ -5,11 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
 from axial_transformers.kernels.compilation import exact
-from axial_transformers.kernels.llvm import cgutils, intrinsic
+from axial_transformers.kernels.llvm import cgutils, intrinsic, ir, types
 
 ON_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 ON_ARM = platform.machine().lower() in ("aarch64", "arm64")

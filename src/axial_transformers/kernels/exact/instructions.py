@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from llvmlite import ir
-
 from axial_transformers.kernels.exact.definition import (
     HALF_ROOT,
     LANES,
@@ -21,7 +19,7 @@ from axial_transformers.kernels.exact.definition import (
     REST_OF_LN_2,
     ROUNDING,
 )
-from axial_transformers.kernels.llvm import cgutils, constant, like, shuffle, splat
+from axial_transformers.kernels.llvm import cgutils, constant, ir, like, shuffle, splat
 from axial_transformers.kernels.llvm import load as load_lanes
 
 NUMBER, WORD = ir.FloatType(), ir.IntType(32)

@@ -1,26 +1,23 @@
 """Products of small matrices whose sums stay in registers: one chain of fused multiply-adds for each sum."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
-
-from numba import types
-from numba.core.registry import cpu_target
 
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.instructions import fused, load
-from axial_transformers.kernels.llvm import cgutils, intrinsic, opaque, splat, store, unpacked
+from axial_transformers.kernels.llvm import FEATURES, cgutils, intrinsic, opaque, splat, store, types, unpacked
 
 
-def tile_of(features: str) -> tuple[int, int]:
+def tile_of(features: Collection[str]) -> tuple[int, int]:
     """Rows and vectors of a tile whose sums fill the registers of a processor with these features.
 
     24 of the 32 vector registers of AVX-512, 12 of the 16 of AVX2: what is left holds weights and one broadcast number.
     Sums do not depend on it.
     """
-    return (12, 2) if "+avx512f" in features.split(",") else (6, 1)
+    return (12, 2) if "+avx512f" in features else (6, 1)
 
 
-ROWS, VECTORS = tile_of(cpu_target.target_context.codegen().magic_tuple()[2])
+ROWS, VECTORS = tile_of(FEATURES)
 PANEL = VECTORS * LANES
 """Columns of a product."""
 

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-
 from axial_transformers.kernels.exact.definition import EPSILON, FIXED_POINT, LANES, STEEPNESS
 from axial_transformers.kernels.exact.instructions import (
     NUMBER,
@@ -28,7 +25,7 @@ from axial_transformers.kernels.exact.instructions import (
     root,
 )
 from axial_transformers.kernels.llvm import LANES as REGISTER
-from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, splat, store, transposed, unpacked
+from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, ir, splat, store, transposed, types, unpacked
 
 Generate = Callable[..., Any]
 

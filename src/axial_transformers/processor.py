@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from axial_transformers.torch_private import HAS_ONEDNN, onednn_linear
+
 CLEARLY = 1.5
 """Times as fast as the usual kernel that another must be to be taken: a busy machine changes no choice by chance."""
 SIDE = 256
@@ -24,8 +26,6 @@ SIDE = 256
 ROUNDS = 15
 NATIVE_ON_CUDA = (8, 0)
 """Compute capability from which GPUs (Ampere) multiply bfloat16."""
-
-HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def product_rates() -> ProductRates:
         half = single.bfloat16()
         products = {"float32": lambda: F.linear(single, single), "bfloat16": lambda: F.linear(half, half)}
         if HAS_ONEDNN:
-            products["onednn"] = lambda: torch.ops.mkldnn._linear_pointwise(single, single, None, "none", [], "")
+            products["onednn"] = lambda: onednn_linear(single, single, None)
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:

@@ -1,0 +1,92 @@
+"""What `torch_private` takes from torch does what the package relies on: this fails when torch changes it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from axial_transformers import torch_private
+
+SIZES = (3, 5), (7,)
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def test_calls_on_lists_do_what_the_calls_on_tensors_do():
+    a, b = [numbers(*size) for size in SIZES], [numbers(*size) + 1 for size in SIZES]
+    torch.testing.assert_close(torch_private.lerp_each(a, b, 0.3), [x.lerp(y, 0.3) for x, y in zip(a, b)])
+    for in_place, expected in (
+        (lambda x: torch_private.lerp_each_in_place(x, b, 0.3), [x.lerp(y, 0.3) for x, y in zip(a, b)]),
+        (lambda x: torch_private.add_to_each(x, b, alpha=-2.0), [x - 2 * y for x, y in zip(a, b)]),
+        (lambda x: torch_private.multiply_each(x, torch.tensor(0.7)), [x * 0.7 for x in a]),
+    ):
+        changed = [x.clone() for x in a]
+        in_place(changed)
+        torch.testing.assert_close(changed, expected)
+
+
+def test_transforms_of_torch_func_are_seen_and_nothing_else():
+    seen = []
+
+    def watched(x):
+        seen.append(torch_private.is_transformed())
+        return x.sum()
+
+    torch.func.grad(watched)(numbers(3))
+    watched(numbers(3).requires_grad_()).backward()
+    assert seen == [True, False]
+
+
+def test_the_gradient_of_softmax_is_that_of_autograd():
+    x, grad = numbers(4, 9).requires_grad_(), numbers(4, 9) + 1
+    result = x.softmax(-1)
+    (expected,) = torch.autograd.grad(result, x, grad)
+    torch.testing.assert_close(torch_private.softmax_backward(grad, result.detach(), -1, x.dtype), expected)
+
+
+@pytest.mark.skipif(not torch_private.HAS_ONEDNN, reason="torch comes without oneDNN")
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_linear_map_by_onednn_is_the_linear_map(biased):
+    x, weight, bias = numbers(33, 20), numbers(18, 20), numbers(18) if biased else None
+    torch.testing.assert_close(torch_private.onednn_linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+def test_hooks_and_a_forward_of_its_own_are_seen():
+    def hook(*_):
+        return None
+
+    assert not torch_private.has_hooks(nn.Linear(2, 3))
+    for change in (
+        lambda module: module.register_forward_hook(hook),
+        lambda module: module.register_forward_pre_hook(hook),
+        lambda module: setattr(module, "forward", hook),
+    ):
+        module = nn.Linear(2, 3)
+        change(module)
+        assert torch_private.has_hooks(module)
+
+
+def test_storages_on_the_meta_device_have_keys_and_every_operation_is_dispatched():
+    x = torch.zeros(3, device="meta")
+    storage, other = x.untyped_storage(), x.clone().untyped_storage()
+    assert torch_private.storage_key(storage) == torch_private.storage_key(x.view(-1).untyped_storage())
+    assert torch_private.storage_key(storage) != torch_private.storage_key(other)
+    seen = []
+
+    class Watch(torch_private.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            seen.extend(each.shape for each in torch_private.tree_leaves([out]))
+            return out
+
+    with Watch():
+        x.expand(2, 3).split(1)
+    assert seen == [(2, 3), (1, 3), (1, 3)]
+
+
+def test_a_gpus_attention_tells_the_sizes_of_what_it_keeps():
+    q = torch.zeros(2, 3, 7, 8, device="meta", dtype=torch.float16)
+    assert torch_private.flash_attention(q, q, q, 0.0, True)[0].shape == q.shape
+    assert torch_private.efficient_attention(q, q, q, None, True, 0.0, True)[0].shape == q.shape
