@@ -133,11 +133,6 @@ def test_arrays_of_two_readings_are_asked_about_by_an_option(axial: Axial):
     done = axial(*train, "--data.axes", "NCHW")
     assert done.status == 0, done.err
     assert axial("evaluate", "run").status == 0
-    record = Path("run/train.json")
-    words = json.loads(record.read_text())
-    del words["about"]["data"]["axes"]  # as in a run from before the question: the shape is read as clips, unasked
-    record.write_text(json.dumps(words))
-    assert "holds [3, 8, 8, 1] values an example" in axial("evaluate", "run").err
 
 
 def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: Axial):
