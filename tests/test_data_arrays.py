@@ -1,5 +1,7 @@
 """Arrays: shapes, types, splits, published ImageNet batches."""
 
+import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -258,3 +260,48 @@ def test_axes_that_are_none_are_named(tmp_path):
     np.save(tmp_path / "a.npy", _random(5, 8, 8))
     with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of axes=NCHW"):
         data.load(tmp_path / "a.npy", DataConfig(axes="NCHW"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "way_out"),
+    [
+        (-1024, 3071, "save x.astype(np.int32) + 1024 as uint16"),
+        (-1024, 0, "save x.astype(np.int32) + 1024 as uint16"),
+        (-3, 252, "save x.astype(np.int32) + 3 as uint8"),
+        (-32768, 32767, "save x.astype(np.int32) + 32768 as uint16"),
+        (0, 256, "save them as uint16"),
+        (-32768, 32768, "quantise them first, and save them as uint16"),
+        (7, 65536, "quantise them first, and save them as uint16"),
+    ],
+)
+def test_the_first_refusal_of_integers_out_of_range_names_the_whole_way(tmp_path, low, high, way_out):
+    dtype = np.int32 if high > 32767 else np.int16
+    values = np.resize(np.array([low, high], dtype), (4, 2, 3))
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(ValueError, match=re.escape(f"holds values {low}..{high}, not 0..255: ") + ".*") as refused:
+        data.load(tmp_path / "a.npy", split="all")
+    assert str(refused.value).endswith(way_out)
+    if "astype" in way_out:
+        shifted = (values.astype(np.int32) - low).astype(way_out.split()[-1])
+        np.save(tmp_path / "a.npy", shifted)
+        again = data.load(tmp_path / "a.npy", split="all").values
+        found = data.join_uint16(again) if shifted.dtype == np.uint16 else again
+        np.testing.assert_array_equal(found[..., 0], shifted)
+
+
+def test_a_validation_part_that_is_nearly_constant_is_warned_of(tmp_path):
+    scan = _random(100, 10, 10)
+    scan[80:] = 7
+    scan[95, 3, :3] = 9
+    np.save(tmp_path / "a.npy", scan)
+    with pytest.warns(
+        UserWarning, match=r"validation part of .*a\.npy is nearly constant: 99\.7% of its values are eq"
+    ):
+        data.load(tmp_path / "a.npy", split="validation")
+    scan[95:, :2] = 3
+    np.save(tmp_path / "a.npy", scan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.load(tmp_path / "a.npy", split="validation")
+        scan[:80] = 7
+        data.load(tmp_path / "a.npy", split="train")

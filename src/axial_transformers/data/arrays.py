@@ -212,11 +212,12 @@ def _as_bytes(
     num_values = options.num_values or (2 if values.dtype == np.bool_ else 256)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= num_values:
-        hint = "correct num_values" if options.num_values or high < 256 else "save them as uint16"
-        if low < 0:
-            hint = f"add {-low} to all of them"
-        elif high >= 2**16:
-            hint = "values up to 65535 are modelled, saved as uint16: quantise them first"
+        span, hint = high - min(low, 0), "values of 0..65535 are modelled: quantise them first, and save them as uint16"
+        if options.num_values or 0 <= low <= high < 256:
+            hint = "correct num_values"
+        elif span < 2**16:
+            shifted = f" x.astype(np.int32) + {-low}" if low < 0 else ""
+            hint = f"save{shifted or ' them'} as {'uint8' if span < 256 else 'uint16'}"
         raise ValueError(f"{path} holds values {low}..{high}, not 0..{num_values - 1}: {hint}")
     return values.astype(np.uint8, copy=False), Encoding(num_values, uint16=False)
 

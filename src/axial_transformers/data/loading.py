@@ -1,7 +1,6 @@
 """Loading: from the name of a source to the examples of a split."""
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from axial_transformers.data.embedded_digits import load_digits
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.gathering import Classes, Selection
 from axial_transformers.data.natural_order import natural_key
+from axial_transformers.data.poor_parts import warn_of_poor_part
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -27,9 +27,6 @@ from axial_transformers.data.splits import (
 from axial_transformers.data.walking import files_below, is_hidden
 from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress, rank
-
-FEW = 8
-"""Examples, or files that they are cut from, of which a part has fewer with a warning."""
 
 Parts = dict[Part, list[Path]]
 """Files by the split that they state; "train" where they state none."""
@@ -86,7 +83,7 @@ def load(
             f" {source} is not: use offsets=fixed"
         )
     if split in ("validation", "test"):
-        _say_small(source, examples, split)
+        warn_of_poor_part(source, examples, split)
     return examples
 
 
@@ -306,27 +303,6 @@ def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[f
 
 def _without_frames(path: Path) -> ValueError:
     return ValueError(f"{path} holds videos: set how many frames a clip has, for example frames=16")
-
-
-def _say_small(source: Path | str, examples: Examples, split: Split) -> None:
-    """Warns of a part that comes from few pictures, videos or arrays, however many tiles or clips they are cut into."""
-    origins = set[str]()
-    for name in examples.names:
-        origins.add(_origin(name, Path(source).name))
-        if len(origins) == FEW:
-            return
-    if rank() == 0:  # of the processes that torchrun started, one speaks
-        are_whole = len(origins) == len(examples) or name.partition("#")[0].isdecimal()  # of an array
-        count = f"{len(origins)} {'example' if are_whole else 'file'}{'s'[: len(origins) != 1]}"
-        way_out = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
-        warnings.warn(f"the {split} part of {source} has only {count}: {way_out}", stacklevel=3)
-
-
-def _origin(name: str, source: str) -> str:
-    """The picture or video that an example of that name is cut from; itself where the source is one video, or records
-    are videos."""
-    origin = re.sub(r"(#\d{4,})?(#\d+,\d+)?$", "", name)
-    return name if origin == source or any(f"{suffix}#" in name for suffix in bair_videos.SUFFIXES) else origin
 
 
 def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> EmptySplitError:
