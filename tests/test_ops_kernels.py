@@ -360,3 +360,12 @@ def test_gradients_are_as_good_at_large_inputs(layer, length, width, scale, monk
         largest = max(each.abs().max() for each in expected)
         for a, b in zip(found, expected):
             torch.testing.assert_close(a.double(), b, rtol=0, atol=float(bound * largest))
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [torch.randn(48, 3)[:, 1], torch.randn(1).expand(48)], ids=["gaps", "expanded"])
+def test_a_bias_that_lies_anyhow_in_memory_is_read_right(bias, monkeypatch):
+    monkeypatch.setattr(linear, "PAYS_FROM", 0)
+    monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+    x, weight = torch.randn(40, 32), torch.randn(48, 32)
+    torch.testing.assert_close(linear.linear(x, weight, bias), F.linear(x, weight, bias))

@@ -485,7 +485,7 @@ def test_a_step_longer_than_a_tenth_of_the_time_limit_is_refused_before_the_firs
     for of_call, of_example in [(0, 0.5), (0, 4), (2.6, 0.1), (20, 0)]:
         sizes.clear()
         with pytest.raises(
-            ValueError, match=r"a step takes .* over a tenth of time_limit=1 .*batch_size=8 or size=1 with fit=tiles$"
+            ValueError, match=r"a step takes .* over a tenth of time_limit=1 .*batch_size=8 or size=2 with fit=tiles$"
         ):
             train(model(), examples(), config, tmp_path / "run", loss=slow(of_call, of_example))
         longest = max(of_call + of_example * size for size in sizes)

@@ -98,6 +98,7 @@ def _products_sum_columns() -> bool:
 
 @cpu_operator("axial_transformers::linear", fake=lambda x, weight, bias: x.new_empty(len(x), len(weight)))
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    bias = None if bias is None else bias.contiguous()  # whose strides oneDNN does not read
     return onednn_linear(_dense(x), _dense(weight), bias)
 
 
