@@ -1,5 +1,6 @@
 """Fixtures that many tests share, and one thread for each of them."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 from axial_transformers import cli
+from axial_transformers.storage.caches import cache_folder
 from axial_transformers.training import config
 
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background processes with it ignored
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def run_in(folder: Path) -> tuple[dict[str, np.ndarray], str]:
     """The outputs of the package's copy in `folder`, and what it says."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     command = [sys.executable, "-c", SCRIPT, "outputs.npz"]
-    environment["PYTHONPATH"] = str(folder)
+    environment |= {"PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     ran = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr[-3000:]
     return dict(np.load(folder / "outputs.npz")), ran.stderr
@@ -47,7 +48,7 @@ def run_in(folder: Path) -> tuple[dict[str, np.ndarray], str]:
 @pytest.mark.slow
 def test_kernels_are_compiled_again_when_a_file_that_they_take_constants_from_changes(tmp_path):
     source = Path(axial_transformers.__file__).parent
-    shutil.copytree(source, tmp_path / source.name)  # with what other tests have compiled
+    shutil.copytree(source, tmp_path / source.name)
     before, _ = run_in(tmp_path)
     tiles = tmp_path / source.name / "kernels" / "register_tiles.py"
     text = tiles.read_text()
@@ -97,6 +98,52 @@ def test_code_of_other_types_is_not_taken_when_the_index_is_lost(tmp_path, monke
     assert compilation.compiled(twice)(0.5) == 1.0
     assert len([*tmp_path.rglob("*.nbc")]) == 2
     assert code.read_bytes() == before
+
+
+def test_code_is_kept_in_a_folder_named_by_the_digest_of_the_sources(tmp_path, monkeypatch):
+    def twice(x):
+        return 2 * x
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "new"))
+    for digest in ("0123456789abcdef" * 4, "f" * 64):
+        monkeypatch.setattr(compilation, "sources_digest", lambda found=digest: found)
+        compilation.code_folder.cache_clear()
+        kernel = compilation.compiled(twice)
+        assert kernel(21) == 42
+        assert not kernel.stats.cache_hits
+        assert [*(tmp_path / "new" / digest[:16]).rglob("*.nbc")]
+        assert stat.S_IMODE((tmp_path / "new" / digest[:16]).stat().st_mode) == 0o700
+    assert str(tmp_path / "new") == numba.config.CACHE_DIR
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Path(compilation.compiled(twice).stats.cache_path).is_relative_to(tmp_path / "axial-transformers")
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("why", ["another user owns", "every user may write to"])
+def test_a_folder_that_others_can_write_to_is_refused_with_one_warning(tmp_path, monkeypatch, caplog, why, inner):
+    def twice(x):
+        return 2 * x
+
+    folder = tmp_path / "code"
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
+    unsafe = folder / compilation.sources_digest()[:16] if inner else folder
+    unsafe.mkdir(parents=True)
+    if why == "every user may write to":
+        unsafe.chmod(0o777)
+    elif os.getuid() == 0:
+        os.chown(unsafe, 12345, -1)
+    elif inner:
+        pytest.skip("only root can give a folder away")
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+    for _ in range(2):
+        kernel = compilation.compiled(twice)
+        assert kernel(21) == 42
+        assert kernel.stats.cache_path is None
+    (record,) = [each for each in caplog.records if "not kept" in each.getMessage()]
+    assert f"{why} {unsafe}" in record.getMessage()
+    assert not [*tmp_path.rglob("*.nb*")]
 
 
 def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path, monkeypatch):

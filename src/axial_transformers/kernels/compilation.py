@@ -1,4 +1,8 @@
-"""Compilation of the kernels by numba: kept on disk, and announced when it takes time."""
+"""Compilation of the kernels by numba: kept on disk, and announced when it takes time.
+
+An adapter: it uses private names of numba, for which pyproject.toml bounds its version. When one of them changes,
+`tests/test_kernels_compilation.py` fails.
+"""
 
 import hashlib
 import io
@@ -10,20 +14,24 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from numba import config as numba_config
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.event import Event, Listener, register
 from numba.core.registry import CPUDispatcher
 
+from axial_transformers.storage.caches import cache_folder, private_folder
+
 PACKAGE = "axial_transformers.kernels"
 LOOSE = {"reassoc", "contract", "nsz", "arcp"}
 """LLVM's flags for arithmetic that may be done in another order."""
 
+config: Any = numba_config  # whose names mypy does not see
 log = logging.getLogger("axial_transformers")
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compiles a kernel at its first call, and keeps the code on disk where a folder for it can be written to.
+    """Compiles a kernel at its first call, and keeps the code on disk where there is a folder for it.
 
     Sums may be taken in any order; infinities and NaN keep their meaning.
     """
@@ -65,22 +73,41 @@ def _jitted(function: Callable[..., Any], fastmath: Any, **options: bool) -> Any
 
 
 def _kept(kernel: Any) -> Any:
-    with suppress(RuntimeError, OSError):  # no folder can be written to, or there are no source files to compare
-        kernel._cache = KernelCache(kernel.py_func)
+    folder = code_folder(Path(config.CACHE_DIR or cache_folder() / "kernels"))
+    if folder is not None:
+        with suppress(RuntimeError, OSError):  # there are no source files, or the folder is read-only now
+            kernel._cache = KernelCache(kernel.py_func, folder)
     return kernel
 
 
-class KernelCache(FunctionCache):
-    """numba's cache of compiled code on disk, valid for one content of this folder.
+@cache
+def code_folder(parent: Path) -> Path | None:
+    """Return the folder of code for one content of this package, inside `parent`; None, with a warning, if unsafe.
 
-    By itself, numba compares the file of the function alone. Kernels take constants and functions from each other's
-    files, and these are part of the compiled code.
+    Kernels take constants and functions from each other's files, and these are part of the compiled code. By itself,
+    numba compares the file of the function alone.
     """
+    try:
+        return private_folder(private_folder(parent) / sources_digest()[:16])
+    except OSError as error:
+        log.warning("compiled kernels are not kept: %s. Set NUMBA_CACHE_DIR to a folder of your own.", error)
+        return None
 
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp(), sources_digest()
-        self._cache_file = CheckedFiles(self.cache_path, self._impl.filename_base, stamp)
+
+class KernelCache(FunctionCache):
+    """numba's cache of a function's compiled code, in a folder that holds that of one content of this package."""
+
+    def __init__(self, function: Callable[..., Any], folder: Path):
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+        try:
+            super().__init__(function)
+        finally:
+            config.CACHE_DIR = before
+        if not Path(self.cache_path).is_relative_to(folder):
+            raise OSError(f"{folder} cannot be written to")
+        self._cache_file = CheckedFiles(
+            self.cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
+        )
 
     def save_overload(self, signature: Any, compiled_code: Any) -> None:
         """Keeps compiled code; on a full disk or in a folder that has become read-only, other processes compile too."""
@@ -152,7 +179,7 @@ class Announcement(Listener):
         kept = kernel.stats.cache_path
         log.warning(
             "compiling kernels for this processor in up to 30 seconds, %s",
-            f"once; the code is kept in {kept}" if kept else "in every process, as no cache folder can be written to",
+            f"once; the code is kept in {kept}" if kept else "in every process, as the code is not kept",
         )
 
     def on_end(self, event: Event) -> None:
