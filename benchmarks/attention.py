@@ -28,7 +28,7 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import AxialAttention, AxisAttention, FullAttention
+from axial_transformers.layers.attention import AxialAttention, FullAttention
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops.axial_attention import axial_attention
@@ -55,7 +55,7 @@ class Maps(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        return sum(part.out(part.qkv(x)[..., -part.value_dim :]) for part in self.parts)
+        return sum(part.out(part.qkv(x)[..., -part.widths[2] :]) for part in self.parts)
 
 
 def axial(shape: tuple[int, ...], heads: int = HEADS) -> AxialAttention:
@@ -122,8 +122,8 @@ class RotaryBefore(nn.Module):
         return layer.out(out.flatten(-2))
 
 
-def plain(shape: tuple[int, ...]) -> AxisAttention:
-    return AxisAttention(shape[-1], HEADS, axis=1, key_dim=shape[-1] // 2, residual=False)
+def plain(shape: tuple[int, ...]) -> LineAttention:
+    return LineAttention(shape[-1], HEADS, axis=1, key_dim=shape[-1] // 2)
 
 
 def rotary_layer(shape: tuple[int, ...]) -> LineAttention:

@@ -52,8 +52,8 @@ from axial_transformers.decoding import Choose, decode
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.values_so_far import RowPredictions
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from decode import Paper
@@ -147,9 +147,9 @@ def needed(model: AxialTransformer) -> int:
     for block in model.modules():
         if isinstance(block, SequenceAttention):
             pairs += round(block.pairs(sites) * block.heads)
-        elif isinstance(block, AxisAttention):
+        elif isinstance(block, LineAttention):
             length = shape[block.axis + 1]
-            pairs += block.heads * (sites // length) * (length * (length + 1) // 2 if block.masked else length**2)
+            pairs += block.heads * (sites // length) * (length * (length + 1) // 2 if block.causal else length**2)
     return pairs * 4 * COMMON["dim"] // COMMON["heads"]
 
 

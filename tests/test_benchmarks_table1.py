@@ -25,7 +25,7 @@ def build(name, n, depth, local=4):
 @pytest.mark.parametrize("depth", [1, 4])
 def test_every_row_has_as_many_layers_as_the_depth(name, depth):
     model = build(name, 8, depth)
-    assert model.config.layers == depth == sum(isinstance(part, table1.AxisAttention) for part in model.modules())
+    assert model.config.layers == depth == sum(isinstance(part, table1.LineAttention) for part in model.modules())
 
 
 def test_receptive_fields_grow_with_the_depth():

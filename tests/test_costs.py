@@ -15,7 +15,7 @@ from axial_transformers.costs.operations import (
     training_operations,
 )
 from axial_transformers.decoding import decode
-from axial_transformers.layers.attention import KeyValueCache
+from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 

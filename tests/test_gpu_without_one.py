@@ -37,8 +37,8 @@ from axial_transformers.decoding import (
 from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.sampling import complete, sample
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import _normalised_over
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
@@ -259,7 +259,7 @@ def test_graphs_are_recorded_of_what_can_be_only(kind, config, obstacle):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causal, monkeypatch):
-    layer = AxisAttention(12, 3, axis, causal, key_dim=6, value_dim=15)
+    layer = LineAttention(12, 3, axis, causal, key_dim=6, value_dim=15)
     randomise(layer, torch.Generator().manual_seed(0))
     x = torch.randn(2, 3, 4, 5, 12, generator=torch.Generator().manual_seed(1))
     grad = torch.randn(x.shape, generator=torch.Generator().manual_seed(2))

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from axial_transformers.inference.exact_network import ExactNetwork, network_of, obstacle
+from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 from test_exact_arithmetic import TARGETS
@@ -35,6 +36,11 @@ def replace_forward(model: nn.Module) -> None:
     block.forward = lambda x, forward=block.forward: forward(x).roll(1, -1)
 
 
+def gate_the_heads(model: nn.Module) -> None:
+    block = model.inner_decoder.blocks[0].attention
+    block.attention = LineAttention(12, block.attention.heads, -2, True, AttentionOptions(gate=True))
+
+
 CHANGES = {
     "hook": lambda model: model.head[0].register_forward_hook(lambda module, args, y: 2 * y),
     "hook before": lambda model: model.inner_decoder.register_forward_pre_hook(lambda module, args: (2 * args[0],)),
@@ -42,6 +48,7 @@ CHANGES = {
     "spectral norm": lambda model: parametrizations.spectral_norm(model.head[1]),
     "another forward": replace_forward,
     "subclass": double_the_head,
+    "options": gate_the_heads,
     "eps": lambda model: setattr(model.head[0], "eps", 1.0),
 }
 

@@ -9,12 +9,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.layers.attention import (
     AxialAttention,
-    AxisAttention,
     ChannelsFirst,
     CrossAttention,
     FullAttention,
 )
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import reference, torch_attention
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.full_attention import full_attention
@@ -107,7 +107,7 @@ def test_a_site_that_attends_to_nothing_gets_zeros_and_finite_gradients():
     x = draw(1, 3, 4, 8, dtype=torch.float32).requires_grad_()
     mask = torch.ones(1, 3, 4, dtype=torch.bool)
     mask[0, 1] = False
-    layer = AxisAttention(8, 2, axis=2, residual=False)
+    layer = LineAttention(8, 2, axis=2)
     out = layer(x, mask)
     assert torch.equal(out[0, 1], layer.out.bias.expand(4, 8))
     out.sum().backward()
@@ -143,7 +143,7 @@ def test_layers_are_their_equation_between_two_linear_layers(name):
     x = draw(2, 3, 5, 8)
 
     def by_hand(part, x, weights):
-        v = part.qkv(x)[..., 2 * part.key_dim :].unflatten(-1, (2, -1))
+        v = part.qkv(x)[..., -part.widths[2] :].unflatten(-1, (2, -1))
         if isinstance(part, FullAttention):
             return part.out(torch.einsum("bijnpq,bpqnk->bijnk", weights, v).flatten(-2))
         equation = "bijnp,bpjnk->bijnk" if part.axis == 1 else "bijnp,bipnk->bijnk"
@@ -162,7 +162,7 @@ def test_layers_are_their_equation_between_two_linear_layers(name):
 
 def test_attention_weights_are_distributions_over_the_attended_sites():
     x = draw(2, 3, 5, 8, dtype=torch.float32)
-    weights = AxisAttention(8, 2, axis=2, masked=True).weights(x)
+    weights = LineAttention(8, 2, axis=2, causal=True).weights(x)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5, 2))
     assert (weights.movedim(-2, 1).triu(1) == 0).all()
     assert FullAttention(8, 2).weights(x).shape == (2, 3, 5, 2, 3, 5)
@@ -232,7 +232,7 @@ def test_a_masked_pair_reaches_exactly_the_upper_left_quadrant():
 
 
 def test_a_step_at_a_time_equals_the_whole_with_widths_of_its_own():
-    layer = AxisAttention(8, 2, axis=-3, masked=True, key_dim=4, value_dim=6)
+    layer = LineAttention(8, 2, axis=-3, causal=True, key_dim=4, value_dim=6)
     randomise(layer)
     x = draw(2, 3, 5, 8, dtype=torch.float32)
     cache = layer.start(2, (5,), 3)

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import Dropout, TransformerBlock, without_dropout
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense, normal_table, randomise
+from axial_transformers.layers.lines import LineAttention
 
 
 def block(axis: int, masked: bool = False, dropout: float = 0.0) -> TransformerBlock:
-    return TransformerBlock(AxisAttention(8, 2, axis, masked), hidden=16, dropout=dropout)
+    return TransformerBlock(LineAttention(8, 2, axis, masked, residual=True), hidden=16, dropout=dropout)
 
 
 @pytest.mark.parametrize("axis", [-2, -3])

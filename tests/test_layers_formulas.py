@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from axial_transformers.layers.attention import AxialAttention, AxisAttention, CrossAttention, FullAttention
+from axial_transformers.layers.attention import AxialAttention, CrossAttention, FullAttention
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops.full_attention import full_attention
 
@@ -159,7 +160,7 @@ def test_position_sensitive_attention_without_normalisation_is_equation_4_as_pri
 
 
 def test_layers_without_biases_or_projection_go_step_by_step_too():
-    layer = with_random_weights(AxisAttention(4, 2, axis=-3, masked=True, value_dim=6, bias=False, project=False))
+    layer = with_random_weights(LineAttention(4, 2, axis=-3, causal=True, value_dim=6, bias=False, project=False))
     x = draw(2, 3, 5, 4)
     cache = layer.start(2, (5,), 3)
     steps = torch.stack([layer.step(x[:, i], i, cache) for i in range(3)], dim=1)

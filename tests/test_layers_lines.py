@@ -303,6 +303,38 @@ def test_a_layer_without_options_is_axial_attention():
     torch.testing.assert_close(layer(x, mask), plain(x, mask))
 
 
+STEPPED = {
+    "none": Options(),
+    "grouped": Options(kv_heads=2),
+    "window": Options(span=5, dilation=2, relative=1),
+    "dilation": Options(dilation=3),
+    "relative": Options(relative=2),
+    "rotary": Options(rotary=50.0, qk_norm=True, gate=True),
+    "all": Options(kv_heads=1, span=3, dilation=2, gate=True, qk_norm=True, rotary=50.0, relative=1, dropout=0.5),
+}
+
+
+@pytest.mark.parametrize("axis", [1, -3])
+@pytest.mark.parametrize("name", STEPPED)
+def test_cached_steps_equal_the_whole_with_every_option(name, axis):
+    layer = randomised(axial.LineAttention(6, 4, axis, True, STEPPED[name], key_dim=8, value_dim=4)).eval()
+    x = draw(2, 7, 3, 6)
+    cache = layer.start(2, (3,), 7)
+    steps = torch.stack([layer.step(x[:, i], i, cache) for i in range(7)], dim=1)
+    torch.testing.assert_close(steps, layer(x), **EXACT)
+
+
+def test_axial_attention_takes_the_options_of_every_axis_or_of_one():
+    window = Options(span=3, relative=1)
+    for options, of_rows in (({1: window}, Options()), (window, window)):
+        layer = randomised(axial.AxialAttention(8, 2, axes=(2, 1), options=options))
+        rows, columns = (axial.LineAttention(8, 2, axis, options=o) for axis, o in ((2, of_rows), (1, window)))
+        rows.double().load_state_dict(layer.layers["axis_2"].state_dict())
+        columns.double().load_state_dict(layer.layers["axis_1"].state_dict())
+        x = draw(2, 5, 4, 8)
+        torch.testing.assert_close(layer(x), columns(rows(x)), **EXACT)
+
+
 def test_a_block_is_its_branches_and_begins_as_the_identity():
     options = {2: Options(rotary=10000.0, gate=True), 1: Options(span=3, relative=1)}
     block = axial.AxialBlock(8, 2, axes=(2, 1), causal=(1,), options=options)
@@ -342,6 +374,12 @@ QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
         (lambda: axial.relative_bias(torch.zeros(2, 4), 3), "2R"),
         (lambda: axial.LineAttention(8, 4, 1, options=Options(kv_heads=3)), "kv_heads 3"),
         (lambda: axial.LineAttention(8, 4, 1)(torch.zeros(1, 2, 8), coordinates=torch.zeros(2)), "rotary"),
+        (lambda: axial.LineAttention(8, 4, 1).start(1, (), 3), "causal=True"),
+        (
+            lambda: axial.LineAttention(8, 4, 1, options=Options(rotary=9.0), rotations=torch.zeros(3, 2)),
+            "given twice",
+        ),
+        (lambda: axial.AxialAttention(8, 2, options={3: Options(span=3)}), r"options \(3,\) must be among axes"),
         (lambda: Options(span=2), "odd"),
         (lambda: Options(relative=2, dilation=2), "need a span"),
         (lambda: axial.TiedAxialAttention(8, 2, options=Options(span=3)), "only"),

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, axial_transformer, outer_decoder
 from axial_transformers.models.layouts import LAYOUTS
@@ -80,8 +80,8 @@ def test_without_an_outer_decoder_rows_are_independent():
 
 def unmask(model: AxialTransformer, part: torch.nn.Module) -> None:
     for module in part.modules():
-        if isinstance(module, AxisAttention):
-            module.masked = False
+        if isinstance(module, LineAttention):
+            module.causal = False
 
 
 def forget_upper_context(model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:

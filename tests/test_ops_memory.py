@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 import axial_transformers as axial
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.ops import kernel_choice
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
@@ -87,10 +86,10 @@ def refused(operator, arguments) -> str:
 
 
 LAYERS: dict[str, Callable[[int], torch.nn.Module]] = {
-    "axis": lambda axis: AxisAttention(32, 4, axis, residual=False),
-    "rotated": lambda axis: AxisAttention(32, 4, axis, True, residual=False, rotations=rotation_table(6, 8, 100.0)),
-    "too few rotations": lambda axis: AxisAttention(32, 4, axis, rotations=rotation_table(4, 8, 100.0)),
-    "narrow rotations": lambda axis: AxisAttention(32, 4, axis, rotations=rotation_table(9, 2, 100.0)),
+    "axis": lambda axis: axial.LineAttention(32, 4, axis),
+    "rotated": lambda axis: axial.LineAttention(32, 4, axis, True, rotations=rotation_table(6, 8, 100.0)),
+    "too few rotations": lambda axis: axial.LineAttention(32, 4, axis, rotations=rotation_table(4, 8, 100.0)),
+    "narrow rotations": lambda axis: axial.LineAttention(32, 4, axis, rotations=rotation_table(9, 2, 100.0)),
     "line": lambda axis: axial.LineAttention(32, 4, axis, options=Options(relative=2, rotary=100.0)),
     "window": lambda axis: axial.LineAttention(32, 4, axis, options=Options(span=3, kv_heads=2)),
     "tied": lambda axis: axial.TiedAxialAttention(32, 4, axis, 1),

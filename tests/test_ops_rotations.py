@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import axial_attention as attentions
 from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention
 from axial_transformers.ops.positions import rotary
@@ -59,7 +59,7 @@ def test_scores_depend_on_the_distance_of_places_alone():
 
 @pytest.mark.parametrize("axis", [1, -3])
 def test_a_rotated_layer_has_the_same_outputs_step_by_step(axis):
-    layer = AxisAttention(8, 2, axis, masked=True, residual=False, rotations=rotation_table(5, 4, 9.0)).double()
+    layer = LineAttention(8, 2, axis, causal=True, rotations=rotation_table(5, 4, 9.0)).double()
     x = random(2, 5, 3, 8).double()
     cache = layer.start(2, (3,), 5)
     slabs = [layer.step(x[:, i], i, cache) for i in range(5)]
@@ -68,8 +68,8 @@ def test_a_rotated_layer_has_the_same_outputs_step_by_step(axis):
 
 
 def test_weights_and_outputs_of_a_rotated_layer_agree():
-    layer = AxisAttention(8, 2, axis=2, residual=False, rotations=rotation_table(4, 4, 9.0))
-    plain = AxisAttention(8, 2, axis=2, residual=False)
+    layer = LineAttention(8, 2, axis=2, rotations=rotation_table(4, 4, 9.0))
+    plain = LineAttention(8, 2, axis=2)
     plain.load_state_dict({name: tensor for name, tensor in layer.state_dict().items() if name != "rotations"})
     x = random(2, 3, 4, 8)
     values = layer.qkv(x)[..., 16:].unflatten(-1, (2, 4))

@@ -1,6 +1,6 @@
 """Masked attentions over a sequence with sparse patterns: the layers of the baselines.
 
-Each is an `AxisAttention` over the last axis of [B, L, D], with steps over a cache. `attended(i)` lists the positions
+Each is a `LineAttention` over the last axis of [B, L, D], with steps over a cache. `attended(i)` lists the positions
 that the query at position i attends to: a step uses it, and tests compare `attend` with it.
 """
 
@@ -14,16 +14,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.baselines.local_attention import local_attention
-from axial_transformers.layers.attention import AxisAttention, KeyValueCache
+from axial_transformers.layers.lines import KeyValueCache, LineAttention
 from axial_transformers.ops.axial_attention import attend_step
 from axial_transformers.ops.torch_attention import attend
 
 
-class SequenceAttention(AxisAttention):
+class SequenceAttention(LineAttention):
     """Masked self-attention over a sequence; subclasses define its pattern, and compute all positions at once."""
 
     def __init__(self, dim: int, heads: int):
-        super().__init__(dim, heads, axis=-2, masked=True)
+        super().__init__(dim, heads, axis=-2, causal=True, residual=True)
 
     def attended(self, i: int) -> list[slice] | list[list[int]]:
         """The positions among 0..i that query i attends to, as an index: one for each of equal groups of heads.

@@ -9,7 +9,7 @@ from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
 from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.graph_backend import LONGEST_ROW, graphs
 from axial_transformers.inference import exact_network
-from axial_transformers.layers.attention import AxisAttention
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 
@@ -68,7 +68,7 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
     """The reason why no CUDA graph of the model's rows is recorded; None if there is none."""
     from axial_transformers.baselines.sequence_attention import LocalAttention, StridedAttention  # all of them: slow
 
-    if strange := _inner_parts(model) - {AxisAttention, InnerLSTM, LocalAttention, StridedAttention}:
+    if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
         return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"
     sites, layers = model.layout.shape[-1], model.config.inner_layers
     if sites * layers > LONGEST_ROW:

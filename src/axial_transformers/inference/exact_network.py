@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Known, Line, Linear, Lstm, Norm, Output
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.lines import NO_OPTIONS, LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.channel_encoder import ChannelEncoder
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
@@ -32,7 +32,7 @@ ENCODED_TOGETHER = 1 << 14
 """Sites that go through the channel encoder at a time, at least one example."""
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
-    *(AttentionBlock, AxisAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions),
+    *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions),
     *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
 }
 """What the kernels compute: these classes, and no subclass of them."""
@@ -58,6 +58,8 @@ def obstacle(model: AxialTransformer) -> str | None:
             return f"there are no kernels for {type(module).__name__}"
         if has_hooks(module):
             return f"{name or 'the model'} has hooks or a forward of its own, which kernels do not call"
+        if isinstance(module, LineAttention) and module.options != NO_OPTIONS:
+            return f"there are no kernels for {module.options}"
         if isinstance(module, nn.LayerNorm) and (module.eps != EPSILON or module.bias is None):
             return f"kernels have layer norms with a bias and eps {EPSILON} only, not {name}"
     return None
@@ -258,16 +260,16 @@ def positions(module: Positions) -> Array:
     return total
 
 
-def _attention(block: nn.Module) -> AxisAttention:
+def _attention(block: nn.Module) -> LineAttention:
     assert isinstance(block, TransformerBlock)
     attention = block.attention.attention
-    assert isinstance(attention, AxisAttention)
+    assert isinstance(attention, LineAttention)
     return attention
 
 
-def _line(attention: AxisAttention, slab: Sequence[int]) -> Line:
+def _line(attention: LineAttention, slab: Sequence[int]) -> Line:
     """The line in a flattened slab that a layer attends along."""
-    if attention.masked:
+    if attention.causal:
         return MASKED
     axis = len(slab) + attention.axis + 1
     return Line(slab[axis], prod(slab[axis + 1 :]))
@@ -292,9 +294,9 @@ def _blocks(blocks: nn.ModuleList) -> list[Block]:
     return weights
 
 
-def _rotations(attention: AxisAttention) -> Array:
+def _rotations(attention: LineAttention) -> Array:
     if attention.rotations is None:
-        return np.zeros((0, attention.key_dim // attention.heads), np.float32)
+        return np.zeros((0, attention.widths[0] // attention.heads), np.float32)
     return _array(attention.rotations)
 
 

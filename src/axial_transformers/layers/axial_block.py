@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import check_axes
+from axial_transformers.layers.attention import check_among_axes, check_axes
 from axial_transformers.layers.blocks import Dropout, FeedforwardBlock
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
 from axial_transformers.ops.argument_checks import check_width
@@ -44,10 +44,9 @@ class AxialBlock(nn.Module):
     ):
         super().__init__()
         axes = tuple(axes)
-        check_axes(axes, causal)
+        check_axes(axes, causal, options)
         if len(set(axes)) < len(axes):
             raise ValueError(f"axes must be named once each, not {axes}")
-        _check_axes("options", options if isinstance(options, Mapping) else (), axes)
         self.axes = axes
         self.norms = nn.ModuleDict({f"axis_{axis}": nn.LayerNorm(dim) for axis in axes})
         self.attentions = nn.ModuleDict(
@@ -104,13 +103,8 @@ class AxialBlock(nn.Module):
     ) -> Iterator[tuple[Any, Any, Tensor | None, Tensor | None]]:
         """For each axis its norm, its attention, the bias and the coordinates."""
         attn_bias, coordinates = attn_bias or {}, coordinates or {}
-        _check_axes("attn_bias", attn_bias, self.axes)
-        _check_axes("coordinates", coordinates, self.axes)
+        check_among_axes("attn_bias", attn_bias, self.axes)
+        check_among_axes("coordinates", coordinates, self.axes)
         for axis in self.axes:
             of_axis = self.norms[f"axis_{axis}"], self.attentions[f"axis_{axis}"]
             yield *of_axis, attn_bias.get(axis), coordinates.get(axis)
-
-
-def _check_axes(name: str, given: Sequence[int] | Mapping[int, object], axes: tuple[int, ...]) -> None:
-    if not set(given) <= set(axes):
-        raise ValueError(f"{name} {tuple(given)} must be among axes {axes}")

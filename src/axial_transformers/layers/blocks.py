@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.lines import KeyValueCache, LineAttention
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -49,7 +49,7 @@ class Dropout(nn.Module):
 class AttentionBlock(nn.Module):
     """x + Dropout(Attention(LayerNorm(x)))."""
 
-    def __init__(self, attention: AxisAttention, dropout: float):
+    def __init__(self, attention: LineAttention, dropout: float):
         super().__init__()
         self.norm = nn.LayerNorm(attention.qkv.in_features)
         self.attention = attention
@@ -60,7 +60,7 @@ class AttentionBlock(nn.Module):
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """One slab of `forward`; see `AxisAttention.step`."""
+        """One slab of `forward`; see `LineAttention.step`."""
         return x + self.dropout(self.attention.step(self.norm(x), i, cache))
 
 
@@ -82,26 +82,26 @@ class FeedforwardBlock(nn.Module):
 class TransformerBlock(nn.Module):
     """An attention block along one axis, then a feedforward block: one layer in the paper's count."""
 
-    def __init__(self, attention: AxisAttention, hidden: int, dropout: float = 0.0):
+    def __init__(self, attention: LineAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
         self.feedforward = FeedforwardBlock(attention.qkv.in_features, hidden, dropout)
 
     @property
-    def masked(self) -> bool:
-        """True if the attention is masked: the block can then be evaluated step by step along its axis."""
-        return self.attention.attention.masked
+    def causal(self) -> bool:
+        """True if the attention is causal: the block can then be evaluated step by step along its axis."""
+        return self.attention.attention.causal
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]."""
         return self.feedforward(self.attention(x))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
-        """See `AxisAttention.start`."""
+        """See `LineAttention.start`."""
         return self.attention.attention.start(batch, slab, length)
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """One slab of `forward` along the masked axis; see `AxisAttention.step`."""
+        """One slab of `forward` along the causal axis; see `LineAttention.step`."""
         return self.feedforward(self.attention.step(x, i, cache))
 
 
@@ -126,7 +126,7 @@ def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
     for block in module.modules():
         if isinstance(block, TransformerBlock):
             attention = block.attention.attention
-            three = attention.qkv if attention.key_dim == attention.value_dim else None
+            three = attention.qkv if len(set(attention.widths)) == 1 else None
             found |= {part.weight: 3 if part is three else 1 for part in block.modules() if isinstance(part, nn.Linear)}
     return found
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import widths
 from axial_transformers.layers.initialisation import Dense, normal_table
+from axial_transformers.layers.lines import widths
 from axial_transformers.ops.argument_checks import check_tensors, input_axis
 from axial_transformers.ops.axial_attention import from_lines, mask_of_lines, to_lines
 from axial_transformers.ops.position_sensitive_attention import (

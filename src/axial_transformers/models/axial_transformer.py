@@ -67,7 +67,7 @@ class AxialTransformer(nn.Module):
         if config.inner == "lstm":
             return InnerLSTM(config)
         layers = range(config.inner_layers)
-        return InnerAttention(config, (axis_attention(config, -2, masked=True) for _ in layers))
+        return InnerAttention(config, (axis_attention(config, -2, causal=True) for _ in layers))
 
     @property
     def device(self) -> torch.device:

@@ -32,7 +32,7 @@ class ChannelEncoder(nn.Module):
         self.position = Positions(shape, config.dim)
         axes = range(-2, -2 - len(shape), -1)  # innermost first
         self.blocks = ModuleListOf(
-            TransformerBlock(axis_attention(config, axis, masked=False), config.hidden, config.dropout)
+            TransformerBlock(axis_attention(config, axis, causal=False), config.hidden, config.dropout)
             for _ in range(config.layers_of_encoder // len(shape))
             for axis in axes
         )

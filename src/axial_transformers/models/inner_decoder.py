@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import AxisAttention, KeyValueCache
 from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerBlock
+from axial_transformers.layers.lines import KeyValueCache, LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
 
 
@@ -19,7 +19,7 @@ class InnerAttention(nn.Module):
         ValueError: the configuration has rotary positions, and these attentions have not.
     """
 
-    def __init__(self, config: AxialTransformerConfig, attentions: Iterable[AxisAttention]):
+    def __init__(self, config: AxialTransformerConfig, attentions: Iterable[LineAttention]):
         super().__init__()
         self.length = config.bijection.shape[-1]
         attentions = list(attentions)

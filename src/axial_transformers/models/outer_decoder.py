@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from axial_transformers.layers.attention import KeyValueCache
 from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
+from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.models.axis_attention import axis_attention
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.ops.shift import add_shifted
@@ -44,8 +44,8 @@ class OuterDecoder(nn.Module):
         return add_shifted(context, u, self.axis)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
-        """Empty caches for the steps along the axis: one for each masked layer, None for the others."""
-        return [block.start(batch, self.slab, self.length) if block.masked else None for block in self.blocks]
+        """Empty caches for the steps along the axis: one for each causal layer, None for the others."""
+        return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
 
     def step(self, u: Float[Tensor, "b *s d"], i: int, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
         """Slab `i` of h + context [B, *S, D] -> the upper context of slab i + 1 [B, *S, D]."""

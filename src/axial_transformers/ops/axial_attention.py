@@ -147,17 +147,6 @@ def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None)
     return _copies_count(x.device) and key_mask is None and axis != x.ndim - 2
 
 
-def axial_attention_weights(
-    q: Float[Tensor, "b *a n k"],
-    k: Float[Tensor, "b *a n k"],
-    axis: int,
-    causal: bool = False,
-    key_mask: Bool[Tensor, " b *a"] | None = None,
-) -> Float[Tensor, "b *a n l"]:
-    """The weights of `axial_attention`, [B, *A, heads, L], L places along `axis`; its arguments."""
-    return axial_attention(q, k, own_places(k, axis), axis, causal, key_mask)
-
-
 def own_places(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
     """Values whose attention is its weights: 1 at the place of a key along the axis, 0 elsewhere."""
     length, axis = k.shape[axis], data_axis(k, axis)
@@ -166,11 +155,16 @@ def own_places(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n
 
 
 def attend_step(
-    q: Float[Tensor, "m n k"], keys: Float[Tensor, "m n s k"], values: Float[Tensor, "m n s w"]
+    q: Float[Tensor, "m n k"],
+    keys: Float[Tensor, "m h s k"],
+    values: Float[Tensor, "m h s w"],
+    bias: Float[Tensor, "n s"] | None = None,
 ) -> Float[Tensor, "m n w"]:
-    """Attention of one query a line to the s keys and values in a cache."""
-    weights = torch.softmax((q.unsqueeze(-2) @ keys.mT) / sqrt(q.shape[-1]), dim=-1)
-    return (weights @ values).squeeze(-2)
+    """Attention of one query a line to the s keys and values in a cache; successive heads of q may share theirs."""
+    scores = (q.unflatten(1, (keys.shape[1], -1)) @ keys.mT) / sqrt(q.shape[-1])
+    if bias is not None:
+        scores = scores + bias.unflatten(0, scores.shape[1:3])
+    return (torch.softmax(scores, dim=-1) @ values).flatten(1, 2)
 
 
 def _is_of_any_length(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
