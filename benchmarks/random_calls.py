@@ -26,9 +26,9 @@ import tyro
 from torch import Tensor, nn
 
 import axial_transformers as axial
-from axial_transformers.layers.attention import AxisAttention
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import elementwise, kernel_choice, linear
 from axial_transformers.ops.axial_attention import axial_self_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
@@ -190,7 +190,7 @@ DRAWN: dict[str, Callable[[Draw], Drawn]] = {
         )
     ),
     "TransformerBlock": layer(
-        lambda draw, _: TransformerBlock(AxisAttention(16, 2, draw.choice([1, 2]), draw.causal()), 32), masked=False
+        lambda draw, _: TransformerBlock(LineAttention(16, 2, draw.choice([1, 2]), draw.causal()), 32), masked=False
     ),
 }
 BOUNDS = {

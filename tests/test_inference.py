@@ -6,18 +6,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from axial_transformers.inference.exact_network import ExactNetwork, network_of, obstacle
+from axial_transformers.kernels.exact.definition import Known
+from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.likelihood import bits_map, bits_per_dim, summarise
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 from test_exact_arithmetic import TARGETS
 
 pytest.importorskip("numba", reason="the kernels are compiled by numba")
+
+
+NO_INTERVALS = np.zeros((0, 0, 0), np.int64)
 
 
 class Doubled(nn.Linear):
@@ -125,3 +131,27 @@ def test_likelihoods_are_the_same_on_other_processors():
         ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
         found.add(ran.stdout.splitlines()[-1])
     assert len(found) == 1
+
+
+def test_layers_whose_sizes_do_not_fit_each_other_are_refused_before_a_kernel_reads_them():
+    def changed(change):
+        model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
+        change(model.inner_decoder.blocks[0])
+        return model
+
+    for change in (
+        lambda block: setattr(block.feedforward, "contract", Dense(4000, 12)),
+        lambda block: setattr(block.attention, "norm", nn.LayerNorm(4)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, key_dim=4)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, value_dim=400)),
+    ):
+        with pytest.raises(ValueError, match="have linear layers of sizes"):
+            ExactNetwork(changed(change))
+
+
+def test_values_that_the_table_does_not_have_are_refused():
+    model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
+    network = ExactNetwork(model)
+    context, values = np.zeros((1, 5, 12), np.float32), np.full((1, 5), 10**9)
+    with pytest.raises(ValueError, match=r"values must be in 0\.\.4"):
+        network.rows.take_known(context, Known(values, values[:0], np.zeros((1, 5), np.float32), NO_INTERVALS))

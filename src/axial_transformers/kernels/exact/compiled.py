@@ -163,6 +163,9 @@ class Rows:
 
     def take_known(self, context: Array, known: Known) -> None:
         """See `twin.Rows.take_known`."""
+        count = len(self._output.table)
+        if known.values.size and not 0 <= known.values.min() <= known.values.max() < count:
+            raise ValueError(f"values must be in 0..{count - 1}")
         at_once = self._inner.heads > 0
         size = together(len(context), max(1, KNOWN_TOGETHER // context.shape[1])) if at_once else GROUP
         self.work(steps.known_rows, context, size, known, at_once=at_once)
@@ -264,7 +267,17 @@ def _at_a_time(rows: int, lines: int) -> int:
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
-    """The blocks' weights as the kernels take them."""
+    """The blocks' weights as the kernels take them, which read as much as these sizes say.
+
+    Raises:
+        ValueError: layers whose sizes do not fit each other.
+    """
+    dim, hidden = len(blocks[0].qkv.weight), len(blocks[0].expand.bias)
+    expected = [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)]
+    for block in blocks:
+        sizes = [layer.weight.shape for layer in (block.qkv, block.out, block.expand, block.contract)]
+        if sizes != expected or len(block.attention_norm.gain) != dim or len(block.feedforward_norm.gain) != dim:
+            raise ValueError(f"transformer blocks have linear layers of sizes {expected}, not {sizes}")
     columns = dict(zip(Block._fields, zip(*blocks)))
     return PackedBlocks(
         attention_norm=_norms(columns["attention_norm"]),
