@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import biased_attention, reference
+from axial_transformers.ops import reference, torch_attention
 
 Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -88,7 +88,7 @@ def test_every_option_equals_the_reference_forward_and_backward(
     tensors, grad = [q, k, v] + [bias] * (kind is not None), torch.randn_like(slow)
     expected = torch.autograd.grad(slow, tensors, grad)
     for piece, any_length in ((2**20, False), (40, False), (2**20, True)):  # at once; in pieces; as graphs have it
-        monkeypatch.setitem(biased_attention.PIECE, "cpu", piece)
+        monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
         monkeypatch.setattr(
             "axial_transformers.ops.axial_attention._is_of_any_length", lambda *_, here=any_length: here
         )
@@ -101,7 +101,7 @@ def test_every_option_equals_the_reference_forward_and_backward(
 @pytest.mark.parametrize("piece", [2**20, 20], ids=["at once", "in pieces"])
 @pytest.mark.parametrize(("span", "dropout"), [(None, 0.0), (3, 0.0), (None, 0.5)])
 def test_biased_attention_has_first_and_second_derivatives(piece, span, dropout, monkeypatch):
-    monkeypatch.setitem(biased_attention.PIECE, "cpu", piece)
+    monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
     q, k, v = (draw(2, 4, 1, 2).requires_grad_() for _ in range(3))
     bias = draw(2, 1, 4, span or 4).requires_grad_()
     mask = torch.tensor([[True, False, True, True], [False] * 4])
@@ -117,7 +117,7 @@ def test_biased_attention_has_first_and_second_derivatives(piece, span, dropout,
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_long_lines_by_any_kernel_and_half_precision_are_as_near_as_they_can_be(dtype, learned, monkeypatch):
-    monkeypatch.setitem(biased_attention.PIECE, "cpu", 2**14)
+    monkeypatch.setitem(torch_attention.PIECE, "cpu", 2**14)
     q, k, v = (draw(2, 2, 70, 2, 4, dtype=dtype) for _ in range(3))
     bias, mask = draw(2, 2, 70, 70, dtype=dtype).requires_grad_(learned), torch.rand(2, 2, 70) > 0.3
     mask[1, 1] = False
