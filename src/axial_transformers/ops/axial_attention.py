@@ -13,7 +13,7 @@ from axial_transformers.ops import compiled_attention, torch_attention, windowed
 from axial_transformers.ops.argument_checks import check_options, check_tensors, data_axis
 from axial_transformers.ops.kernel_choice import compiled_can_run
 from axial_transformers.ops.linear import linear
-from axial_transformers.ops.rotations import rotate
+from axial_transformers.ops.positions import rotate
 
 
 def axial_attention(  # noqa: PLR0913
@@ -104,7 +104,7 @@ def axial_self_attention(
         qkv: [B, *A, E], queries, then keys, then values, each a head after the other.
         widths: of queries, of keys, of values, all heads together; their sum is E.
         heads, axis, causal, key_mask, attn_bias: as for `axial_attention`, with q [B, *A, heads, head_dim].
-        rotations: of queries and keys before the products, see `ops.rotations.rotate`.
+        rotations: of queries and keys before the products, see `ops.positions.rotate`.
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, attn_bias, rotations, k=qkv.unsqueeze(-1))
