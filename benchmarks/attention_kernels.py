@@ -1,4 +1,4 @@
-"""The measurement behind `ops.kernel_choice.choose_kernel`: every kernel of attention at every length.
+"""The measurement behind `ops.kernel_choice`: every kernel of attention at every length.
 
     python benchmarks/attention_kernels.py
 
@@ -10,6 +10,7 @@ takes at most 1.25 times as long.
 import json
 from collections.abc import Callable
 from functools import partial
+from unittest.mock import patch
 
 import torch
 import tyro
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from axial_transformers.ops import compiled_attention, torch_attention
 from axial_transformers.ops.axial_attention import from_lines, to_lines
-from axial_transformers.ops.kernel_choice import choose_kernel
+from axial_transformers.ops.kernel_choice import compiled_can_run, fused_can_run
 from timing import interleaved
 
 Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]
@@ -32,12 +33,13 @@ def along_lines(name: str, qkv: Tensor, heads: int, causal: bool, mask: Tensor |
     q, k, v = (part.unflatten(-1, (heads, -1)) for part in qkv.chunk(3, dim=-1))
     mask = None if mask is None else mask.mT.flatten(0, 1)
     lines = (to_lines(x, 1) for x in (q, k, v))
-    return from_lines(torch_attention.KERNELS[name](*lines, causal, mask), q, 1)
+    with patch.object(torch_attention, "fused_can_run", lambda *_: None if name == "fused" else "not chosen"):
+        return from_lines(torch_attention.attend(*lines, causal, mask), q, 1)
 
 
 KERNELS: dict[str, Attend] = {
     "compiled": compiled,
-    **{name: partial(along_lines, name) for name in torch_attention.KERNELS},
+    **{name: partial(along_lines, name) for name in ("fused", "composed")},
 }
 
 
@@ -56,7 +58,9 @@ def main(sites: int = 8192, heads: int = 4, width: int = 32, rounds: int = 7, th
         for length in (8, 16, 28, 32, 48, 64, 128, 256, 512, 1024, 2048):
             count = max(1, sites // length)
             qkv = torch.randn(1, length, count, 3 * heads * width, dtype=dtype).requires_grad_()
-            chosen = choose_kernel(qkv.device, dtype, length, heads * length * count)
+            call = qkv.device, dtype, length
+            chosen = "fused" if fused_can_run(*call) is None else "composed"
+            chosen = "compiled" if compiled_can_run(*call, heads * length * count) is None else chosen
             for kind in ("whole", "causal", "ragged"):
                 mask = torch.rand(1, length, count) > 0.2 if kind == "ragged" else None
                 for grad in (False, True):

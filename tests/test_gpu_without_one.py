@@ -149,8 +149,8 @@ def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(boun
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
     for name, value in bound.items():
         monkeypatch.setattr(torch_attention, name, value)
-    monkeypatch.setattr(axial_attention, "choose_kernel", lambda *_: "fused")
-    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    monkeypatch.setattr(axial_attention, "compiled_can_run", lambda *_: "not chosen")
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
     got = axial_attention.axial_attention(q, k, v, 2, causal, mask)
     assert sum(calls) == 23
     assert max(calls) == (7 if "MOST_LINES" in bound else 1)  # 1 x 2 heads x 128 places x 3 numbers are 768
@@ -274,7 +274,7 @@ def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causa
     sdpa = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
     monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
-    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
     found = layer(x)
     assert [len(each) for each in storages] == [1]
     torch.testing.assert_close(found, expected)
@@ -286,7 +286,7 @@ def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
     q, k, v = torch.randn(3, 2, 3, 5, 2, 4, generator=torch.Generator().manual_seed(0))
     expected = axial_attention.axial_attention(q, k, v, 1)
     monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
-    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "fused")
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
     fused = torch_attention._fused
     for name, value, lines in (("MOST_LINES", 10, 2), ("MOST_LINES", 9, 9), ("MOST_NUMBERS", 5000, 4)):
         calls = []

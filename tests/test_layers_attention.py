@@ -72,29 +72,29 @@ def test_full_attention_equals_its_reference_on_any_two_grids(shape, other, dtyp
             torch.testing.assert_close(a, b, rtol=0, atol=5 * TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("kernel", [torch_attention.fused, torch_attention.composed, torch_attention.blocked])
+@pytest.mark.parametrize("piece", [2**20, 30], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("refusal", [None, "not chosen"], ids=["fused", "composed"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
-def test_every_kernel_has_the_right_gradients(kernel, causal, masked, monkeypatch):
-    monkeypatch.setattr(torch_attention, "BLOCK", 30)  # several blocks
+def test_every_kernel_has_the_right_gradients(refusal, piece, causal, masked, monkeypatch):
+    monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: refusal)
     q, k, v = (draw(3, 2, 4, width).requires_grad_() for width in (2, 2, 3))
     mask = torch.tensor([[True, True, False, True], [False, True, True, False], [False] * 4]) if masked else None
-    assert torch.autograd.gradcheck(lambda q, k, v: kernel(q, k, v, causal, mask), (q, k, v))
-    expected = torch_attention.composed(q, k, v, causal, mask)
-    torch.testing.assert_close(kernel(q, k, v, causal, mask), expected, rtol=0, atol=1e-12)
-
-
-def test_blocks_that_keep_no_weights_have_the_same_gradients():
-    q, k, v = (draw(5, 2, 16, 2).requires_grad_() for _ in range(3))
-    assert k.shape[-2] > k.shape[-1] + v.shape[-1]
-    assert torch.autograd.gradcheck(lambda q, k, v: torch_attention.blocked(q, k, v, True, None), (q, k, v))
+    assert torch.autograd.gradcheck(lambda q, k, v: torch_attention.attend(q, k, v, causal, mask), (q, k, v))
+    allowed = torch.ones(4, 4).tril().bool() if causal else torch.ones(4, 4).bool()
+    expected = torch_attention.composed(q, k, v, None, allowed if mask is None else allowed & mask[:, None, None])
+    torch.testing.assert_close(torch_attention.attend(q, k, v, causal, mask), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("keys", [28, 64, 600])
 def test_half_precision_is_as_near_as_half_precision_can_be(keys):
     q, k, v = (draw(3, 2, keys, 8, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    out, expected = torch_attention.attend(q, k, v, causal=True), torch_attention.composed(*wide, True, None)
+    out, expected = (
+        torch_attention.attend(q, k, v, causal=True),
+        torch_attention.composed(*wide, None, torch.ones(keys, keys).tril().bool()),
+    )
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(out.double(), expected, rtol=0.03, atol=0.03)
     g = torch.randn_like(out)
@@ -192,7 +192,7 @@ def test_an_axial_layer_takes_any_number_of_axes(combine):
 
 @pytest.mark.parametrize(("build", "exponent"), [(AxialAttention, 1.5), (FullAttention, 2.0)])
 def test_score_and_value_products_grow_as_they_should_with_the_number_of_sites(build, exponent, monkeypatch):
-    monkeypatch.setattr(torch_attention, "choose_kernel", lambda *_: "composed")
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: "not chosen")
     layer, sides, counts = build(8, 2), (4, 8, 16, 32), []
     for side in sides:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:

@@ -129,7 +129,7 @@ def test_a_mask_is_computed_in_pieces_of_lines_as_it_is_at_once(monkeypatch):
     tables, (q, k, v) = [draw(5, 1, 4) for _ in range(3)], draw(3, 6, 4, 7, 2, 4)
     mask = torch.rand(6, 4, 7) > 0.4
     whole = position_sensitive_attention(q, k, v, *tables, 2, key_mask=mask)
-    monkeypatch.setattr("axial_transformers.ops.position_sensitive_attention.PIECE", {"cpu": 200})
+    monkeypatch.setattr("axial_transformers.ops.torch_attention.PIECE", {"cpu": 200})
     torch.testing.assert_close(position_sensitive_attention(q, k, v, *tables, 2, key_mask=mask), whole)
 
 

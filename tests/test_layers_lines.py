@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import biased_attention, reference
+from axial_transformers.ops import reference, torch_attention
 
 Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -88,7 +88,7 @@ def test_every_option_equals_the_reference_forward_and_backward(
     tensors, grad = [q, k, v] + [bias] * (kind is not None), torch.randn_like(slow)
     expected = torch.autograd.grad(slow, tensors, grad)
     for piece, any_length in ((2**20, False), (40, False), (2**20, True)):  # at once; in pieces; as graphs have it
-        monkeypatch.setitem(biased_attention.PIECE, "cpu", piece)
+        monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
         monkeypatch.setattr(
             "axial_transformers.ops.axial_attention._is_of_any_length", lambda *_, here=any_length: here
         )
@@ -101,7 +101,7 @@ def test_every_option_equals_the_reference_forward_and_backward(
 @pytest.mark.parametrize("piece", [2**20, 20], ids=["at once", "in pieces"])
 @pytest.mark.parametrize(("span", "dropout"), [(None, 0.0), (3, 0.0), (None, 0.5)])
 def test_biased_attention_has_first_and_second_derivatives(piece, span, dropout, monkeypatch):
-    monkeypatch.setitem(biased_attention.PIECE, "cpu", piece)
+    monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
     q, k, v = (draw(2, 4, 1, 2).requires_grad_() for _ in range(3))
     bias = draw(2, 1, 4, span or 4).requires_grad_()
     mask = torch.tensor([[True, False, True, True], [False] * 4])
@@ -117,7 +117,7 @@ def test_biased_attention_has_first_and_second_derivatives(piece, span, dropout,
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_long_lines_by_any_kernel_and_half_precision_are_as_near_as_they_can_be(dtype, learned, monkeypatch):
-    monkeypatch.setitem(biased_attention.PIECE, "cpu", 2**14)
+    monkeypatch.setitem(torch_attention.PIECE, "cpu", 2**14)
     q, k, v = (draw(2, 2, 70, 2, 4, dtype=dtype) for _ in range(3))
     bias, mask = draw(2, 2, 70, 70, dtype=dtype).requires_grad_(learned), torch.rand(2, 2, 70) > 0.3
     mask[1, 1] = False
@@ -352,6 +352,34 @@ def test_a_block_is_its_branches_and_begins_as_the_identity():
     assert torch.equal(seen, torch.ones(3, 3).tril().bool().triu(-1))  # rows above, of a window of 3 in all
 
 
+def test_gains_of_a_block_scale_its_branches_and_begin_small():
+    plain, block = axial.AxialBlock(8, 2), axial.AxialBlock(8, 2, layer_scale=1e-5)
+    x = draw(2, 3, 5, 8)
+    out = block.double()(x)
+    assert 0 < (out - x).abs().max() < 1e-3
+    randomised(block)
+    plain.double().load_state_dict({name: w for name, w in block.state_dict().items() if "gamma" not in name})
+    with torch.no_grad():  # the gains, multiplied into the last linear layers
+        for axis, branch in block.branches.items():
+            plain.attentions[axis].out.weight.mul_(branch.gamma[:, None])
+            plain.attentions[axis].out.bias.mul_(branch.gamma)
+        plain.feedforward.contract.weight.mul_(block.feedforward.dropout.gamma[:, None])
+        plain.feedforward.contract.bias.mul_(block.feedforward.dropout.gamma)
+    torch.testing.assert_close(block(x), plain(x), **EXACT)
+
+
+def test_whole_branches_of_an_example_are_dropped_in_training_only():
+    block = randomised(axial.AxialBlock(8, 2, axes=(1,), drop_path=0.25))
+    x = draw(1, 3, 8).expand(400, 3, 8)
+    torch.nn.init.zeros_(block.feedforward.contract.weight)
+    torch.nn.init.zeros_(block.feedforward.contract.bias)
+    kept = block.eval()(x) - x
+    found = block.train()(x) - x
+    dropped = (found == 0).all(dim=(1, 2))
+    assert dropped.double().mean().item() == pytest.approx(0.25, abs=0.08)
+    torch.testing.assert_close(found[~dropped], kept[~dropped] / 0.75, **EXACT)
+
+
 QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
 
 
@@ -385,6 +413,7 @@ QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
         (lambda: axial.TiedAxialAttention(8, 2, options=Options(span=3)), "only"),
         (lambda: axial.TriangleAttention(8, node="middle"), "starting"),
         (lambda: axial.AxialBlock(8, 2, axes=(1, 1)), "named once each"),
+        (lambda: axial.AxialBlock(8, 2, drop_path=1.0), "drop_path"),
         (lambda: axial.AxialBlock(8, 2, causal=(3,)), "causal"),
         (lambda: axial.AxialBlock(8, 2, options={3: Options()}), "options"),
         (lambda: axial.AxialBlock(8, 2)(torch.zeros(1, 2, 2, 8), coordinates={3: torch.zeros(2)}), "coordinates"),

@@ -17,7 +17,6 @@ from axial_transformers.ops import (
     elementwise,
     kernel_choice,
     linear,
-    torch_attention,
 )
 
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
@@ -78,7 +77,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "_Attention": (lambda q, k, v, bias: compiled_attention.attend(q, k, v, 2, True, bias=bias), (Q, K, V, BIAS)),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
-    "_Blocked": (lambda *qkv: torch_attention.blocked(*qkv, True, None), tuple(x.flatten(0, 1) for x in (Q, K, V))),
     "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),
 }
 

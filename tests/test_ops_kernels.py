@@ -369,3 +369,28 @@ def test_a_bias_that_lies_anyhow_in_memory_is_read_right(bias, monkeypatch):
     monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
     x, weight = torch.randn(40, 32), torch.randn(48, 32)
     torch.testing.assert_close(linear.linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("can_run", "arguments", "reason"),
+    [
+        ("compiled", (CPU, torch.float32, 2048, 2**18), None),
+        ("compiled", (CPU, torch.bfloat16, 512, 2**18), None),
+        ("compiled", (CPU, torch.bfloat16, 513, 2**18), "at most 2048 places, and bfloat16 lines of at most 512"),
+        ("compiled", (CPU, torch.float64, 8, 2**18), "float32"),
+        ("compiled", (GPU, torch.float32, 8, 2**18), "run on a CPU"),
+        ("compiled", (CPU, torch.float32, 8, 2**13 - 1), "few scores"),
+        ("fused", (GPU, torch.float32, 1, False), None),
+        ("fused", (CPU, torch.float64, 64), None),
+        ("fused", (CPU, torch.float32, 63), "short lines"),
+        ("fused", (CPU, torch.bfloat16, 2048), "short lines"),
+        ("fused", (CPU, torch.float32, 64, False), "no dropout, and no gradient of a bias"),
+    ],
+)
+def test_each_kernel_runs_or_says_why_it_refuses(can_run, arguments, reason, monkeypatch):
+    monkeypatch.setattr(kernel_choice, "HAS_NUMBA", True)
+    found = getattr(kernel_choice, f"{can_run}_can_run")(*arguments)
+    assert found is None if reason is None else reason in found

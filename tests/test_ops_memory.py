@@ -18,7 +18,7 @@ import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.ops import kernel_choice
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
-from axial_transformers.ops.rotations import rotation_table
+from axial_transformers.ops.positions import rotation_table
 from test_opcheck import OPERATORS
 
 Options = axial.AttentionOptions

@@ -7,7 +7,13 @@ import torch
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import compiled_attention, compiled_relative_attention, kernel_choice, reference
+from axial_transformers.ops import (
+    compiled_attention,
+    compiled_relative_attention,
+    kernel_choice,
+    reference,
+    torch_attention,
+)
 from axial_transformers.ops import position_sensitive_attention as equation_4
 
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
@@ -133,7 +139,7 @@ def test_pieces_of_lines_are_the_whole(rows, monkeypatch):
     tensors = [x.detach().double().requires_grad_() for x in inputs((2, 3, 7), 2, 4, 3, rows, 1)]
     found = []
     for piece in (2**20, 60):
-        monkeypatch.setitem(equation_4.PIECE, "cpu", piece)
+        monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
         out = equation_4.position_sensitive_attention(*tensors, 2)
         found.append((out, *torch.autograd.grad(out.square().sum(), tensors)))
     for a, b in zip(*found):

@@ -6,8 +6,7 @@ import torch
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import axial_attention as attentions
 from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention
-from axial_transformers.ops.positions import rotary
-from axial_transformers.ops.rotations import rotate, rotation_table
+from axial_transformers.ops.positions import rotary, rotate, rotation_table
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float, Num
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import check_among_axes, check_axes
-from axial_transformers.layers.blocks import Dropout, FeedforwardBlock
+from axial_transformers.layers.blocks import Branch, FeedforwardBlock
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of
 from axial_transformers.ops.argument_checks import check_width
 
@@ -15,7 +16,8 @@ from axial_transformers.ops.argument_checks import check_width
 class AxialBlock(nn.Module):
     """x + Attention(LayerNorm(x)) for each axis in turn, then x + Feedforward(LayerNorm(x)): [B, *A, D] -> [B, *A, D].
 
-    It begins as the identity: the last linear layer of every branch is initialised to zero.
+    It begins as the identity: the last linear layer of every branch is initialised to zero. With a `layer_scale`, these
+    layers begin like the others, and the gains are small instead.
 
     Args:
         dim: width D.
@@ -26,13 +28,16 @@ class AxialBlock(nn.Module):
         causal: those of `axes` along which a site attends only to itself and to earlier sites.
         mlp_ratio: width of the feedforward part's hidden layer, over D.
         dropout: probability of dropout at the end of each branch.
+        drop_path: probability with which a branch of an example is dropped in training; see `Branch`.
+        layer_scale: first gain of every channel of a branch, 1e-5 usually; no gains if not given.
         options: of the attention along every axis, or along each axis by its number: see `AttentionOptions`.
 
     Raises:
-        ValueError: no axes, 0 or -1 or one named twice, or `causal` or `options` for one that is not attended along.
+        ValueError: no axes, 0 or -1 or one named twice, `causal` or `options` for one that is not attended along,
+            or a `drop_path` outside 0 <= p < 1.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         dim: int,
         heads: int,
@@ -41,6 +46,8 @@ class AxialBlock(nn.Module):
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
         options: AttentionOptions | Mapping[int, AttentionOptions] = NO_OPTIONS,
+        drop_path: float = 0.0,
+        layer_scale: float | None = None,
     ):
         super().__init__()
         axes = tuple(axes)
@@ -52,13 +59,17 @@ class AxialBlock(nn.Module):
         self.attentions = nn.ModuleDict(
             {
                 f"axis_{axis}": LineAttention(
-                    dim, heads, axis, axis in causal, options_of(axis, options), residual=True
+                    dim, heads, axis, axis in causal, options_of(axis, options), residual=layer_scale is None
                 )
                 for axis in axes
             }
         )
-        self.dropout = Dropout(dropout)
-        self.feedforward = FeedforwardBlock(dim, round(mlp_ratio * dim), dropout)
+
+        def branch() -> Branch:
+            return Branch(dropout, drop_path, None if layer_scale is None else torch.full((dim,), layer_scale))
+
+        self.branches = nn.ModuleDict({f"axis_{axis}": branch() for axis in axes})
+        self.feedforward = FeedforwardBlock(dim, round(mlp_ratio * dim), branch(), layer_scale is None)
 
     def forward(
         self,
@@ -79,8 +90,8 @@ class AxialBlock(nn.Module):
             ValueError: a bias or coordinates for an axis that is not attended along.
         """
         check_width(x, self.feedforward.expand.in_features)
-        for norm, attention, *more in self._parts(attn_bias, coordinates):
-            x = self.dropout.add_to(x, attention(norm(x), key_mask, *more))
+        for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
+            x = branch.add_to(x, attention(norm(x), key_mask, *more))
         return self.feedforward(x)
 
     def weights(
@@ -93,18 +104,19 @@ class AxialBlock(nn.Module):
         """The attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`, as in `forward`."""
         check_width(x, self.feedforward.expand.in_features)
         weights = []
-        for norm, attention, *more in self._parts(attn_bias, coordinates):
+        for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
             weights.append(attention.weights(norm(x), key_mask, *more))
-            x = self.dropout.add_to(x, attention(norm(x), key_mask, *more))
+            x = branch.add_to(x, attention(norm(x), key_mask, *more))
         return weights
 
     def _parts(
         self, attn_bias: Mapping[int, Tensor] | None, coordinates: Mapping[int, Tensor] | None
-    ) -> Iterator[tuple[Any, Any, Tensor | None, Tensor | None]]:
-        """For each axis its norm, its attention, the bias and the coordinates."""
+    ) -> Iterator[tuple[Any, Any, Any, Tensor | None, Tensor | None]]:
+        """For each axis its norm, its attention, the end of its branch, the bias and the coordinates."""
         attn_bias, coordinates = attn_bias or {}, coordinates or {}
         check_among_axes("attn_bias", attn_bias, self.axes)
         check_among_axes("coordinates", coordinates, self.axes)
         for axis in self.axes:
-            of_axis = self.norms[f"axis_{axis}"], self.attentions[f"axis_{axis}"]
+            name = f"axis_{axis}"
+            of_axis = self.norms[name], self.attentions[name], self.branches[name]
             yield *of_axis, attn_bias.get(axis), coordinates.get(axis)

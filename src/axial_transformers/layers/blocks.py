@@ -46,6 +46,40 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
+class Branch(Dropout):
+    """The end of a residual branch: x + DropPath(gamma * Dropout(y)), with the parts of timm's blocks.
+
+    Args:
+        p: probability of dropout.
+        drop_path: probability with which the branch of an example is zero in training (stochastic depth, Huang et al.
+            2016); others are divided by 1 - drop_path.
+        gamma: the first gains of every channel (LayerScale, Touvron et al. 2021), [D]; no gains if not given.
+
+    Raises:
+        ValueError: a `drop_path` outside 0 <= p < 1.
+    """
+
+    gamma: nn.Parameter | None
+
+    def __init__(self, p: float, drop_path: float = 0.0, gamma: Float[Tensor, " d"] | None = None):
+        super().__init__(p)
+        if not 0 <= drop_path < 1:
+            raise ValueError(f"drop_path must be a probability below 1, not {drop_path}")
+        self.drop_path = drop_path
+        self.register_parameter("gamma", None if gamma is None else nn.Parameter(gamma))
+
+    def add_to(self, x: Float[Tensor, "b *a d"], y: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """x + the branch's output y, of one shape."""
+        dropped = self.training and self.drop_path > 0
+        if self.gamma is None and not dropped:
+            return super().add_to(x, y)
+        y = self(y) if self.gamma is None else self(y) * self.gamma
+        if dropped:
+            kept = y.new_empty(len(y), *(1,) * (y.ndim - 1)).bernoulli_(1 - self.drop_path)
+            y = y * kept.div_(1 - self.drop_path)
+        return x + y
+
+
 class AttentionBlock(nn.Module):
     """x + Dropout(Attention(LayerNorm(x)))."""
 
@@ -67,12 +101,12 @@ class AttentionBlock(nn.Module):
 class FeedforwardBlock(nn.Module):
     """x + Dropout(W2 quick_gelu(W1 LayerNorm(x)))."""
 
-    def __init__(self, dim: int, hidden: int, dropout: float):
+    def __init__(self, dim: int, hidden: int, end: Dropout, residual: bool = True):
         super().__init__()
         self.norm = nn.LayerNorm(dim)
         self.expand = Dense(dim, hidden)
-        self.contract = Dense(hidden, dim, residual=True)
-        self.dropout = Dropout(dropout)
+        self.contract = Dense(hidden, dim, residual=residual)
+        self.dropout = end
 
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
         """[.., D] -> [.., D]."""
@@ -85,7 +119,7 @@ class TransformerBlock(nn.Module):
     def __init__(self, attention: LineAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
         self.attention = AttentionBlock(attention, dropout)
-        self.feedforward = FeedforwardBlock(attention.qkv.in_features, hidden, dropout)
+        self.feedforward = FeedforwardBlock(attention.qkv.in_features, hidden, Dropout(dropout))
 
     @property
     def causal(self) -> bool:

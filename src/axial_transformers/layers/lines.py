@@ -22,8 +22,7 @@ from axial_transformers.ops.axial_attention import (
     own_places,
     project_by_head,
 )
-from axial_transformers.ops.positions import relative_bias, rotary
-from axial_transformers.ops.rotations import rotate, rotation_table
+from axial_transformers.ops.positions import relative_bias, rotary, rotate, rotation_table
 from axial_transformers.ops.tied_attention import tied_axial_attention
 
 
@@ -101,7 +100,7 @@ class LineAttention(nn.Module):
         residual: whether the layer ends a residual branch: its output projection is then initialised to zero.
         project: whether a linear layer to width D follows; otherwise the output is the concatenated heads.
         out_bias: whether that layer has a bias.
-        rotations: [L, K], see `ops.rotations.rotation_table`, a constant that is stored with the weights: rotary
+        rotations: [L, K], see `ops.positions.rotation_table`, a constant that is stored with the weights: rotary
             positions by this table instead of `options.rotary`, on lines of at most L places.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.ops.rotations import rotation_table
+from axial_transformers.ops.positions import rotation_table
 
 
 def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:

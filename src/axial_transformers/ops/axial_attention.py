@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops import biased_attention, compiled_attention, torch_attention, windowed_attention
+from axial_transformers.ops import compiled_attention, torch_attention, windowed_attention
 from axial_transformers.ops.argument_checks import check_options, check_tensors, data_axis
-from axial_transformers.ops.kernel_choice import choose_kernel
+from axial_transformers.ops.kernel_choice import compiled_can_run
 from axial_transformers.ops.linear import linear
-from axial_transformers.ops.rotations import rotate
+from axial_transformers.ops.positions import rotate
 
 
 def axial_attention(  # noqa: PLR0913
@@ -104,7 +104,7 @@ def axial_self_attention(
         qkv: [B, *A, E], queries, then keys, then values, each a head after the other.
         widths: of queries, of keys, of values, all heads together; their sum is E.
         heads, axis, causal, key_mask, attn_bias: as for `axial_attention`, with q [B, *A, heads, head_dim].
-        rotations: of queries and keys before the products, see `ops.rotations.rotate`.
+        rotations: of queries and keys before the products, see `ops.positions.rotate`.
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, attn_bias, rotations, k=qkv.unsqueeze(-1))
@@ -262,7 +262,7 @@ def _with_options(
             if causal:
                 inside = inside & (offset <= 0)
             allowed = inside[None, None, None] if allowed is None else allowed & inside
-        out = biased_attention.attend(q, k, v, bias, allowed, dropout)
+        out = torch_attention.attend_groups(q, k, v, bias, allowed, dropout)
     return from_lines(out.flatten(0, 1), qkv[2], axis)
 
 
@@ -277,7 +277,7 @@ def _of_examples(bias: Tensor) -> Float[Tensor, "#b #n #l #l"]:
 
 
 def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    return choose_kernel(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) == "compiled"
+    return compiled_can_run(q.device, q.dtype, q.shape[axis], prod(q.shape[:-1])) is None
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:

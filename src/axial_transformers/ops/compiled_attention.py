@@ -59,7 +59,7 @@ def attend_packed(
 ) -> Float[Tensor, "b *a n w"]:
     """`attend` of queries, keys and values in one tensor, `widths` wide; their gradients are written into one, too.
 
-    With `rotations`, see `ops.rotations.rotate`, queries and keys are rotated first.
+    With `rotations`, see `ops.positions.rotate`, queries and keys are rotated first.
     """
     arguments = axis, causal, key_mask, _by_head(bias, heads, qkv.shape[axis]), rotations
     out: Tensor = _Attention.apply((heads, *widths), *arguments, qkv)  # type: ignore[no-untyped-call]

@@ -40,7 +40,7 @@ def full_attention_weights(
     """The weights of `full_attention`, [B, *A, heads, *E]; its arguments."""
     check_tensors(key_mask, q=q, k=k)
     mask = None if key_mask is None else key_mask.flatten(1)
-    weights = torch_attention.weights(_flat(q), _flat(k), key_mask=mask)
+    weights = torch_attention.weights(_flat(q), _flat(k), allowed=None if mask is None else mask[:, None, None])
     return weights.transpose(1, 2).unflatten(1, q.shape[1:-2]).unflatten(-1, k.shape[1:-2])
 
 

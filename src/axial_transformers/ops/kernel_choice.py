@@ -1,51 +1,63 @@
-"""The choice among the kernels of attention."""
+"""The choice among the kernels of attention: the first of this table that can run.
+
+| kernel     | takes                                                                                  |
+|------------|----------------------------------------------------------------------------------------|
+| `compiled` | on a CPU, 2^18 scores or more: float32 of <= 2048 keys, bfloat16 of <= 512             |
+| `fused`    | on a CPU, without dropout: float32 and float64 of >= 64 keys, half precision of > 2048 |
+| `fused`    | elsewhere, all                                                                         |
+| `composed` | all; its operations can be traced, and differentiated any number of times              |
+
+Under a transform of torch.func, and in exported lines of any length, `composed` runs.
+benchmarks/attention_kernels.py compares their times.
+"""
 
 from importlib.util import find_spec
-from typing import Literal
 
 import torch
 
 from axial_transformers.torch_private import is_transformed
 
-Kernel = Literal["compiled", "fused", "blocked", "composed"]
-
 HAS_NUMBA = find_spec("numba") is not None
+LONGEST = {torch.float32: 2048, torch.bfloat16: 512}
+"""Keys of each query up to which `compiled` takes less time than the others."""
 PAYS_FROM = 2**18
 """Scores in a call from which `compiled` pays: for fewer, the call alone takes longer than torch's several steps."""
 
 
-def choose_kernel(device: torch.device, dtype: torch.dtype, keys: int, queries: int = 0) -> Kernel:
-    """The kernel of attention that benchmarks/attention_kernels.py found to be the fastest.
+def compiled_can_run(device: torch.device, dtype: torch.dtype, keys: int, queries: int) -> str | None:
+    """Return the reason why the compiled kernels do not take a call; None if they do.
 
     Args:
+        device, dtype: of queries, keys and values.
         keys: keys of each query.
-        queries: queries of all lines and heads, where queries and keys are the lines of one grid; elsewhere 0.
+        queries: queries of all lines and heads.
+    """
+    if not HAS_NUMBA:
+        return "numba is not installed"
+    if device.type != "cpu":
+        return "compiled kernels run on a CPU"
+    if is_transformed() or torch.compiler.is_exporting():
+        return "transforms of torch.func and exported graphs take operations of torch only"
+    if dtype not in LONGEST or keys > LONGEST[dtype]:
+        return "compiled kernels take float32 lines of at most 2048 places, and bfloat16 lines of at most 512"
+    # torch's vectors are not full in lines of less than 32 keys
+    return None if max(keys, 32) * queries >= PAYS_FROM else "with few scores, the call takes longer than torch's steps"
 
-    | device | dtype             | keys    | scores  | kernel     | why                                                |
-    |--------|-------------------|---------|---------|------------|----------------------------------------------------|
-    | cpu    | float32           | <= 2048 | >= 2^18 | `compiled` | others take 1.0 to 2 times that along columns      |
-    | cpu    | bfloat16          | <= 512  | >= 2^18 | `compiled` | (likewise)                                         |
-    | cpu    | bfloat16, float16 | <= 2048 | any     | `blocked`  | with gradients, `fused` takes 1.1 to 10 times that |
-    | cpu    | float32, float64  | < 64    | any     | `blocked`  | `fused` takes up to twice that                     |
-    | any    | any               | any     | any     | `fused`    | the fastest, and holds no line's scores            |
 
-    The first row that applies counts. Scores are queries times keys, where lines of less than 32 keys count as of 32,
-    since torch's vectors are not full there. `compiled` needs numba, and torch.export cannot export it. Masks and the
-    need of gradients change the times, hardly the order. `composed` is as fast as `blocked` where all fits into cache,
-    and takes up to three times that elsewhere; it stands in for `blocked` while a graph is traced (torch.compile,
-    torch.export): the loop of `blocked` would be unrolled, and the compiler fuses by itself. Under a transform of
-    torch.func `composed` stands in for all.
+def fused_can_run(device: torch.device, dtype: torch.dtype, keys: int, plain: bool = True) -> str | None:
+    """Return the reason why torch's fused kernel does not take a call; None if it does.
+
+    Args:
+        device, dtype: of queries, keys and values.
+        keys: keys of each query.
+        plain: whether there is no dropout, and no bias that needs a gradient.
     """
     if is_transformed():
-        return "composed"
+        return "transforms of torch.func do not take it"
     if device.type != "cpu":
-        return "fused"
+        return None
+    if not plain:
+        return "on a CPU it has no dropout, and no gradient of a bias"
     if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
-        return "composed"  # a comparison would tie the exported graph to the sizes that it was traced with
-    longest = {torch.float32: 2048, torch.bfloat16: 512}.get(dtype, 0)
-    compiled = HAS_NUMBA and not torch.compiler.is_exporting()
-    if compiled and keys <= longest and max(keys, 32) * queries >= PAYS_FROM:
-        return "compiled"
-    if keys > (2048 if dtype.itemsize == 2 else 63):
-        return "fused"
-    return "composed" if torch.compiler.is_compiling() else "blocked"
+        return "a comparison would tie the exported graph to the sizes that it was traced with"
+    return None if keys > (2048 if dtype.itemsize == 2 else 63) else "on a CPU it is slower for short lines"

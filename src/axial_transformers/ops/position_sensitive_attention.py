@@ -21,14 +21,11 @@ from axial_transformers.ops import compiled_relative_attention
 from axial_transformers.ops.argument_checks import check_tensors, data_axis
 from axial_transformers.ops.axial_attention import from_lines, mask_of_lines, to_lines
 from axial_transformers.ops.compiled_attention import Packing, unpacked
-from axial_transformers.ops.kernel_choice import choose_kernel
-from axial_transformers.ops.torch_attention import softmax
+from axial_transformers.ops.kernel_choice import compiled_can_run
+from axial_transformers.ops.torch_attention import piece, softmax
 
 Tables = tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]]
 """The encodings of queries, of keys and of values."""
-PIECE = {"cpu": 2**20}
-"""Scores that exist at a time where torch's operations compute them, by type of device."""
-PIECE_ELSEWHERE = 2**26
 
 
 def position_sensitive_attention(  # noqa: PLR0913
@@ -126,19 +123,19 @@ def _attend(
 
 def is_compiled(q: Float[Tensor, "b *a n k"], axis: int, rows: int) -> bool:
     """Whether the compiled kernel computes attention along axis 1..d with tables of so many rows."""
-    return choose_kernel(q.device, q.dtype, min(rows, q.shape[axis]), prod(q.shape[:-1])) == "compiled"
+    return compiled_can_run(q.device, q.dtype, min(rows, q.shape[axis]), prod(q.shape[:-1])) is None
 
 
 def _in_pieces(
     qkv: tuple[Tensor, Tensor, Tensor], present: Tensor | None, tables: Tables, causal: bool, scale: float
 ) -> Tensor:
-    """Lines [M, N, L, K] -> [M, N, L, W], as many at a time as PIECE allows; in the backward pass again."""
+    """Lines [M, N, L, K] -> [M, N, L, W], as many at a time as `piece` allows; in the backward pass again."""
     attend = partial(_attend_lines, tables=tables, causal=causal, scale=scale)
     if torch.compiler.is_compiling():  # a loop would be unrolled
         return attend(*qkv, present)
     q = qkv[0]
-    scores, most = q.shape[1:-1].numel() * min(len(tables[0]), q.shape[-2]), PIECE.get(q.device.type, PIECE_ELSEWHERE)
-    step = max(1, most // max(1, scores))
+    scores = q.shape[1:-1].numel() * min(len(tables[0]), q.shape[-2])
+    step = max(1, piece(q.device) // max(1, scores))
     if len(q) <= step:
         return attend(*qkv, present)
     parts = zip(*(x.split(step) for x in qkv), repeat(None) if present is None else present.split(step))

@@ -1,21 +1,20 @@
-"""Attention along lines, softmax(q k^T / sqrt(K)) v, by torch's operations: `fused`, `blocked` and `composed`."""
+"""Attention along lines by torch's operations: its fused kernel, and one composed path beside it."""
 
-from collections.abc import Callable, Iterator
 from itertools import repeat
 from math import sqrt
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops.kernel_choice import choose_kernel
-from axial_transformers.torch_private import softmax_backward
+from axial_transformers.ops.kernel_choice import fused_can_run
+from axial_transformers.torch_private import is_transformed
 
-BLOCK = 2**18
-"""Scores that `blocked` works on at a time: 1 MB of float32, what a core's own cache holds."""
+PIECE = {"cpu": 2**19}
+"""Scores that `composed` has at a time, by type of device: 2 MB of float32 on a CPU."""
+PIECE_ELSEWHERE = 2**26
 MOST_LINES = 2**16 - 1
 """Lines in one call of torch's fused kernels: CUDA has no more blocks in the dimension of the grid that counts them."""
 MOST_NUMBERS = 2**31 - 1
@@ -31,7 +30,7 @@ def attend(
     causal: bool = False,
     key_mask: Bool[Tensor, "m s"] | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Attention of lines of queries to lines of keys and values, by the fastest of torch's kernels.
+    """Attention of lines of queries to lines of keys and values: softmax(q k^T / sqrt(K)) v.
 
     Args:
         q, k, v: [lines, heads, length, width], one floating-point dtype.
@@ -41,39 +40,69 @@ def attend(
     Returns:
         [lines, heads, length, value width], the dtype of v.
     """
-    return KERNELS[choose_kernel(q.device, q.dtype, k.shape[-2])](q, k, v, causal, key_mask)
-
-
-def weights(q: Tensor, k: Tensor, causal: bool = False, key_mask: Tensor | None = None) -> Float[Tensor, "m n l s"]:
-    """The weights of `attend`, [lines, heads, length, keys]. A row sums to one, or to zero if it attends to no key."""
-    scores = scaled(q) @ k.mT
+    if key_mask is None and fused_can_run(q.device, q.dtype, k.shape[-2]) is None:
+        return fused(q, k, v, None, causal)
     allowed = _allowed(q, k, causal, key_mask)
-    if allowed is None:
-        return softmax(scores).to(q.dtype)
-    return (softmax(scores + _bias(allowed, q.dtype)) * allowed).to(q.dtype)
+    return attend_groups(q[None], k[None], v[None], None, None if allowed is None else allowed[None])[0]
 
 
-def scaled(q: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-    """q / sqrt(K)."""
-    width = q.shape[-1]
-    if isinstance(width, torch.SymInt):  # a number would tie an exported graph to the width that it was traced with
-        return q * torch.scalar_tensor(width, dtype=q.dtype, device=q.device).rsqrt()
-    return q / sqrt(width)
+def attend_groups(
+    q: Float[Tensor, "g m n l k"],
+    k: Float[Tensor, "g m n s k"],
+    v: Float[Tensor, "g m n s w"],
+    bias: Float[Tensor, "#g #m #n #l #s"] | None,
+    allowed: Bool[Tensor, "#g #m #n #l #s"] | None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "g m n l w"]:
+    """Attention of groups of lines: dropout(softmax(q k^T / sqrt(K) + bias)) v.
+
+    Calls of more scores than PIECE are computed piece by piece, in the backward pass again, so that no more scores
+    exist at a time; can be differentiated any number of times.
+
+    Args:
+        q, k, v: [groups, lines, heads, length, width], one floating-point dtype.
+        bias: added to the scores, broadcast to [groups, lines, heads, length, keys]; it may have a gradient. Minus
+            infinity, or less than half the dtype's least number, excludes a key.
+        allowed: True where a query may attend to a key, broadcast likewise. A query without any key gets zeros.
+        dropout: the probability with which a weight is zero; the others are divided by 1 - dropout.
+
+    Returns:
+        [groups, lines, heads, length, value width], the dtype of v.
+    """
+    bias = None if bias is None else bias.to(q.dtype)
+    traced = torch.compiler.is_compiling() or is_transformed()
+    if traced or q.shape[:-1].numel() * k.shape[-2] <= piece(q.device):
+        return _attend(q, k, v, bias, allowed, dropout)
+    return _in_pieces(q, k, v, bias, allowed, dropout)
 
 
-def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """The softmax over the last dimension; where that is faster, that of half precision in float32."""
-    return torch.softmax(_wide(scores), dim=-1)
+def weights(
+    q: Float[Tensor, "... l k"],
+    k: Float[Tensor, "... s k"],
+    bias: Float[Tensor, "..."] | None = None,
+    allowed: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "... l s"]:
+    """The weights of attention. A row sums to one, or to zero if the query may attend to no key."""
+    return _zero_without_keys(_shares(q, k, bias, allowed), allowed)
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    """torch's own fused kernel, for as many lines at a time as it takes."""
+def composed(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, allowed: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Matrix product, softmax, matrix product, of [.., length, width] with any dimensions before."""
+    return _zero_without_keys(F.dropout(_shares(q, k, bias, allowed), dropout) @ v, allowed)
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """torch's own fused kernel, for as many lines at a time as it takes; a mask is added to the scores."""
     most = max(1, most_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
     if len(q) <= most:
-        return _fused(q, k, v, causal, key_mask)
-    masks = repeat(None) if key_mask is None else key_mask.split(most)
+        return _fused(q, k, v, mask, causal, dropout)
+    masks = repeat(None) if mask is None else mask.expand(len(q), -1, -1, -1).split(most)
     parts = zip(q.split(most), k.split(most), v.split(most), masks)
-    return torch.cat([_fused(q, k, v, causal, mask) for q, k, v, mask in parts])
+    return torch.cat([_fused(*part, causal, dropout) for part in parts])
 
 
 def most_lines(heads: int, length: int, width: int) -> int:
@@ -83,98 +112,71 @@ def most_lines(heads: int, length: int, width: int) -> int:
     return most if heads <= MOST_LINES else 0
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    if key_mask is None:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    allowed = _allowed(q, k, causal, key_mask)
-    assert allowed is not None
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=_bias(allowed, q.dtype).expand(*q.shape[:-1], -1))
+def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """The softmax over the last dimension; where that is faster, that of half precision in float32."""
+    # On CPU, a softmax of half precision takes up to ten times as long over rows that do not fill whole registers.
+    return torch.softmax(scores.float() if scores.dtype.itemsize == 2 and scores.shape[-1] % 32 else scores, dim=-1)
+
+
+def piece(device: torch.device) -> int:
+    """The number of scores that exist at a time on a device."""
+    return PIECE.get(device.type, PIECE_ELSEWHERE)
+
+
+def _in_pieces(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
+    """`attend_groups`, some whole groups at a time, or some lines of one group."""
+    scores, dim = q.shape[:-1].numel() * k.shape[-2], 0 if len(q) > 1 else 1
+    if scores <= piece(q.device) or q.shape[:2].numel() <= 1:
+        arguments = q, k, v, bias, allowed, dropout
+        out: Tensor = checkpoint(_attend, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
+        return out
+    step = max(1, piece(q.device) * q.shape[dim] // scores)
+    parts = zip(
+        *(x.split(step, dim) for x in (q, k, v)),
+        *(repeat(x) if x is None or x.shape[dim] == 1 else x.split(step, dim) for x in (bias, allowed)),
+    )
+    return torch.cat([_in_pieces(*part, dropout) for part in parts], dim)  # type: ignore[call-arg]
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
+    if bias is not None:  # otherwise keys that are not allowed would count beside keys with less
+        reached = ~(bias <= _lowest(q.dtype))  # NaN stays NaN
+        allowed = reached if allowed is None else allowed & reached
+    plain = not dropout and not (bias is not None and bias.requires_grad)
+    if fused_can_run(q.device, q.dtype, k.shape[-2], plain) is not None:
+        return composed(q, k, v, bias, allowed, dropout)
+    mask = _mask(bias, allowed, q)
+    if mask is not None:
+        mask = mask.expand(*q.shape[:2], *mask.shape[2:]).flatten(0, 1)
+    out = fused(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), mask, dropout=dropout).unflatten(0, q.shape[:2])
     return _zero_without_keys(out, allowed)
 
 
-def composed(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    """Matrix product, softmax, matrix product: can be traced, and differentiated any number of times."""
-    return weights(q, k, causal, key_mask) @ v
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    mask = None if mask is None else mask.expand(-1, *q.shape[1:-1], k.shape[-2])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
 
 
-def blocked(q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    """Matrix product, softmax, matrix product, as many lines at a time as fit into cache; first derivatives only."""
-    allowed = _allowed(q, k, causal, key_mask)
-    bias = None if allowed is None else _bias(allowed, q.dtype)
-    if bias is not None and len(bias) > 1:
-        bias = bias.expand(-1, q.shape[1], -1, -1).flatten(0, 1)
-    elif bias is not None:
-        bias = bias.flatten(0, 1)
-    matrices = (x.flatten(0, -3) for x in (q, k, v))
-    out: Tensor = _Blocked.apply(*matrices, bias)  # type: ignore[no-untyped-call]
-    out = out.unflatten(0, q.shape[:2])
-    return out if allowed is None or key_mask is None else _zero_without_keys(out, allowed)
+def _shares(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:
+    """`weights`, but any numbers for a query without keys."""
+    scores, mask = _scaled(q) @ k.mT, _mask(bias, allowed, q)
+    return softmax(scores if mask is None else scores + mask).to(q.dtype)
 
 
-KERNELS: dict[str, Callable[[Tensor, Tensor, Tensor, bool, Tensor | None], Tensor]] = {
-    "fused": fused,
-    "blocked": blocked,
-    "composed": composed,
-}
+def _zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
+    return x if allowed is None else x.masked_fill(~allowed.any(dim=-1, keepdim=True), 0)
 
 
-class _Blocked(torch.autograd.Function):
-    """q [M, L, K], k [M, S, K], v [M, S, W] and an additive bias [M or 1, L or 1, S], or None, to [M, L, W].
-
-    The weights are kept for the backward pass where they take no more memory than keys and values; elsewhere they are
-    computed again, so that memory stays linear in the length.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-        keys = k.shape[-2]
-        out = v.new_empty(*q.shape[:-1], v.shape[-1])
-        kept = q.new_empty(*q.shape[:-1], keys) if keys <= k.shape[-1] + v.shape[-1] else None
-        with torch.autocast(q.device.type, enabled=False):
-            for block in _blocks(len(q), q.shape[-2] * keys):
-                p = _block_weights(q, k, bias, block).to(q.dtype)
-                if kept is not None:
-                    kept[block] = p
-                torch.bmm(p, v[block], out=out[block])
-        ctx.save_for_backward(q, k, v, bias, kept)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, bias, kept = ctx.saved_tensors
-        grad = grad.contiguous()
-        dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        with torch.autocast(q.device.type, enabled=False):
-            for block in _blocks(len(q), q.shape[-2] * k.shape[-2]):
-                p = _block_weights(q, k, bias, block) if kept is None else _wide(kept[block])
-                torch.bmm(p.to(q.dtype).mT, grad[block], out=dv[block])
-                dp = _wide(torch.bmm(grad[block], v[block].mT))
-                ds = softmax_backward(dp, p, -1, p.dtype)
-                ds = ds.mul_(1 / sqrt(q.shape[-1])).to(q.dtype)
-                torch.bmm(ds, k[block], out=dq[block])
-                torch.bmm(ds.mT, q[block], out=dk[block])
-        return dq, dk, dv, None
-
-
-def _block_weights(q: Tensor, k: Tensor, bias: Tensor | None, block: slice) -> Tensor:
-    if bias is None:
-        start, beta = q.new_zeros(1), 0
-    else:
-        start, beta = bias if len(bias) == 1 else bias[block], 1
-    return softmax(torch.baddbmm(start, q[block], k[block].mT, beta=beta, alpha=1 / sqrt(q.shape[-1])))
-
-
-def _blocks(lines: int, scores: int) -> Iterator[slice]:
-    step = max(1, BLOCK // max(1, scores))
-    return (slice(i, min(i + step, lines)) for i in range(0, lines, step))
+def _scaled(q: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+    """q / sqrt(K)."""
+    width = q.shape[-1]
+    if isinstance(width, torch.SymInt):  # a number would tie an exported graph to the width that it was traced with
+        return q * torch.scalar_tensor(width, dtype=q.dtype, device=q.device).rsqrt()
+    return q / sqrt(width)
 
 
 def _allowed(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor | None:
     """True where a query may attend to a key, [M or 1, 1, L or 1, S]; None if it may to all."""
-    if key_mask is None and not causal:
-        return None
     present = None if key_mask is None else key_mask[:, None, None, :]
     if not causal:
         return present
@@ -182,17 +184,13 @@ def _allowed(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Ten
     return past[None, None] if present is None else past & present
 
 
-def _bias(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+def _mask(bias: Tensor | None, allowed: Tensor | None, q: Tensor) -> Tensor | None:
+    """What is added to the scores: the bias where a query may attend to a key, the lowest number elsewhere."""
+    if allowed is None:
+        return bias
+    return torch.where(allowed, q.new_zeros(()) if bias is None else bias, _lowest(q.dtype))
+
+
+def _lowest(dtype: torch.dtype) -> float:
     # Finite, so that a query without keys has a gradient; halved, so that adding a score stays finite.
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(
-        ~allowed, torch.finfo(dtype).min / 2
-    )
-
-
-def _zero_without_keys(out: Tensor, allowed: Tensor) -> Tensor:
-    return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0)
-
-
-def _wide(x: Tensor) -> Tensor:
-    # On CPU, a softmax of half precision takes up to ten times as long over rows that do not fill whole registers.
-    return x.float() if x.dtype.itemsize == 2 and x.shape[-1] % 32 else x
+    return torch.finfo(dtype).min / 2

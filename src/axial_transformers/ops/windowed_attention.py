@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops import biased_attention
+from axial_transformers.ops import torch_attention
 
 SHORTEST_BLOCK = 16
 """Queries that share their keys at least: matrix products of fewer rows leave vector registers unused."""
@@ -31,7 +31,7 @@ def attend(
         q, k, v: [B, lines, heads, length, width].
         bias: broadcast to [B, lines, heads, length, span]; column R + (p - o) is added to the score of the pair o, p.
         present: [B, lines, length], False at places not attended to.
-        dropout: see `biased_attention.attend`.
+        dropout: see `torch_attention.attend_groups`.
     """
     batch, length = q.shape[0], q.shape[-2]
     radius, block = span // 2, max(span, SHORTEST_BLOCK)
@@ -61,7 +61,7 @@ def attend(
         bias = grouped(rows.gather(-1, column.clamp(0, span - 1).expand(*rows.shape[:-2], -1, -1)))
     q = grouped(F.pad(q, (0, 0, 0, beyond)).unflatten(-2, (blocks, block)))
     k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
-    out = biased_attention.attend(q, k, v, bias, allowed, dropout)
+    out = torch_attention.attend_groups(q, k, v, bias, allowed, dropout)
     return out.unflatten(0, (batch, blocks)).movedim(1, 3).flatten(3, 4)[..., :length, :]
 
 
@@ -88,7 +88,7 @@ def gathered(  # noqa: PLR0913
     place = torch.where(inside, place, 0)
     allowed = inside if present is None else (inside & present[..., place])[:, :, None]
     bias = None if bias is None else bias[..., None, :columns]
-    out = biased_attention.composed(
+    out = torch_attention.composed(
         q.unsqueeze(-2), k[..., place, :], v[..., place, :], bias, allowed.unsqueeze(-2), dropout
     )
     return out.squeeze(-2)
