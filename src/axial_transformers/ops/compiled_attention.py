@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.kernels import line_kernels, parallel_ranges, short_line_kernels
 from axial_transformers.ops.operator_checks import check_extras, check_lines, check_written, strides_of_lines
 from axial_transformers.ops.operators import cpu_operator
 
@@ -124,15 +124,13 @@ def _forward(
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    from axial_transformers.kernels import short_lines  # takes a second
-
     check_lines([*qkv, out], axis, sums, grouped=bias is None)
     check_extras(qkv[0], axis, key_mask, bias, rotations)
     check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
     if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias, rotations):
         of_lines = np.array(sizes_of(qkv[0], qkv[2], axis))
-        parallel_ranges(partial(short_lines.forward, *arrays, strides, of_lines, causal), pieces)
+        parallel_ranges(partial(short_line_kernels().forward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
     kernels = _kernels(out.dtype, sizes)
@@ -158,15 +156,13 @@ def _backward(
     grads: Sequence[Tensor],
 ) -> None:
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
-    from axial_transformers.kernels import short_lines
-
     check_lines(qkv_grad, axis, sums, grouped=bias is None)
     check_extras(qkv_grad[0], axis, key_mask, bias, rotations)
     check_written(grads, [*qkv_grad[:3], *[bias][: len(grads) - 3]], axis)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias, rotations):
         of_lines = np.array(sizes_of(qkv_grad[0], qkv_grad[2], axis))
-        parallel_ranges(partial(short_lines.backward, *arrays, strides, of_lines, causal), pieces)
+        parallel_ranges(partial(short_line_kernels().backward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
     kernels = _kernels(qkv_grad[0].dtype, sizes)
@@ -204,23 +200,18 @@ def _pieces_of_short_lines(
     qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None
 ) -> int:
     """The pieces of work of `short_lines`, which needs no `sums`; 0 where it cannot take the lines, or does not pay."""
-    from axial_transformers.kernels.llvm import LANES
-
+    lanes = short_line_kernels().LANES
     q, k, v = qkv[:3]
     outer, inner, heads, length, width, value_width = sizes_of(q, v, axis)
     plain = key_mask is None and bias is None and rotations is None and heads == k.shape[-2]
-    fits = width % LANES == value_width % LANES == 0 and outer * inner >= LANES and length > 0
-    pays = length * width <= SHORT * LANES
-    return -(-outer * inner // LANES) * heads if plain and fits and pays else 0
+    fits = width % lanes == value_width % lanes == 0 and outer * inner >= lanes and length > 0
+    pays = length * width <= SHORT * lanes
+    return -(-outer * inner // lanes) * heads if plain and fits and pays else 0
 
 
 def _kernels(dtype: torch.dtype, sizes: NDArray[np.int64]) -> Any:
     """The module with `forward` and `backward` for tensors of a dtype and lines of the given sizes."""
-    from axial_transformers.kernels import line_attention, matrix_tiles, pair_attention, pair_tiles, tile_attention
-
-    if dtype == torch.bfloat16 and matrix_tiles.are_there():
-        return tile_attention if sizes[3] * sizes[4] >= TILES_PAY_FROM else line_attention
-    return pair_attention if dtype == torch.bfloat16 and pair_tiles.are_there() else line_attention
+    return line_kernels(dtype == torch.bfloat16, bool(sizes[3] * sizes[4] >= TILES_PAY_FROM))
 
 
 def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
