@@ -26,6 +26,7 @@ from axial_transformers.kernels.exact.definition import (
     Prediction,
     Stream,
 )
+from axial_transformers.kernels.line_layout import Sizes, Strides
 from axial_transformers.kernels.threads import parallel_map, parallel_ranges
 
 __all__ = [
@@ -47,7 +48,9 @@ __all__ = [
     "Norm",
     "Output",
     "Prediction",
+    "Sizes",
     "Stream",
+    "Strides",
     "compiled_for",
     "exact_kernels",
     "line_kernels",

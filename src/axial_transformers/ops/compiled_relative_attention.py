@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels import parallel_ranges, relative_kernels
+from axial_transformers.kernels import Sizes, parallel_ranges, relative_kernels
 from axial_transformers.ops.compiled_attention import Packing, flat_lines, heads_together, sizes_of, unpacked
 from axial_transformers.ops.operator_checks import SINGLE, check_lines, check_tables, check_written
 from axial_transformers.ops.operators import cpu_operator
@@ -75,10 +75,10 @@ def _forward(
     encodings = _padded(tables, scale)
 
     def work(first: int, last: int) -> None:
-        pieces = first * sizes[8], last * sizes[8]
+        pieces = first * sizes.together, last * sizes.together
         relative_attention.forward(*arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces)
 
-    parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
+    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
 
 
 @cpu_operator("axial_transformers::attend_relative_backward", mutates_args=("d_qkv", "d_tables"))
@@ -98,11 +98,11 @@ def _backward(
     check_written([*d_qkv, *d_tables], [*qkv_grad[:3], *tables], axis)
     arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
     sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
-    encodings, groups = _padded(tables, scale), len(sums) // (sizes[3] * sizes[8])
+    encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.together)
     parts = min(PARTS, groups)
     (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
     found = [_zeros(parts, heads * (rows + relative_attention.HIGH) * width) for width in widths]
-    bounds = np.arange(parts + 1) * groups // parts * sizes[8]
+    bounds = np.arange(parts + 1) * groups // parts * sizes.together
 
     def work(first: int, last: int) -> None:
         relative_attention.backward(
@@ -115,9 +115,9 @@ def _backward(
         np.multiply(total.swapaxes(0, 1), np.float32(factor), out=d_table.numpy())
 
 
-def _with_tables(sizes: Sequence[int], table: Tensor) -> NDArray[np.int64]:
+def _with_tables(sizes: Sizes, table: Tensor) -> Sizes:
     """Sizes, R, the number of tables, and heads that are loaded together."""
-    return np.append(sizes, [len(table) // 2, table.shape[1], heads_together(sizes)])
+    return sizes._replace(radius=len(table) // 2, tables=table.shape[1], together=heads_together(sizes))
 
 
 def _padded(tables: Sequence[Tensor], scale: float) -> Any:
