@@ -1,8 +1,11 @@
 """The rooms of the package: imports go down only, between files as between rooms, those inside functions included."""
 
 import ast
+import inspect
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +14,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from axial_transformers import kernels
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "axial_transformers"
@@ -51,6 +56,24 @@ def test_imports_go_down_between_rooms_and_in_no_circle_between_files():
 def test_no_file_is_long():
     lengths = {path: len(path.read_text().splitlines()) for path in files(SOURCE) if "kernels" not in path.parts}
     assert [path.name for path, length in lengths.items() if length > MOST_LINES] == []
+
+
+def test_nothing_outside_the_kernels_imports_from_inside():
+    inside = [
+        (file, name)
+        for file, tree in trees(SOURCE)
+        if not file.startswith("kernels/")
+        for name in imported_names(tree, package_of(file))
+        if re.match(rf"{PACKAGE}\.kernels\b", name) and name.removeprefix(f"{PACKAGE}.kernels.") not in kernels.__all__
+    ]
+    assert inside == []
+
+
+def test_the_door_of_the_kernels_has_eight_functions_and_imports_no_compiler():
+    functions = [name for name in kernels.__all__ if inspect.isfunction(getattr(kernels, name))]
+    assert len(functions) == 8
+    code = "import sys, axial_transformers.kernels; sys.exit(bool({'numba', 'llvmlite'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_private_names_of_other_packages_are_used_by_adapters_only():
@@ -155,6 +178,11 @@ def files(source: Path) -> Iterator[Path]:
 def trees(source: Path) -> Iterator[tuple[str, ast.AST]]:
     """The files of a package and what they say."""
     return ((path.relative_to(source).as_posix(), ast.parse(path.read_text())) for path in sorted(source.rglob("*.py")))
+
+
+def package_of(file: str) -> str:
+    """The package that a file's relative imports start from."""
+    return ".".join([PACKAGE, *Path(file).parts[:-1]])
 
 
 def private_uses(source: Path) -> Iterator[tuple[str, str]]:

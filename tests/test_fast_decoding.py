@@ -172,14 +172,15 @@ def test_preparation_pays_for_much_work_only(monkeypatch):
 
 def test_a_processor_without_fused_multiply_add_stays_eager_unless_asked(monkeypatch):
     from axial_transformers.decoding import compiled_backend
+    from axial_transformers.kernels import llvm
 
-    monkeypatch.setattr(compiled_backend, "FEATURES", {"+sse2", "+avx"})
+    monkeypatch.setattr(llvm, "FEATURES", {"+sse2", "+avx"})
     monkeypatch.setattr(compiled_backend, "compiled", lambda model, choose, batch: "compiled")
     model = random_model(small_config((3, 2)), torch.float32)
     choose = GumbelChoice(noise=gumbel((1, 3, 2, 1, 5)))
     assert backend_choice.choose_backend(model, choose, 1) != "compiled"
     assert COMPILED(model, choose, 1) == "compiled"
-    monkeypatch.setattr(compiled_backend, "FEATURES", {"+avx", "+fma"})
+    monkeypatch.setattr(llvm, "FEATURES", {"+avx", "+fma"})
     assert backend_choice.choose_backend(model, choose, 1) == "compiled"
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from axial_transformers.inference.exact_network import ExactNetwork, network_of, obstacle
-from axial_transformers.kernels.exact.definition import Known
+from axial_transformers.kernels import Known
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.likelihood import bits_map, bits_per_dim, summarise

@@ -8,6 +8,7 @@ import torch
 
 from axial_transformers.cli import WAITING
 from axial_transformers.cli.console import engineering
+from axial_transformers.kernels import compiled_for
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
 from axial_transformers.processor import (
@@ -52,10 +53,8 @@ def facts() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    from axial_transformers.kernels.llvm import LANES, PROCESSOR  # takes a second
-    from axial_transformers.kernels.register_tiles import PANEL, ROWS
-
-    return {"processor": PROCESSOR, "vector_bits": 32 * LANES, "tile": [ROWS, PANEL]}
+    target = compiled_for()
+    return {"processor": target.processor, "vector_bits": target.vector_bits, "tile": [*target.tile]}
 
 
 def rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:

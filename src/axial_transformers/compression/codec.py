@@ -27,7 +27,7 @@ from axial_transformers.compression.errors import DamagedError
 from axial_transformers.decoding import decode
 from axial_transformers.decoding.exact_backend import reads_rows
 from axial_transformers.inference.exact_network import NOT_FINITE_LOGITS, ExactNetwork, has_kernels, obstacle
-from axial_transformers.kernels.exact.definition import (
+from axial_transformers.kernels import (
     GROUP,
     LEAST_STATE,
     NOT_FINITE,
@@ -35,8 +35,8 @@ from axial_transformers.kernels.exact.definition import (
     TOO_SHORT,
     WORD,
     Stream,
+    parallel_map,
 )
-from axial_transformers.kernels.threads import parallel_map
 from axial_transformers.models import AxialTransformer, Conditioning
 
 WORDS = np.dtype("<u4")

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Integer
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.kernels.exact.definition import Stream
+from axial_transformers.kernels import Stream
 
 DRAWN_TOGETHER = 1 << 20
 """Values of noise that are drawn at a time: their float64 forms take little memory."""

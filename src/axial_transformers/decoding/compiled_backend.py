@@ -13,21 +13,18 @@ from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
 from axial_transformers.decoding.exact_backend import arrays_of, backend_of
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels.exact import compiled as arithmetic
-from axial_transformers.kernels.exact import float_environment
-from axial_transformers.kernels.llvm import FEATURES, Array
-from axial_transformers.kernels.rows import Choice, draw_row
+from axial_transformers.kernels import Array, Choice, compiled_for, exact_kernels
 from axial_transformers.models.axial_transformer import AxialTransformer
 
 
 def is_fast() -> bool:
     """False where fused multiply-add is no instruction, but a call: on x86 processors from before 2013."""
-    return "+fma" in FEATURES or not float_environment.ON_X86
+    return compiled_for().multiplies_and_adds
 
 
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
     """The backend for `batch` examples; the model is float32, and `choose` consists of tensors (`row_choice`)."""
-    network = ExactNetwork(model, arithmetic)
+    network = ExactNetwork(model, exact_kernels(compiled=True))
     return backend_of(network, partial(_draw, network, choose))
 
 
@@ -47,7 +44,7 @@ def _draw(
     top_k = min(draw.top_k or num_values, num_values)
     values = np.empty(known.shape, np.int64)
     drawn = Choice(noise, known, np.float32(draw.temperature), top_k, np.float32(draw.top_p or 1))
-    network.rows.work(draw_row, context, arithmetic.together(len(context)), drawn, arrays_of(predictions), values)
+    network.rows.draw(context, arrays_of(predictions), values, drawn)
     return torch.from_numpy(values)
 
 

@@ -10,7 +10,7 @@ from axial_transformers.decoding.backend import Backend
 from axial_transformers.decoding.choices import CodesRows
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels.exact.definition import NO_PREDICTION, Array, Prediction
+from axial_transformers.kernels import NO_PREDICTION, Array, Prediction
 from axial_transformers.models import AxialTransformer
 
 

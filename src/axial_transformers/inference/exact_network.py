@@ -5,7 +5,7 @@ is computed by torch: activations are NumPy arrays.
 """
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module, util
+from importlib import util
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from axial_transformers.kernels.exact.definition import MASKED, Array, Block, Known, Line, Linear, Lstm, Norm, Output
+from axial_transformers.kernels import MASKED, Array, Block, Known, Line, Linear, Lstm, Norm, Output, exact_kernels
 from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
@@ -48,7 +48,7 @@ def has_kernels() -> bool:
 
 def fastest_arithmetic() -> Any:
     """The module of compiled kernels, or their twin."""
-    return import_module(f"axial_transformers.kernels.exact.{'compiled' if has_kernels() else 'twin'}")
+    return exact_kernels(compiled=has_kernels())
 
 
 def obstacle(model: AxialTransformer) -> str | None:

@@ -1,1 +1,128 @@
-"""Kernels that numba compiles for the processor: attention along lines, rows of sites, and the tiles that both use."""
+"""The door of the kernels, compiled code for CPUs: other rooms import nothing from inside. See docs/kernels.md.
+
+Functions that return modules compile nothing. They import numba, which takes a second, so callers call them late.
+"""
+
+from typing import Any, NamedTuple
+
+from axial_transformers.kernels.exact.definition import (
+    GROUP,
+    LEAST_STATE,
+    MASKED,
+    NO_PREDICTION,
+    NOT_FINITE,
+    PRECISION,
+    TOO_SHORT,
+    WORD,
+    Array,
+    Block,
+    Choice,
+    Known,
+    Line,
+    Linear,
+    Lstm,
+    Norm,
+    Output,
+    Prediction,
+    Stream,
+)
+from axial_transformers.kernels.line_layout import Sizes, Strides
+from axial_transformers.kernels.threads import parallel_map, parallel_ranges
+
+__all__ = [
+    "GROUP",
+    "LEAST_STATE",
+    "MASKED",
+    "NOT_FINITE",
+    "NO_PREDICTION",
+    "PRECISION",
+    "TOO_SHORT",
+    "WORD",
+    "Array",
+    "Block",
+    "Choice",
+    "Known",
+    "Line",
+    "Linear",
+    "Lstm",
+    "Norm",
+    "Output",
+    "Prediction",
+    "Sizes",
+    "Stream",
+    "Strides",
+    "compiled_for",
+    "exact_kernels",
+    "line_kernels",
+    "parallel_map",
+    "parallel_ranges",
+    "pointwise_kernels",
+    "relative_kernels",
+    "short_line_kernels",
+]
+
+
+class Target(NamedTuple):
+    """What numba compiles the kernels for."""
+
+    processor: str
+    """LLVM's name of it."""
+    vector_bits: int
+    """Of a register."""
+    tile: tuple[int, int]
+    """Rows and columns of sums that stay in registers during a product."""
+    multiplies_and_adds: bool
+    """Whether fused multiply-add is an instruction; otherwise, as on x86 before 2013, exact kernels are slow."""
+
+
+def compiled_for() -> Target:
+    """Return what numba compiles for; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES change it."""
+    from axial_transformers.kernels.exact.float_environment import ON_X86
+    from axial_transformers.kernels.llvm import FEATURES, LANES, PROCESSOR
+    from axial_transformers.kernels.register_tiles import PANEL, ROWS
+
+    return Target(PROCESSOR, 32 * LANES, (ROWS, PANEL), "+fma" in FEATURES or not ON_X86)
+
+
+def line_kernels(bfloat16: bool, large: bool) -> Any:
+    """Return the module whose `forward` and `backward` attend along lines: `line_attention` or one with its interface.
+
+    Args:
+        bfloat16: whether tensors are bfloat16, as int16 bits; otherwise they are float32.
+        large: whether lines are long and heads wide enough to fill matrix registers.
+    """
+    from axial_transformers.kernels import line_attention, matrix_tiles, pair_attention, pair_tiles, tile_attention
+
+    if bfloat16 and matrix_tiles.are_there():
+        return tile_attention if large else line_attention
+    return pair_attention if bfloat16 and pair_tiles.are_there() else line_attention
+
+
+def short_line_kernels() -> Any:
+    """Return `short_lines`: attention along lines that are shorter than a vector."""
+    from axial_transformers.kernels import short_lines
+
+    return short_lines
+
+
+def relative_kernels() -> Any:
+    """Return `relative_attention`: position-sensitive attention, equation 4 of Axial-DeepLab."""
+    from axial_transformers.kernels import relative_attention
+
+    return relative_attention
+
+
+def pointwise_kernels() -> Any:
+    """Return `pointwise`: quick GELU and dropout in one pass over memory."""
+    from axial_transformers.kernels import pointwise
+
+    return pointwise
+
+
+def exact_kernels(compiled: bool) -> Any:
+    """Return the float32 arithmetic with equal bits everywhere: `exact.compiled`, or its reference in NumPy."""
+    if compiled:
+        from axial_transformers.kernels.exact import compiled as arithmetic
+    else:
+        from axial_transformers.kernels.exact import twin as arithmetic  # type: ignore[no-redef]
+    return arithmetic

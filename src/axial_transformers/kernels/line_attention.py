@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from axial_transformers.kernels.compilation import compiled, part
-from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.line_layout import Sizes
+from axial_transformers.kernels.llvm import LANES, Array
 from axial_transformers.kernels.register_tiles import (
     HIGH,
     PANEL,
@@ -27,7 +28,7 @@ from axial_transformers.kernels.register_tiles import (
 )
 from axial_transformers.kernels.rotated_lines import rotate_heads, rotate_heads_back
 from axial_transformers.kernels.softmaxes import column_exponentials, column_softmax_backward
-from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
+from axial_transformers.kernels.staging import ONE, load_heads, sizes_of_groups, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import add, clear
 
 STEPS = 256
@@ -36,25 +37,23 @@ STEPS = 256
 
 @compiled
 def forward(
-    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, bias: Array,
+    q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, key_mask: Any, bias: Array,
     rotations: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """out = softmax(q k^T / sqrt(K) + bias) v, for the pieces `first` to `last`.
 
     Args:
-        q, k, v, out: flat; element (o, i, head, place, j) lies at (o, i, head, place) . (its row of `strides`) + j.
-        strides: int64 [4, 4], a row each for q, k, v, out.
-        sizes: outer, inner, heads, length L, key width K, value width W, lines to a bias, heads to a group, heads that
-            are loaded together. A piece is one (o, i, head), the head counted fastest; with a bias, slowest, so that
-            successive pieces have the same one in cache. The heads of a group have the same keys and values; heads that
-            are loaded together are some groups of a line, with a bias one head. `first` and `last` are multiples of it.
+        q, k, v, out: flat; number j of a place lies j behind the start that `strides` give it.
+        strides: `Strides` of q, k, v and out.
+        sizes: `first` and `last` are multiples of `together`; with a bias, successive pieces have the same in cache.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
         bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries, or of size 0.
         rotations: of queries and keys, [L or 0, K], see `kernels.rotated_lines.rotate_heads`.
         sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
             nothing), and the largest score, which is subtracted before the exponential.
     """
-    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    group, together = sizes.group, sizes.together
     padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
     shared = together // group
     queries, keys = zeros(together * padded * wide), zeros((shared * padded + ROWS) * wide)
@@ -62,12 +61,10 @@ def forward(
     queries_transposed, scores = zeros(wide * PANEL), zeros((padded + HIGH) * PANEL)
     inverses, largest = zeros(PANEL), zeros(PANEL)
     scale = np.float32(1 / np.sqrt(width))
-    of_groups = sizes.copy()
-    of_groups[2] //= group
-    of_groups[8] //= group
+    of_groups = sizes_of_groups(sizes)
     for p in range(first, last):
-        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
-        head, mask_at = m % together, m // sizes[2] * length
+        m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
+        head, mask_at = m % together, m // sizes.heads * length
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
@@ -97,16 +94,17 @@ def forward(
 
 @compiled
 def backward(
-    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
+    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
 
-    `strides` is [7, 4]: a row each for q, k, v, grad, dq, dk, dv. With weights P and their gradient dP = grad v^T:
+    `strides` are those of q, k, v, grad, dq, dk and dv. With weights P and their gradient dP = grad v^T:
     dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K). Unless d_bias is of
     size 0, the pieces must have the same bias, and d_bias, flat [L, L], becomes the sum of dS over them and itself.
     """
-    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    group, together = sizes.group, sizes.together
     padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
     shared = together // group
     size, value_size = (shared * padded + ROWS) * wide, shared * padded * value_wide
@@ -117,12 +115,10 @@ def backward(
     weights, d_scores = zeros((padded + HIGH) * PANEL), zeros((padded + HIGH) * PANEL)
     inverses, largest = zeros(PANEL), zeros(PANEL)
     scale = np.float32(1 / np.sqrt(width))
-    of_groups = sizes.copy()
-    of_groups[2] //= group
-    of_groups[8] //= group
+    of_groups = sizes_of_groups(sizes)
     for p in range(first, last):
-        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
-        head, mask_at = m % together, m // sizes[2] * length
+        m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
+        head, mask_at = m % together, m // sizes.heads * length
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
@@ -228,7 +224,7 @@ def combine(
 
 
 @part
-def piece(p: int, sizes: Integers, bias: Array) -> int:
+def piece(p: int, sizes: Sizes, bias: Array) -> int:
     """The number of the piece that comes at place `p`: with a bias, all lines of a head come before the next head."""
-    lines = sizes[0] * sizes[1]
-    return p % lines * sizes[2] + p // lines if bias.size else p
+    lines = sizes.outer * sizes.inner
+    return p % lines * sizes.heads + p // lines if bias.size else p

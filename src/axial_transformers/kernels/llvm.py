@@ -6,6 +6,7 @@ Arrays are the addresses of their first numbers. Nothing is checked: callers see
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,20 @@ LANES = 16 if "+avx512f" in FEATURES else 8 if "+avx" in FEATURES else 4
 
 cgutils: Any = numba_cgutils
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
+
+
+def instructions(write: Callable[..., None]) -> Callable[..., Any]:
+    """Declares an intrinsic that returns nothing, from a function of a builder and its arguments, as `unpacked`."""
+
+    @wraps(write)  # numba counts the arguments by its signature
+    def of_kinds(typing_context: Any, *kinds: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            write(builder, *unpacked(context, builder, signature, arguments))
+            return context.get_dummy_value()
+
+        return types.void(*kinds), generate
+
+    return intrinsic(of_kinds)
 
 
 def unpacked(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:

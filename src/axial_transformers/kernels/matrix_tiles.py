@@ -18,6 +18,7 @@ from axial_transformers.kernels.llvm import (
     FEATURES,
     LANES,
     cgutils,
+    instructions,
     intrinsic,
     ir,
     load,
@@ -53,17 +54,11 @@ def are_there() -> bool:
     return not ctypes.CDLL(None).syscall(REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA)
 
 
-@intrinsic
-def exchange_configuration(typing_context: Any, new: Any, old: Any) -> Any:
+@instructions
+def exchange_configuration(builder: Any, new: Any, old: Any) -> None:
     """Configures the registers of this thread, after storing their configuration in `old`: oneDNN has its own."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        new, old = unpacked(context, builder, signature, arguments)
-        _call(builder, "sttilecfg", old)
-        _call(builder, "ldtilecfg", new)
-        return context.get_dummy_value()
-
-    return types.void(new, old), generate
+    _call(builder, "sttilecfg", old)
+    _call(builder, "ldtilecfg", new)
 
 
 @intrinsic
@@ -135,40 +130,28 @@ def _call(builder: Any, name: str, *operands: Any) -> None:
     builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}"), values)
 
 
-@intrinsic
-def pair_rows(typing_context: Any, x: Any, rows: Any, columns: Any, out: Any) -> Any:
+@instructions
+def pair_rows(builder: Any, x: Any, rows: Any, columns: Any, out: Any) -> None:
     """Words in rows, [rows, columns / 2], to words in pairs, [rows / 2, columns]; `columns` is a multiple of BLOCK."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, out = unpacked(context, builder, signature, arguments)
-        x, out = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (x, out))
-        two, lanes = rows.type(2), 2 * LANES
-        with cgutils.for_range_slice(builder, rows.type(0), rows, two) as (row, _):
-            start = builder.mul(row, columns)
-            with cgutils.for_range_slice(builder, rows.type(0), columns, rows.type(lanes)) as (column, _):
-                at = builder.add(start, column)
-                a, b = load(builder, x, at, lanes), load(builder, x, builder.add(at, columns), lanes)
-                to = builder.add(start, builder.mul(column, two))
-                for first in (0, LANES):
-                    mixed = [k for i in range(first, first + LANES) for k in (i, lanes + i)]
-                    store(builder, shuffle(builder, a, b, mixed), out, builder.add(to, to.type(2 * first)))
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, out), generate
+    x, out = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (x, out))
+    two, lanes = rows.type(2), 2 * LANES
+    with cgutils.for_range_slice(builder, rows.type(0), rows, two) as (row, _):
+        start = builder.mul(row, columns)
+        with cgutils.for_range_slice(builder, rows.type(0), columns, rows.type(lanes)) as (column, _):
+            at = builder.add(start, column)
+            a, b = load(builder, x, at, lanes), load(builder, x, builder.add(at, columns), lanes)
+            to = builder.add(start, builder.mul(column, two))
+            for first in (0, LANES):
+                mixed = [k for i in range(first, first + LANES) for k in (i, lanes + i)]
+                store(builder, shuffle(builder, a, b, mixed), out, builder.add(to, to.type(2 * first)))
 
 
-@intrinsic
-def copy_bits(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+@instructions
+def copy_bits(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
     """`count` bfloat16 numbers of x, given as int16, from x_at on, into words from their bfloat16 number out_at on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count, out, out_at = unpacked(context, builder, signature, arguments)
-        out, done = builder.bitcast(out, x.type), count.type(0)
-        for lanes in (2 * LANES, LANES // 2, 1):
-            end = builder.and_(count, count.type(-lanes))
-            with cgutils.for_range_slice(builder, done, end, count.type(lanes)) as (j, _):
-                store(builder, load(builder, x, builder.add(x_at, j), lanes), out, builder.add(out_at, j))
-            done = end
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count, out, out_at), generate
+    out, done = builder.bitcast(out, x.type), count.type(0)
+    for lanes in (2 * LANES, LANES // 2, 1):
+        end = builder.and_(count, count.type(-lanes))
+        with cgutils.for_range_slice(builder, done, end, count.type(lanes)) as (j, _):
+            store(builder, load(builder, x, builder.add(x_at, j), lanes), out, builder.add(out_at, j))
+        done = end

@@ -9,36 +9,36 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.line_attention import padded_length, piece
-from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.line_layout import Sizes
+from axial_transformers.kernels.llvm import LANES, Array
 from axial_transformers.kernels.matrix_tiles import BLOCK, pair_rows
 from axial_transformers.kernels.pair_tiles import multiply_add_pairs, multiply_pairs
 from axial_transformers.kernels.register_tiles import PANEL, round_up, transpose_part
 from axial_transformers.kernels.rotated_lines import rotate_heads_back, rotate_words
 from axial_transformers.kernels.softmaxes import column_gradients, column_weights
-from axial_transformers.kernels.staging import ONE, store_heads, store_normalised, zeros
+from axial_transformers.kernels.staging import ONE, sizes_of_groups, store_heads, store_normalised, zeros
 from axial_transformers.kernels.tile_attention import finish_scores, load_sums, load_words
 from axial_transformers.kernels.vectors import add, clear
 
 
 @compiled
 def forward(
-    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, bias: Array,
+    q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, key_mask: Any, bias: Array,
     rotations: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """See `line_attention.forward`."""
-    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    group, together = sizes.group, sizes.together
     padded, wide, value_wide = padded_length(length), round_up(width, BLOCK), round_up(value_width, BLOCK)
     shared, words, value_words = together // group, wide // 2, value_wide // 2
     queries, keys = zeros(together * padded * words), zeros(shared * padded * words)
     values, value_pairs = zeros(shared * padded * value_words), zeros(shared * padded * value_words)
     queries_transposed, scores, weights = zeros(words * PANEL), zeros(padded * PANEL), zeros(padded // 2 * PANEL)
     attended, inverses, largest = zeros(together * padded * value_wide), zeros(PANEL), zeros(PANEL)
-    of_groups = sizes.copy()
-    of_groups[2] //= group
-    of_groups[8] //= group
+    of_groups = sizes_of_groups(sizes)
     for p in range(first, last):
-        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
-        head, mask_at = m % together, m // sizes[2] * length
+        m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
+        head, mask_at = m % together, m // sizes.heads * length
         if head == 0:
             load_words(q, m, strides[0], sizes, width, queries, padded, wide)
             load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
@@ -67,11 +67,12 @@ def forward(
 
 @compiled
 def backward(
-    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
+    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """See `line_attention.backward`."""
-    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    group, together = sizes.group, sizes.together
     padded, wide, value_wide = padded_length(length), round_up(width, BLOCK), round_up(value_width, BLOCK)
     shared, words, value_words = together // group, wide // 2, value_wide // 2
     size, value_size = shared * padded * words, shared * padded * value_words
@@ -83,13 +84,11 @@ def backward(
     scores, d_scores, d_pairs = zeros(padded * PANEL), zeros(padded * PANEL), zeros(padded // 2 * PANEL)
     weight_rows, d_rows = zeros(padded * PANEL // 2), zeros(padded * PANEL // 2)
     inverses, largest = zeros(PANEL), zeros(PANEL)
-    of_groups = sizes.copy()
-    of_groups[2] //= group
-    of_groups[8] //= group
+    of_groups = sizes_of_groups(sizes)
     factor = np.float32(1 / np.sqrt(width))
     for p in range(first, last):
-        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
-        head, mask_at = m % together, m // sizes[2] * length
+        m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
+        head, mask_at = m % together, m // sizes.heads * length
         if head == 0:
             load_words(q, m, strides[0], sizes, width, queries, padded, wide)
             load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)

@@ -13,6 +13,7 @@ from axial_transformers.kernels.llvm import (
     cgutils,
     constant,
     fused_multiply_add,
+    instructions,
     intrinsic,
     ir,
     load,
@@ -184,22 +185,16 @@ def multiply_add_rows(
             multiply_add_high(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to, out_row)
 
 
-@intrinsic
-def transpose_tile(typing_context: Any, x: Any, x_at: Any, x_row: Any, out: Any, out_at: Any, out_row: Any) -> Any:
+@instructions
+def transpose_tile(builder: Any, x: Any, x_at: Any, x_row: Any, out: Any, out_at: Any, out_row: Any) -> None:
     """out = x^T, LANES rows and LANES columns."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, out, out_at, out_row = unpacked(context, builder, signature, arguments)
+    def offset(start: Any, distance: Any, i: int) -> Any:
+        return builder.add(start, builder.mul(distance, start.type(i)))
 
-        def offset(start: Any, distance: Any, i: int) -> Any:
-            return builder.add(start, builder.mul(distance, start.type(i)))
-
-        rows = [load(builder, x, offset(x_at, x_row, i)) for i in range(LANES)]
-        for i, row in enumerate(transposed(builder, rows)):
-            store(builder, row, out, offset(out_at, out_row, i))
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, x_row, out, out_at, out_row), generate
+    rows = [load(builder, x, offset(x_at, x_row, i)) for i in range(LANES)]
+    for i, row in enumerate(transposed(builder, rows)):
+        store(builder, row, out, offset(out_at, out_row, i))
 
 
 @part

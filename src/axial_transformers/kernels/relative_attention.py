@@ -31,6 +31,7 @@ from axial_transformers.kernels.bands import (
     row_of_band,
 )
 from axial_transformers.kernels.compilation import compiled, part
+from axial_transformers.kernels.line_layout import Sizes
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
     HIGH,
@@ -79,18 +80,18 @@ class Tables(NamedTuple):
 
 @compiled
 def forward(
-    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, scale: np.float32,
+    q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, scale: np.float32,
     tables: Tables, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """out_o = sum_p softmax_p(scale q_o . k_p + scale q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o}).
 
     Args:
         q, k, v, out, strides, sums, first, last: see `line_attention.forward`.
-        sizes: outer, inner, heads, length L, key width K, value width W, R < L, tables (1, or one a head), and heads
-            that are loaded together, a divisor of all; `first` and `last` are multiples of it.
+        sizes: with radius and tables; without groups.
         scale: of queries; the table of keys is scaled already.
     """
-    length, width, value_width, radius, together = sizes[3], sizes[4], sizes[5], sizes[6], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    radius, together = sizes.radius, sizes.together
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
     padded = round_up(length + HIGH, LANES)
     row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
@@ -107,7 +108,7 @@ def forward(
             clear(attended, 0, together * padded * value_wide)
         at, value_at = head * padded * wide, head * padded * value_wide
         transpose_part(keys, at, wide, round_up(length, LANES), wide, keys_transposed, BEFORE, row)
-        table = m % sizes[2] % sizes[7]
+        table = m % sizes.heads % sizes.tables
         value_table = (table * (2 * radius + 1) + radius) * value_wide
         for b in range(0, length, BLOCK):
             band = band_at(b, length, radius, causal)
@@ -125,17 +126,18 @@ def forward(
 
 @compiled
 def backward(
-    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
+    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     scale: np.float32, tables: Tables, sums: Array, d_query: Any, d_key: Any, d_value: Any, bounds: Integers,
     first: int, last: int,
 ) -> None:  # fmt: skip
     """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
 
-    `strides` is [7, 4]: a row each for q, k, v, grad, dq, dk, dv. `first` and `last` count parts: pieces bounds[i] to
+    `strides` are those of q, k, v, grad, dq, dk and dv. `first` and `last` count parts: pieces bounds[i] to
     bounds[i + 1] are part i, and add the gradients of the tables' rows, flat [tables, 2R + 1 + HIGH, padded width], to
     rows i of d_query, d_key and d_value. No part is empty, and each has all heads of a line that are loaded together.
     """
-    length, width, value_width, radius, together = sizes[3], sizes[4], sizes[5], sizes[6], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    radius, together = sizes.radius, sizes.together
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
     padded = round_up(length + HIGH, LANES)
     row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
@@ -164,7 +166,7 @@ def backward(
         transpose_part(
             values, value_at, value_wide, round_up(length, LANES), value_wide, values_transposed, BEFORE, row
         )
-        table = m % sizes[2] % sizes[7]
+        table = m % sizes.heads % sizes.tables
         centre, d_centre = table * (2 * radius + 1) + radius, table * (2 * radius + 1 + HIGH) + radius
         for b in range(0, length, BLOCK):
             band = band_at(b, length, radius, causal)

@@ -3,26 +3,14 @@
 The computation of `InnerAttention.step`, `InnerLSTM.step`, the head and `RowChoice`, by the kernels of `kernels.exact`.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from axial_transformers.kernels.compilation import compiled, part
-from axial_transformers.kernels.exact.definition import Prediction
+from axial_transformers.kernels.exact.definition import Choice, Prediction
 from axial_transformers.kernels.exact.predictions import keep, predicted, take_signed, within
 from axial_transformers.kernels.exact.steps import Inner, Memory, PackedOutput, site_logits, start_row
 from axial_transformers.kernels.llvm import Array, Integers
 from axial_transformers.kernels.vectors import exp
-
-
-class Choice(NamedTuple):
-    """`RowChoice` of a batch: noise [B, L, V], known values [B, L]; top_k = V and top_p = 1 restrict nothing."""
-
-    noise: Array
-    known: Integers
-    temperature: np.float32
-    top_k: int
-    top_p: np.float32
 
 
 @compiled

@@ -11,23 +11,21 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.lanes import gather, products, scatter, softmax, softmax_backward
+from axial_transformers.kernels.line_layout import Sizes
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import HIGH, round_up
 from axial_transformers.kernels.staging import ONE, zeros
 
 
 @compiled
-def forward(
-    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, first: int, last: int
-) -> None:
+def forward(q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, first: int, last: int) -> None:
     """out = softmax(q k^T / sqrt(K)) v, for the pieces `first` to `last`.
 
     Args:
         q, k, v, out, strides: as of `line_attention.forward`.
-        sizes: outer, inner, heads, length L, key width K and value width W, multiples of LANES. A piece is LANES lines
-            of one head, the head counted fastest.
+        sizes: with widths that are multiples of LANES. Here a piece is LANES lines of one head.
     """
-    heads, length, width, value_width = sizes[2], sizes[3], sizes[4], sizes[5]
+    heads, length, width, value_width = sizes.heads, sizes.length, sizes.width, sizes.value_width
     padded = round_up(length, HIGH)
     queries, keys = zeros(length * width * LANES), zeros(padded * width * LANES)
     values, attended = zeros(length * value_width * LANES), zeros(value_width * LANES)
@@ -35,27 +33,27 @@ def forward(
     scale = np.float32(1 / np.sqrt(width))
     for p in range(first, last):
         find_starts(p // heads * LANES, p % heads, strides, sizes, starts)
-        load_lines(q, starts[0], strides[0, 3], length, width, scale, queries)
-        load_lines(k, starts[1], strides[1, 3], length, width, ONE, keys)
-        load_lines(v, starts[2], strides[2, 3], length, value_width, ONE, values)
+        load_lines(q, starts[0], strides[0].place, length, width, scale, queries)
+        load_lines(k, starts[1], strides[1].place, length, width, ONE, keys)
+        load_lines(v, starts[2], strides[2].place, length, value_width, ONE, values)
         for i in range(length):
             reach = i + 1 if causal else length
             score(queries, i, width, keys, reach, scores, 0)
             softmax(scores, 0, reach)
             combine(scores, 0, 1, reach, values, 0, value_width, attended)
-            store_place(attended, value_width, ONE, out, starts[3], i * strides[3, 3])
+            store_place(attended, value_width, ONE, out, starts[3], i * strides[3].place)
 
 
 @compiled
 def backward(
-    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
+    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     first: int, last: int,
 ) -> None:  # fmt: skip
     """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
 
     The equations and `strides` are those of `line_attention.backward`.
     """
-    heads, length, width, value_width = sizes[2], sizes[3], sizes[4], sizes[5]
+    heads, length, width, value_width = sizes.heads, sizes.length, sizes.width, sizes.value_width
     padded, widest = round_up(length, HIGH), max(width, value_width)
     queries, keys = zeros(length * width * LANES), zeros(padded * width * LANES)
     values, grads = zeros(padded * value_width * LANES), zeros(length * value_width * LANES)
@@ -64,10 +62,10 @@ def backward(
     scale = np.float32(1 / np.sqrt(width))
     for p in range(first, last):
         find_starts(p // heads * LANES, p % heads, strides, sizes, starts)
-        load_lines(q, starts[0], strides[0, 3], length, width, scale, queries)
-        load_lines(k, starts[1], strides[1, 3], length, width, ONE, keys)
-        load_lines(v, starts[2], strides[2, 3], length, value_width, ONE, values)
-        load_lines(grad, starts[3], strides[3, 3], length, value_width, ONE, grads)
+        load_lines(q, starts[0], strides[0].place, length, width, scale, queries)
+        load_lines(k, starts[1], strides[1].place, length, width, ONE, keys)
+        load_lines(v, starts[2], strides[2].place, length, value_width, ONE, values)
+        load_lines(grad, starts[3], strides[3].place, length, value_width, ONE, grads)
         for i in range(length):
             at, reach = i * padded, i + 1 if causal else length
             score(queries, i, width, keys, reach, weights, at)
@@ -75,25 +73,25 @@ def backward(
             softmax(weights, at, reach)
             softmax_backward(weights, d_scores, at, reach)
             combine(d_scores, at, 1, reach, keys, 0, width, combined)
-            store_place(combined, width, scale, dq, starts[4], i * strides[4, 3])
+            store_place(combined, width, scale, dq, starts[4], i * strides[4].place)
         for key in range(length):
             i = key if causal else 0
             at, left = i * padded + key, length - i
             combine(d_scores, at, padded, left, queries, i, width, combined)
-            store_place(combined, width, ONE, dk, starts[5], key * strides[5, 3])
+            store_place(combined, width, ONE, dk, starts[5], key * strides[5].place)
             combine(weights, at, padded, left, grads, i, value_width, combined)
-            store_place(combined, value_width, ONE, dv, starts[6], key * strides[6, 3])
+            store_place(combined, value_width, ONE, dv, starts[6], key * strides[6].place)
 
 
 @part
-def find_starts(line: int, head: int, strides: Integers, sizes: Integers, starts: Integers) -> None:
+def find_starts(line: int, head: int, strides: Any, sizes: Sizes, starts: Integers) -> None:
     """The offsets of one head of LANES successive lines in each tensor; past the last line, those of the last."""
-    inner = sizes[1]
+    inner = sizes.inner
     for lane in range(LANES):
-        m = min(line + lane, sizes[0] * inner - 1)
+        m = min(line + lane, sizes.outer * inner - 1)
         outer, inside = m // inner, m % inner
         for x in range(len(starts)):
-            starts[x, lane] = outer * strides[x, 0] + inside * strides[x, 1] + head * strides[x, 2]
+            starts[x, lane] = outer * strides[x].outer + inside * strides[x].inner + head * strides[x].head
 
 
 @part

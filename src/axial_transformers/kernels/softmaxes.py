@@ -9,15 +9,13 @@ from axial_transformers.kernels.llvm import (
     cgutils,
     constant,
     fused_multiply_add,
-    intrinsic,
+    instructions,
     ir,
     like,
     load,
     shuffle,
     splat,
     store,
-    types,
-    unpacked,
 )
 from axial_transformers.kernels.vectors import LOG2_E, SHIFT, exponential, fence, greater, power_of_two, rounded
 
@@ -32,37 +30,25 @@ LEAST_POWER = -127.0
 """The exponent from which 2^x counts as zero: the first below those of normal float32 numbers."""
 
 
-@intrinsic
-def exponentials(typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any) -> Any:
+@instructions
+def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any) -> None:
     """x[j] = exp(x[j] - largest) of the first `keys` of `count` numbers of x from `x_at` on, zero for the others.
 
     `count` is a multiple of LANES. sums[sums_at] is set to their sum, sums[sums_at + 1] to `largest`.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count, keys, sums, sums_at = unpacked(context, builder, signature, arguments)
-        _take_exponentials(builder, x, [x_at], count, [keys], sums, sums_at)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count, keys, sums, sums_at), generate
+    _take_exponentials(builder, x, [x_at], count, [keys], sums, sums_at)
 
 
-@intrinsic
+@instructions
 def exponentials_together(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
-) -> Any:
+    builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
+) -> None:
     """`exponentials` of TOGETHER rows of x, `x_row` apart, each with `more` keys more than the row before."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, count, keys, more, sums, sums_at = unpacked(context, builder, signature, arguments)
-        ats, of_rows = (
-            [builder.add(first, builder.mul(step, step.type(row))) for row in range(TOGETHER)]
-            for first, step in ((x_at, x_row), (keys, more))
-        )
-        _take_exponentials(builder, x, ats, count, of_rows, sums, sums_at)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, x_row, count, keys, more, sums, sums_at), generate
+    ats, of_rows = (
+        [builder.add(first, builder.mul(step, step.type(row))) for row in range(TOGETHER)]
+        for first, step in ((x_at, x_row), (keys, more))
+    )
+    _take_exponentials(builder, x, ats, count, of_rows, sums, sums_at)
 
 
 def _take_exponentials(
@@ -101,193 +87,159 @@ def _take_exponentials(
             store(builder, number, sums, builder.add(sums_at, sums_at.type(2 * row + k)))
 
 
-@intrinsic
+@instructions
 def softmax_backward(
-    typing_context: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any, grad: Any, grad_at: Any
-) -> Any:
+    builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any, grad: Any, grad_at: Any
+) -> None:
     """Replaces scores x by their softmax p, and its gradient by that of the scores, p[j] (grad[j] - sum of p grad).
 
     x, count and keys are as for `exponentials`; sums[sums_at] is the reciprocal of the sum that it found, and
     sums[sums_at + 1] its `largest`.
     """
+    scale = splat(builder, load(builder, sums, sums_at, 1), LANES)
+    largest = splat(builder, load(builder, sums, builder.add(sums_at, sums_at.type(1)), 1), LANES)
+    total = cgutils.alloca_once_value(builder, constant(ir.VectorType(ir.FloatType(), LANES), 0.0))
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count, keys, sums, sums_at, grad, grad_at = unpacked(context, builder, signature, arguments)
-        scale = splat(builder, load(builder, sums, sums_at, 1), LANES)
-        largest = splat(builder, load(builder, sums, builder.add(sums_at, sums_at.type(1)), 1), LANES)
-        total = cgutils.alloca_once_value(builder, constant(ir.VectorType(ir.FloatType(), LANES), 0.0))
+    def weigh(j: Any, present: Any) -> None:
+        score = _present(builder, x, x_at, j, present, float("-inf"))
+        p = builder.fmul(exponential(builder, builder.fsub(score, largest)), scale)
+        store(builder, p, x, builder.add(x_at, j))
+        product = builder.fmul(p, _present(builder, grad, grad_at, j, present, 0.0))
+        builder.store(builder.fadd(builder.load(total), product), total)
 
-        def weigh(j: Any, present: Any) -> None:
-            score = _present(builder, x, x_at, j, present, float("-inf"))
-            p = builder.fmul(exponential(builder, builder.fsub(score, largest)), scale)
-            store(builder, p, x, builder.add(x_at, j))
-            product = builder.fmul(p, _present(builder, grad, grad_at, j, present, 0.0))
-            builder.store(builder.fadd(builder.load(total), product), total)
+    _over_keys(builder, count, keys, weigh)
+    mean = splat(builder, _reduced(builder, builder.load(total), builder.fadd), LANES)
 
-        _over_keys(builder, count, keys, weigh)
-        mean = splat(builder, _reduced(builder, builder.load(total), builder.fadd), LANES)
+    def subtract_mean(j: Any, present: Any) -> None:
+        difference = builder.fsub(_present(builder, grad, grad_at, j, present, 0.0), mean)
+        p = load(builder, x, builder.add(x_at, j))
+        store(builder, builder.fmul(p, difference), grad, builder.add(grad_at, j))
 
-        def subtract_mean(j: Any, present: Any) -> None:
-            difference = builder.fsub(_present(builder, grad, grad_at, j, present, 0.0), mean)
-            p = load(builder, x, builder.add(x_at, j))
-            store(builder, builder.fmul(p, difference), grad, builder.add(grad_at, j))
-
-        _over_keys(builder, count, keys, subtract_mean)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count, keys, sums, sums_at, grad, grad_at), generate
+    _over_keys(builder, count, keys, subtract_mean)
 
 
-@intrinsic
-def column_exponentials(
-    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any
-) -> Any:
+@instructions
+def column_exponentials(builder: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any) -> None:
     """x[r, c] = exp(scale (x[r, c] - the largest of its column)), [rows, columns] with rows of 2 LANES numbers.
 
     `columns` is a multiple of LANES, `scale` positive. inverses[c] is set to the reciprocal of the column's sum, zero
     if that is zero, largest[c] to its largest number.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, scale, inverses, largest = unpacked(context, builder, signature, arguments)
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
-        least = builder.fdiv(constant(vector, LEAST_POWER), scale)
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
-            total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
-            builder.store(constant(vector, -1e30), most)
-            builder.store(constant(vector, 0.0), total)
-            with cgutils.for_range(builder, rows) as loop:
-                score = load(builder, x, _in_column(builder, loop.index, c))
-                builder.store(greater(builder, score, builder.load(most)), most)
-            greatest = builder.load(most)
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                below = greater(builder, least, builder.fsub(load(builder, x, at), greatest))
-                power = _power(builder, below, scale, FINE_SERIES)
-                builder.store(builder.fadd(builder.load(total), power), total)
-                store(builder, power, x, at)
-            store(builder, _inverse(builder, builder.load(total)), inverses, c)
-            store(builder, greatest, largest, c)
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, scale, inverses, largest), generate
+    vector = ir.VectorType(ir.FloatType(), LANES)
+    scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
+    least = builder.fdiv(constant(vector, LEAST_POWER), scale)
+    with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+        most = cgutils.alloca_once_value(builder, constant(vector, -1e30))
+        total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
+        builder.store(constant(vector, -1e30), most)
+        builder.store(constant(vector, 0.0), total)
+        with cgutils.for_range(builder, rows) as loop:
+            score = load(builder, x, _in_column(builder, loop.index, c))
+            builder.store(greater(builder, score, builder.load(most)), most)
+        greatest = builder.load(most)
+        with cgutils.for_range(builder, rows) as loop:
+            at = _in_column(builder, loop.index, c)
+            below = greater(builder, least, builder.fsub(load(builder, x, at), greatest))
+            power = _power(builder, below, scale, FINE_SERIES)
+            builder.store(builder.fadd(builder.load(total), power), total)
+            store(builder, power, x, at)
+        store(builder, _inverse(builder, builder.load(total)), inverses, c)
+        store(builder, greatest, largest, c)
 
 
-@intrinsic
+@instructions
 def column_softmax_backward(
-    typing_context: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any, grad: Any
-) -> Any:
+    builder: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any, grad: Any
+) -> None:
     """Replaces columns of scores x by their softmax p, and its gradient by theirs, p (grad - sum of p grad).
 
     All but grad, whose shape is that of x, are as for `column_exponentials`, inverses and largest as it found them.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, inverses, largest, grad = unpacked(context, builder, signature, arguments)
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
-            builder.store(constant(vector, 0.0), total)
-            scale, greatest = load(builder, inverses, c), load(builder, largest, c)
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                p = builder.fmul(exponential(builder, builder.fsub(load(builder, x, at), greatest)), scale)
-                store(builder, p, x, at)
-                product = builder.fmul(p, load(builder, grad, at))
-                builder.store(builder.fadd(builder.load(total), product), total)
-            mean = builder.load(total)
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                difference = builder.fsub(load(builder, grad, at), mean)
-                store(builder, builder.fmul(load(builder, x, at), difference), grad, at)
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, inverses, largest, grad), generate
+    vector = ir.VectorType(ir.FloatType(), LANES)
+    with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+        total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
+        builder.store(constant(vector, 0.0), total)
+        scale, greatest = load(builder, inverses, c), load(builder, largest, c)
+        with cgutils.for_range(builder, rows) as loop:
+            at = _in_column(builder, loop.index, c)
+            p = builder.fmul(exponential(builder, builder.fsub(load(builder, x, at), greatest)), scale)
+            store(builder, p, x, at)
+            product = builder.fmul(p, load(builder, grad, at))
+            builder.store(builder.fadd(builder.load(total), product), total)
+        mean = builder.load(total)
+        with cgutils.for_range(builder, rows) as loop:
+            at = _in_column(builder, loop.index, c)
+            difference = builder.fsub(load(builder, grad, at), mean)
+            store(builder, builder.fmul(load(builder, x, at), difference), grad, at)
 
 
-@intrinsic
+@instructions
 def column_weights(
-    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, pairs: Any, inverses: Any, largest: Any
-) -> Any:
+    builder: Any, x: Any, rows: Any, columns: Any, scale: Any, pairs: Any, inverses: Any, largest: Any
+) -> None:
     """exp(scale x[r, c] - the largest of its column) in bfloat16, two successive rows in a word of `pairs`.
 
     x, columns and inverses are as for `column_exponentials`; `rows` is even, `scale` positive. largest[c] is set to the
     exponent of 2 that stands for the largest number of a column.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, scale, pairs, inverses, largest = unpacked(context, builder, signature, arguments)
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            most = cgutils.alloca_once(builder, vector)
-            total = cgutils.alloca_once(builder, vector)
-            builder.store(constant(vector, -1e30), most)
-            builder.store(constant(vector, 0.0), total)
-            with cgutils.for_range(builder, rows) as loop:
-                score = load(builder, x, _in_column(builder, loop.index, c))
-                builder.store(greater(builder, score, builder.load(most)), most)
-            greatest = builder.fmul(builder.load(most), scale)
-            lowered = builder.fneg(greatest)
-            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
-                both = []
-                for k in range(2):
-                    score = load(builder, x, _in_column(builder, builder.add(row, row.type(k)), c))
-                    both.append(_coarse_power(builder, fused_multiply_add(builder, score, scale, lowered)))
-                    builder.store(builder.fadd(builder.load(total), both[k]), total)
-                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
-            store(builder, _inverse(builder, builder.load(total)), inverses, c)
-            store(builder, greatest, largest, c)
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, scale, pairs, inverses, largest), generate
+    vector = ir.VectorType(ir.FloatType(), LANES)
+    scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
+    with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+        most = cgutils.alloca_once(builder, vector)
+        total = cgutils.alloca_once(builder, vector)
+        builder.store(constant(vector, -1e30), most)
+        builder.store(constant(vector, 0.0), total)
+        with cgutils.for_range(builder, rows) as loop:
+            score = load(builder, x, _in_column(builder, loop.index, c))
+            builder.store(greater(builder, score, builder.load(most)), most)
+        greatest = builder.fmul(builder.load(most), scale)
+        lowered = builder.fneg(greatest)
+        with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
+            both = []
+            for k in range(2):
+                score = load(builder, x, _in_column(builder, builder.add(row, row.type(k)), c))
+                both.append(_coarse_power(builder, fused_multiply_add(builder, score, scale, lowered)))
+                builder.store(builder.fadd(builder.load(total), both[k]), total)
+            store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
+        store(builder, _inverse(builder, builder.load(total)), inverses, c)
+        store(builder, greatest, largest, c)
 
 
-@intrinsic
+@instructions
 def column_gradients(
-    typing_context: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any, grad: Any,
+    builder: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any, grad: Any,
     weights: Any, d_weights: Any, pairs: Any,
-) -> Any:  # fmt: skip
+) -> None:  # fmt: skip
     """`column_softmax_backward` of scale x after `column_weights`, with its results in bfloat16, too.
 
     p and the gradients go to `weights` and `d_weights`, arrays of words with two successive columns in each; the
     gradients also to `pairs`, with two successive rows in each. `rows` is even.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs = unpacked(
-            context, builder, signature, arguments
-        )
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
-        weights, d_weights = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (weights, d_weights))
-        with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
-            total = cgutils.alloca_once(builder, vector)
-            builder.store(constant(vector, 0.0), total)
-            inverse, lowered = load(builder, inverses, c), builder.fneg(load(builder, largest, c))
-            with cgutils.for_range(builder, rows) as loop:
-                at = _in_column(builder, loop.index, c)
-                power = _coarse_power(builder, fused_multiply_add(builder, load(builder, x, at), scale, lowered))
-                p = builder.fmul(power, inverse)
-                store(builder, p, x, at)
-                store(builder, _upper_half(builder, p), weights, at)
-                product = builder.fmul(p, load(builder, grad, at))
-                builder.store(builder.fadd(builder.load(total), product), total)
-            mean = builder.load(total)
-            with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
-                both = []
-                for k in range(2):
-                    at = _in_column(builder, builder.add(row, row.type(k)), c)
-                    difference = builder.fsub(load(builder, grad, at), mean)
-                    both.append(builder.fmul(load(builder, x, at), difference))
-                    store(builder, both[k], grad, at)
-                    store(builder, _upper_half(builder, both[k]), d_weights, at)
-                store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
-        return context.get_dummy_value()
-
-    return types.void(x, rows, columns, scale, inverses, largest, grad, weights, d_weights, pairs), generate
+    vector = ir.VectorType(ir.FloatType(), LANES)
+    scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
+    weights, d_weights = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (weights, d_weights))
+    with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
+        total = cgutils.alloca_once(builder, vector)
+        builder.store(constant(vector, 0.0), total)
+        inverse, lowered = load(builder, inverses, c), builder.fneg(load(builder, largest, c))
+        with cgutils.for_range(builder, rows) as loop:
+            at = _in_column(builder, loop.index, c)
+            power = _coarse_power(builder, fused_multiply_add(builder, load(builder, x, at), scale, lowered))
+            p = builder.fmul(power, inverse)
+            store(builder, p, x, at)
+            store(builder, _upper_half(builder, p), weights, at)
+            product = builder.fmul(p, load(builder, grad, at))
+            builder.store(builder.fadd(builder.load(total), product), total)
+        mean = builder.load(total)
+        with cgutils.for_range_slice(builder, rows.type(0), rows, rows.type(2)) as (row, half):
+            both = []
+            for k in range(2):
+                at = _in_column(builder, builder.add(row, row.type(k)), c)
+                difference = builder.fsub(load(builder, grad, at), mean)
+                both.append(builder.fmul(load(builder, x, at), difference))
+                store(builder, both[k], grad, at)
+                store(builder, _upper_half(builder, both[k]), d_weights, at)
+            store(builder, _bfloat16_pairs(builder, *both), pairs, _in_column(builder, half, c))
 
 
 def _coarse_power(builder: Any, x: Any) -> Any:

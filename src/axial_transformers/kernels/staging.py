@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from axial_transformers.kernels.compilation import part
-from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.line_layout import Sizes, Strides
+from axial_transformers.kernels.llvm import LANES, Array
 from axial_transformers.kernels.vectors import narrow, prefetch, widen
 
 ONE = np.float32(1)
@@ -26,18 +27,27 @@ def zeros(count: int) -> Array:
 
 
 @part
-def start(m: int, strides: Integers, sizes: Integers) -> int:
+def start(m: int, strides: Strides, sizes: Sizes) -> int:
     """The offset of piece `m`: heads are counted fastest, then inner, then outer."""
-    heads, inner = sizes[2], sizes[1]
-    return m // heads // inner * strides[0] + m // heads % inner * strides[1] + m % heads * strides[2]
+    heads, inner = sizes.heads, sizes.inner
+    return m // heads // inner * strides.outer + m // heads % inner * strides.inner + m % heads * strides.head
+
+
+@part
+def sizes_of_groups(sizes: Sizes) -> Sizes:
+    """The sizes of keys and values, which the heads of a group share."""
+    return Sizes(
+        sizes.outer, sizes.inner, sizes.heads // sizes.group, sizes.length, sizes.width, sizes.value_width,
+        sizes.lines_to_bias, 1, sizes.together // sizes.group, sizes.radius, sizes.tables,
+    )  # fmt: skip
 
 
 @part
 def load_heads(
     x: Any,
     m: int,
-    strides: Integers,
-    sizes: Integers,
+    strides: Strides,
+    sizes: Sizes,
     width: int,
     scale: np.float32,
     out: Array,
@@ -46,40 +56,40 @@ def load_heads(
 ) -> None:
     """Pieces m, m + 1, .. of x, the heads that are loaded together, times `scale`, to out [.., padded, wide]."""
     at = start(m, strides, sizes)
-    for row in range(sizes[3]):
-        for head in range(sizes[8]):
-            from_x, to = at + row * strides[3] + head * strides[2], (head * padded + row) * wide
+    for row in range(sizes.length):
+        for head in range(sizes.together):
+            from_x, to = at + row * strides.place + head * strides.head, (head * padded + row) * wide
             if width == wide:
                 for j in range(0, width, LANES):
-                    prefetch(x, from_x + AHEAD * strides[3] + j, LANES)
+                    prefetch(x, from_x + AHEAD * strides.place + j, LANES)
                     widen(x, from_x + j, LANES, scale, out, to + j)
             else:
-                prefetch(x, from_x + AHEAD * strides[3], width)
+                prefetch(x, from_x + AHEAD * strides.place, width)
                 widen(x, from_x, width, scale, out, to)
 
 
 @part
 def store_heads(
-    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, width: int,
+    x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int,
     scale: np.float32,
 ) -> None:  # fmt: skip
     """x [.., padded, wide], times `scale`, to pieces m, m + 1, .. of out, the heads that are loaded together."""
     at = start(m, strides, sizes)
-    for row in range(sizes[3]):
-        for head in range(sizes[8]):
-            to = at + row * strides[3] + head * strides[2]
-            prefetch(out, to + AHEAD * strides[3], width)
+    for row in range(sizes.length):
+        for head in range(sizes.together):
+            to = at + row * strides.place + head * strides.head
+            prefetch(out, to + AHEAD * strides.place, width)
             narrow(x, (head * padded + row) * wide, width, scale, out, to)
 
 
 @part
 def store_normalised(
-    x: Array, padded: int, wide: int, out: Any, m: int, strides: Integers, sizes: Integers, width: int, sums: Array
+    x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int, sums: Array
 ) -> None:  # fmt: skip
     """`store_heads` of rows that are multiplied by the first of their numbers in sums, [pieces times L, 2]."""
     at = start(m, strides, sizes)
-    for row in range(sizes[3]):
-        for head in range(sizes[8]):
-            to = at + row * strides[3] + head * strides[2]
-            prefetch(out, to + AHEAD * strides[3], width)
-            narrow(x, (head * padded + row) * wide, width, sums[(m + head) * sizes[3] + row, 0], out, to)
+    for row in range(sizes.length):
+        for head in range(sizes.together):
+            to = at + row * strides.place + head * strides.head
+            prefetch(out, to + AHEAD * strides.place, width)
+            narrow(x, (head * padded + row) * wide, width, sums[(m + head) * sizes.length + row, 0], out, to)

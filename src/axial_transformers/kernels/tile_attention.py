@@ -10,7 +10,8 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.line_attention import hide_columns, piece
-from axial_transformers.kernels.llvm import LANES, Array, Integers
+from axial_transformers.kernels.line_layout import Sizes, Strides
+from axial_transformers.kernels.llvm import LANES, Array
 from axial_transformers.kernels.matrix_tiles import (
     BLOCK,
     CONFIGURATION,
@@ -24,17 +25,18 @@ from axial_transformers.kernels.matrix_tiles import (
 from axial_transformers.kernels.register_tiles import round_up, transpose_part
 from axial_transformers.kernels.rotated_lines import rotate_heads_back, rotate_words
 from axial_transformers.kernels.softmaxes import column_gradients, column_weights
-from axial_transformers.kernels.staging import AHEAD, ONE, start, store_heads, store_normalised, zeros
+from axial_transformers.kernels.staging import AHEAD, ONE, sizes_of_groups, start, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import add, clear, prefetch, widen
 
 
 @compiled
 def forward(
-    q: Any, k: Any, v: Any, out: Any, strides: Integers, sizes: Integers, causal: bool, key_mask: Any, bias: Array,
+    q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, key_mask: Any, bias: Array,
     rotations: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """See `line_attention.forward`."""
-    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    group, together = sizes.group, sizes.together
     padded, wide, value_wide = round_up(length, BLOCK), round_up(width, BLOCK), round_up(value_width, BLOCK)
     shared, words, value_words, steps = together // group, wide // 2, value_wide // 2, padded // 2
     queries, keys = zeros(together * padded * words), zeros(shared * padded * words)
@@ -45,14 +47,12 @@ def forward(
         zeros(together * padded * value_wide),
     )
     weight_pairs, weights, inverses, largest = zeros(steps * BLOCK), zeros(steps * BLOCK), zeros(BLOCK), zeros(BLOCK)
-    of_groups = sizes.copy()
-    of_groups[2] //= group
-    of_groups[8] //= group
+    of_groups = sizes_of_groups(sizes)
     configuration = np.empty_like(CONFIGURATION)
     exchange_configuration(CONFIGURATION, configuration)
     for p in range(first, last):
-        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
-        head, mask_at = m % together, m // sizes[2] * length
+        m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
+        head, mask_at = m % together, m // sizes.heads * length
         if head == 0:
             load_words(q, m, strides[0], sizes, width, queries, padded, wide)
             load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
@@ -87,11 +87,12 @@ def forward(
 
 @compiled
 def backward(
-    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Integers, sizes: Integers, causal: bool,
+    q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
     """See `line_attention.backward`."""
-    length, width, value_width, group, together = sizes[3], sizes[4], sizes[5], sizes[7], sizes[8]
+    length, width, value_width = sizes.length, sizes.width, sizes.value_width
+    group, together = sizes.group, sizes.together
     padded, wide, value_wide = round_up(length, BLOCK), round_up(width, BLOCK), round_up(value_width, BLOCK)
     shared, words, value_words, steps = together // group, wide // 2, value_wide // 2, padded // 2
     size, value_size = shared * padded * words, shared * padded * value_words
@@ -104,15 +105,13 @@ def backward(
         zeros(padded * BLOCK), zeros(padded * BLOCK), zeros(padded * WORDS), zeros(padded * WORDS)
     )  # fmt: skip
     d_pairs, d_transposed, inverses, largest = zeros(steps * BLOCK), zeros(steps * BLOCK), zeros(BLOCK), zeros(BLOCK)
-    of_groups = sizes.copy()
-    of_groups[2] //= group
-    of_groups[8] //= group
+    of_groups = sizes_of_groups(sizes)
     factor = np.float32(1 / np.sqrt(width))
     configuration = np.empty_like(CONFIGURATION)
     exchange_configuration(CONFIGURATION, configuration)
     for p in range(first, last):
-        m, bias_at = piece(p, sizes, bias), p // sizes[6] * length * length
-        head, mask_at = m % together, m // sizes[2] * length
+        m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
+        head, mask_at = m % together, m // sizes.heads * length
         if head == 0:
             load_words(q, m, strides[0], sizes, width, queries, padded, wide)
             load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
@@ -177,14 +176,14 @@ def backward(
 
 @part
 def load_words(
-    x: Any, m: int, strides: Integers, sizes: Integers, width: int, out: Array, padded: int, wide: int
+    x: Any, m: int, strides: Strides, sizes: Sizes, width: int, out: Array, padded: int, wide: int
 ) -> None:  # fmt: skip
     """Pieces m, m + 1, .. of x, the heads that are loaded together, to words in rows, [.., padded, wide / 2]."""
     at = start(m, strides, sizes)
-    for row in range(sizes[3]):
-        for head in range(sizes[8]):
-            from_x = at + row * strides[3] + head * strides[2]
-            prefetch(x, from_x + AHEAD * strides[3], width)
+    for row in range(sizes.length):
+        for head in range(sizes.together):
+            from_x = at + row * strides.place + head * strides.head
+            prefetch(x, from_x + AHEAD * strides.place, width)
             copy_bits(x, from_x, width, out, (head * padded + row) * wide)
 
 

@@ -9,6 +9,7 @@ from axial_transformers.kernels.llvm import (
     cgutils,
     constant,
     fused_multiply_add,
+    instructions,
     intrinsic,
     ir,
     like,
@@ -31,21 +32,15 @@ SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 """Coefficients of e^r, the highest power first."""
 
 
-@intrinsic
-def widen(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> Any:
+@instructions
+def widen(builder: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> None:
     """out[out_at + j] = scale * x[x_at + j], from float32 or from the bits of bfloat16 (int16), for j < count."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count, scale, out, out_at = unpacked(context, builder, signature, arguments)
+    def convert(j: Any, lanes: int) -> None:
+        number = widened(builder, load(builder, x, builder.add(x_at, j), lanes))
+        store(builder, builder.fmul(number, splat(builder, scale, lanes)), out, builder.add(out_at, j))
 
-        def convert(j: Any, lanes: int) -> None:
-            number = widened(builder, load(builder, x, builder.add(x_at, j), lanes))
-            store(builder, builder.fmul(number, splat(builder, scale, lanes)), out, builder.add(out_at, j))
-
-        in_vectors(builder, count, convert)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count, scale, out, out_at), generate
+    in_vectors(builder, count, convert)
 
 
 @intrinsic
@@ -66,18 +61,12 @@ def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: 
     return types.void(x, x_at, count, scale, out, out_at), generate
 
 
-@intrinsic
-def clear(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
+@instructions
+def clear(builder: Any, x: Any, x_at: Any, count: Any) -> None:
     """x[x_at + j] = 0 for j < count, a multiple of LANES."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count = unpacked(context, builder, signature, arguments)
-        zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
-        with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
-            store(builder, zero, x, builder.add(x_at, j))
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count), generate
+    zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
+    with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
+        store(builder, zero, x, builder.add(x_at, j))
 
 
 @intrinsic
@@ -98,22 +87,16 @@ def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
     return types.void(x, x_at, count), generate
 
 
-@intrinsic
-def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+@instructions
+def add(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
     """out[out_at + j] += x[x_at + j], for j < count."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, count, out, out_at = unpacked(context, builder, signature, arguments)
+    def work(j: Any, lanes: int) -> None:
+        place = builder.add(out_at, j)
+        total = builder.fadd(load(builder, out, place, lanes), load(builder, x, builder.add(x_at, j), lanes))
+        store(builder, total, out, place)
 
-        def work(j: Any, lanes: int) -> None:
-            place = builder.add(out_at, j)
-            total = builder.fadd(load(builder, out, place, lanes), load(builder, x, builder.add(x_at, j), lanes))
-            store(builder, total, out, place)
-
-        in_vectors(builder, count, work)
-        return context.get_dummy_value()
-
-    return types.void(x, x_at, count, out, out_at), generate
+    in_vectors(builder, count, work)
 
 
 @intrinsic
@@ -126,22 +109,16 @@ def exp(typing_context: Any, x: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-@intrinsic
-def quick_gelu(typing_context: Any, x: Any, count: Any) -> Any:
+@instructions
+def quick_gelu(builder: Any, x: Any, count: Any) -> None:
     """x[j] = x[j] / (1 + exp(-1.702 x[j])) for j < count."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, count = unpacked(context, builder, signature, arguments)
+    def activate(j: Any, lanes: int) -> None:
+        number = load(builder, x, j, lanes)
+        power = exponential(builder, builder.fmul(number, constant(number.type, -STEEPNESS)))
+        store(builder, builder.fdiv(number, builder.fadd(power, constant(number.type, 1.0))), x, j)
 
-        def activate(j: Any, lanes: int) -> None:
-            number = load(builder, x, j, lanes)
-            power = exponential(builder, builder.fmul(number, constant(number.type, -STEEPNESS)))
-            store(builder, builder.fdiv(number, builder.fadd(power, constant(number.type, 1.0))), x, j)
-
-        in_vectors(builder, count, activate)
-        return context.get_dummy_value()
-
-    return types.void(x, count), generate
+    in_vectors(builder, count, activate)
 
 
 def exponential(builder: Any, x: Any) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.kernels import Sizes, Strides, line_kernels, parallel_ranges, short_line_kernels
 from axial_transformers.ops.operator_checks import check_extras, check_lines, check_written, strides_of_lines
 from axial_transformers.ops.operators import cpu_operator
 
@@ -124,26 +124,24 @@ def _forward(
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    from axial_transformers.kernels import short_lines  # takes a second
-
     check_lines([*qkv, out], axis, sums, grouped=bias is None)
     check_extras(qkv[0], axis, key_mask, bias, rotations)
     check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
     if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias, rotations):
-        of_lines = np.array(sizes_of(qkv[0], qkv[2], axis))
-        parallel_ranges(partial(short_lines.forward, *arrays, strides, of_lines, causal), pieces)
+        of_lines = sizes_of(qkv[0], qkv[2], axis)
+        parallel_ranges(partial(short_line_kernels().forward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
     kernels = _kernels(out.dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
-    turns = rotations_of_lines(rotations, sizes[3], sizes[4])
+    turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int) -> None:
-        pieces = first * sizes[8], last * sizes[8]
+        pieces = first * sizes.together, last * sizes.together
         kernels.forward(*arrays, strides, sizes, causal, mask, biases, turns, sums.numpy(), *pieces)
 
-    parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
+    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
 
 
 @cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
@@ -158,31 +156,29 @@ def _backward(
     grads: Sequence[Tensor],
 ) -> None:
     """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
-    from axial_transformers.kernels import short_lines
-
     check_lines(qkv_grad, axis, sums, grouped=bias is None)
     check_extras(qkv_grad[0], axis, key_mask, bias, rotations)
     check_written(grads, [*qkv_grad[:3], *[bias][: len(grads) - 3]], axis)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias, rotations):
-        of_lines = np.array(sizes_of(qkv_grad[0], qkv_grad[2], axis))
-        parallel_ranges(partial(short_lines.backward, *arrays, strides, of_lines, causal), pieces)
+        of_lines = sizes_of(qkv_grad[0], qkv_grad[2], axis)
+        parallel_ranges(partial(short_line_kernels().backward, *arrays, strides, of_lines, causal), pieces)
         return
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
     kernels = _kernels(qkv_grad[0].dtype, sizes)
     mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
-    turns = rotations_of_lines(rotations, sizes[3], sizes[4])
+    turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
-        pieces = first * sizes[8], last * sizes[8]
+        pieces = first * sizes.together, last * sizes.together
         kernels.backward(*arrays, strides, sizes, causal, mask, biases, turns, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
-        parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
+        parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
         return
-    biases_of_lines, lines = grads[3].shape[:2].numel(), int(sizes[6])
+    biases_of_lines, lines = grads[3].shape[:2].numel(), sizes.lines_to_bias
     parts = min(lines, -(-PARTS // biases_of_lines))
-    sums_of_parts = np.zeros((biases_of_lines, parts, sizes[3] ** 2), np.float32)
+    sums_of_parts = np.zeros((biases_of_lines, parts, sizes.length**2), np.float32)
 
     def work_on_parts(first: int, last: int) -> None:
         for i, part in (divmod(number, parts) for number in range(first, last)):
@@ -204,26 +200,21 @@ def _pieces_of_short_lines(
     qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None
 ) -> int:
     """The pieces of work of `short_lines`, which needs no `sums`; 0 where it cannot take the lines, or does not pay."""
-    from axial_transformers.kernels.llvm import LANES
-
+    lanes = short_line_kernels().LANES
     q, k, v = qkv[:3]
-    outer, inner, heads, length, width, value_width = sizes_of(q, v, axis)
+    outer, inner, heads, length, width, value_width, *_ = sizes_of(q, v, axis)
     plain = key_mask is None and bias is None and rotations is None and heads == k.shape[-2]
-    fits = width % LANES == value_width % LANES == 0 and outer * inner >= LANES and length > 0
-    pays = length * width <= SHORT * LANES
-    return -(-outer * inner // LANES) * heads if plain and fits and pays else 0
+    fits = width % lanes == value_width % lanes == 0 and outer * inner >= lanes and length > 0
+    pays = length * width <= SHORT * lanes
+    return -(-outer * inner // lanes) * heads if plain and fits and pays else 0
 
 
-def _kernels(dtype: torch.dtype, sizes: NDArray[np.int64]) -> Any:
+def _kernels(dtype: torch.dtype, sizes: Sizes) -> Any:
     """The module with `forward` and `backward` for tensors of a dtype and lines of the given sizes."""
-    from axial_transformers.kernels import line_attention, matrix_tiles, pair_attention, pair_tiles, tile_attention
-
-    if dtype == torch.bfloat16 and matrix_tiles.are_there():
-        return tile_attention if sizes[3] * sizes[4] >= TILES_PAY_FROM else line_attention
-    return pair_attention if dtype == torch.bfloat16 and pair_tiles.are_there() else line_attention
+    return line_kernels(dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
 
 
-def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], NDArray[np.int64]]:
+def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
     """Tensors [B, *A, N, K] as flat arrays, and their strides along outer axes, inner axes, heads and `axis`.
 
     A tensor that has no such strides is copied first; the output of a linear layer has them.
@@ -237,27 +228,27 @@ def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], ND
         assert found is not None, "contiguous tensors have such strides"
         flat = x.detach().as_strided((found[0],), (1,))
         arrays.append((flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy())
-        strides.append(found[1])
-    return arrays, np.array(strides)
+        strides.append(Strides(*found[1]))
+    return arrays, tuple(strides)
 
 
-def sizes_of(q: Tensor, v: Tensor, axis: int) -> list[int]:
-    """Outer, inner, heads, length, key width, value width."""
+def sizes_of(q: Tensor, v: Tensor, axis: int) -> Sizes:
+    """Sizes without shares."""
     outer, inner = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel()
-    return [outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1]]
+    return Sizes(outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1])
 
 
-def heads_together(sizes: Sequence[int], group: int = 1) -> int:
+def heads_together(sizes: Sizes, group: int = 1) -> int:
     """Heads of a line that a kernel loads together, some whole groups: the more, the fewer visits to distant places."""
-    _, _, heads, length, width, value_width = sizes
-    of_head = length * (4 * width + 3 * value_width)
+    heads, of_head = sizes.heads, sizes.length * (4 * sizes.width + 3 * sizes.value_width)
     return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= TOGETHER))
 
 
-def _with_shares(sizes: list[int], qkv: Sequence[Tensor], bias: Tensor | None) -> NDArray[np.int64]:
+def _with_shares(sizes: Sizes, qkv: Sequence[Tensor], bias: Tensor | None) -> Sizes:
     """Sizes, the lines that share a bias, the heads that share keys and values, and those that are loaded together."""
-    lines, group = sizes[0] * sizes[1] // (1 if bias is None else bias.shape[1]), qkv[0].shape[-2] // qkv[1].shape[-2]
-    return np.array([*sizes, lines, group, heads_together(sizes, group) if bias is None else 1])
+    lines, group = sizes.outer * sizes.inner // (1 if bias is None else bias.shape[1]), sizes.heads // qkv[1].shape[-2]
+    together = heads_together(sizes, group) if bias is None else 1
+    return sizes._replace(lines_to_bias=lines, group=group, together=together)
 
 
 def _flat_bias(bias: Tensor | None) -> NDArray[np.float32]:

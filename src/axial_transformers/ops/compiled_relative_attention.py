@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.kernels import Sizes, parallel_ranges, relative_kernels
 from axial_transformers.ops.compiled_attention import Packing, flat_lines, heads_together, sizes_of, unpacked
 from axial_transformers.ops.operator_checks import SINGLE, check_lines, check_tables, check_written
 from axial_transformers.ops.operators import cpu_operator
@@ -66,8 +66,7 @@ class _RelativeAttention(torch.autograd.Function):
 def _forward(
     qkv: Sequence[Tensor], tables: Sequence[Tensor], axis: int, causal: bool, scale: float, out: Tensor, sums: Tensor
 ) -> None:
-    from axial_transformers.kernels import relative_attention  # takes a second
-
+    relative_attention = relative_kernels()
     check_lines([*qkv, out], axis, sums, dtypes=SINGLE)
     check_tables(tables, qkv, axis)
     check_written([out], [out], axis)
@@ -76,10 +75,10 @@ def _forward(
     encodings = _padded(tables, scale)
 
     def work(first: int, last: int) -> None:
-        pieces = first * sizes[8], last * sizes[8]
+        pieces = first * sizes.together, last * sizes.together
         relative_attention.forward(*arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces)
 
-    parallel_ranges(work, len(sums) // (sizes[3] * sizes[8]))
+    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
 
 
 @cpu_operator("axial_transformers::attend_relative_backward", mutates_args=("d_qkv", "d_tables"))
@@ -93,19 +92,17 @@ def _backward(
     d_qkv: Sequence[Tensor],
     d_tables: Sequence[Tensor],
 ) -> None:
-    from axial_transformers.kernels import relative_attention
-    from axial_transformers.kernels.register_tiles import HIGH
-
+    relative_attention = relative_kernels()
     check_lines(qkv_grad, axis, sums, dtypes=SINGLE)
     check_tables(tables, qkv_grad, axis)
     check_written([*d_qkv, *d_tables], [*qkv_grad[:3], *tables], axis)
     arrays, strides = flat_lines([*qkv_grad, *d_qkv], axis)
     sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
-    encodings, groups = _padded(tables, scale), len(sums) // (sizes[3] * sizes[8])
+    encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.together)
     parts = min(PARTS, groups)
     (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
-    found = [_zeros(parts, heads * (rows + HIGH) * width) for width in widths]
-    bounds = np.arange(parts + 1) * groups // parts * sizes[8]
+    found = [_zeros(parts, heads * (rows + relative_attention.HIGH) * width) for width in widths]
+    bounds = np.arange(parts + 1) * groups // parts * sizes.together
 
     def work(first: int, last: int) -> None:
         relative_attention.backward(
@@ -118,15 +115,14 @@ def _backward(
         np.multiply(total.swapaxes(0, 1), np.float32(factor), out=d_table.numpy())
 
 
-def _with_tables(sizes: Sequence[int], table: Tensor) -> NDArray[np.int64]:
+def _with_tables(sizes: Sizes, table: Tensor) -> Sizes:
     """Sizes, R, the number of tables, and heads that are loaded together."""
-    return np.append(sizes, [len(table) // 2, table.shape[1], heads_together(sizes)])
+    return sizes._replace(radius=len(table) // 2, tables=table.shape[1], together=heads_together(sizes))
 
 
 def _padded(tables: Sequence[Tensor], scale: float) -> Any:
     """Tables [2R + 1, heads or 1, width] as `relative_attention.Tables`; that of keys times `scale`."""
-    from axial_transformers.kernels import relative_attention
-
+    relative_attention = relative_kernels()
     rows, heads = tables[0].shape[:2]
     columns, first = relative_attention.transposed_columns(rows // 2), relative_attention.FIRST
     padded, transposed = [], []
@@ -147,6 +143,5 @@ def _zeros(*shape: int) -> NDArray[np.float32]:
 
 def _whole(width: int) -> int:
     """A width in whole vectors of the kernels."""
-    from axial_transformers.kernels.llvm import LANES
-
-    return -(-width // LANES) * LANES
+    lanes = relative_kernels().LANES
+    return -(-width // lanes) * lanes

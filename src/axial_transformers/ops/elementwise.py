@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.kernels import parallel_ranges, pointwise_kernels
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.operators import cpu_operator
 from axial_transformers.torch_private import is_transformed
@@ -93,9 +93,7 @@ class _QuickGELU(torch.autograd.Function):
         ctx.save_for_backward(x)
         out = torch.empty_like(x)
         if _pays(x):
-            from axial_transformers.kernels import pointwise  # takes a second
-
-            _in_units(pointwise.quick_gelu, x, out)
+            _in_units(pointwise_kernels().quick_gelu, x, out)
             return out
         for part, result in _blocks(x, out):
             torch.mul(part, STEEPNESS, out=result).sigmoid_().mul_(part)
@@ -107,9 +105,7 @@ class _QuickGELU(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         out, grad = torch.empty_like(x), grad.contiguous()
         if _pays(x) and _pays(grad):
-            from axial_transformers.kernels import pointwise
-
-            _in_units(pointwise.quick_gelu_backward, x, grad, out)
+            _in_units(pointwise_kernels().quick_gelu_backward, x, grad, out)
             return out
         for part, part_grad, result in _blocks(x, grad, out):
             torch.mul(part, STEEPNESS, out=result)  # the derivative of quick_gelu at x is that of silu at 1.702 x
@@ -135,14 +131,13 @@ class _AddDropped(torch.autograd.Function):
 
 def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
     """out = x + y / (1 - p) where y is kept, else x; None stands for zeros."""
-    from axial_transformers.kernels import pointwise
-
+    add = pointwise_kernels().add_dropped
     base = np.zeros(0, np.float32) if x is None else _array(x)
     arrays, scale, count = (_array(y), _array(out)), np.float32(_scale(dropped)), y.numel()
 
     def work(first: int, last: int) -> None:
         numbers = first * UNIT, min(last * UNIT, count)
-        pointwise.add_dropped(base, arrays[0], seed, dropped - 2**15, scale, arrays[1], *numbers)
+        add(base, arrays[0], seed, dropped - 2**15, scale, arrays[1], *numbers)
 
     parallel_ranges(work, -(-count // UNIT))
 

@@ -16,6 +16,7 @@ from axial_transformers.kernels.exact.definition import (
     MASKED,
     Array,
     Block,
+    Choice,
     Known,
     Line,
     Linear,
@@ -39,6 +40,7 @@ from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
 from axial_transformers.kernels.llvm import Integers
 from axial_transformers.kernels.memory import aligned_zeros
+from axial_transformers.kernels.rows import draw_row
 from axial_transformers.kernels.threads import parallel_ranges
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
@@ -159,7 +161,11 @@ class Rows:
 
     def read(self, context: Array, prediction: Prediction, values: Integers, stream: Stream) -> None:
         """See `twin.Rows.read`."""
-        self.work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
+        self._work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
+
+    def draw(self, context: Array, prediction: Prediction, values: Integers, choice: Choice) -> None:
+        """Writes values, or differences, [B, L] that are drawn at random; the reference has no such rows."""
+        self._work(draw_row, context, together(len(context)), choice, prediction, values)
 
     def take_known(self, context: Array, known: Known) -> None:
         """See `twin.Rows.take_known`."""
@@ -168,9 +174,9 @@ class Rows:
             raise ValueError(f"values must be in 0..{count - 1}")
         at_once = self._inner.heads > 0
         size = together(len(context), max(1, KNOWN_TOGETHER // context.shape[1])) if at_once else GROUP
-        self.work(steps.known_rows, context, size, known, at_once=at_once)
+        self._work(steps.known_rows, context, size, known, at_once=at_once)
 
-    def work(
+    def _work(
         self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
     ) -> None:
         """Calls a kernel of a row of sites with context [B, L, D] for `size` examples after `size` examples.

@@ -137,6 +137,18 @@ NO_PREDICTION = Prediction(
 )
 
 
+class Choice(NamedTuple):
+    """`decoding.choices.RowChoice` of a batch; top_k = V and top_p = 1 restrict nothing."""
+
+    noise: Array
+    """[B, L, V]."""
+    known: NDArray[np.int64]
+    """[B, L]; negative for values that are not known."""
+    temperature: np.float32
+    top_k: int
+    top_p: np.float32
+
+
 class Known(NamedTuple):
     """Known values of rows of sites, and what is asked of them; what is not asked for has size 0."""
 
