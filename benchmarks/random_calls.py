@@ -32,7 +32,7 @@ from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import elementwise, kernel_choice, linear
 from axial_transformers.ops.axial_attention import axial_self_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
-from axial_transformers.ops.rotations import rotation_table
+from axial_transformers.ops.positions import rotation_table
 
 Call = Callable[..., Tensor]
 Drawn = tuple[Call, list[Tensor]]
