@@ -106,10 +106,10 @@ def _dropout(x: Tensor, p: float, **_: bool) -> Tensor:
     return torch.native_dropout(x, p, True)[0]
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
-    if q.dtype == torch.float32:
-        return efficient_attention(q, k, v, None, True, 0.0, is_causal)[0]
-    return flash_attention(q, k, v, 0.0, is_causal)[0]
+def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, dropout_p: float, is_causal: bool) -> Tensor:
+    if q.dtype == torch.float32 or attn_mask is not None:
+        return efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
+    return flash_attention(q, k, v, dropout_p, is_causal)[0]
 
 
 def _as_on_gpu(dtype: torch.dtype, function: Callable[..., Tensor], *args: Any) -> Tensor:
