@@ -18,8 +18,8 @@ from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
 from axial_transformers.kernels.exact.instructions import VECTOR, exponential, hyperbolic_tangent, logarithm, logistic
-from axial_transformers.kernels.exact.row_functions import on_rows, quick_gelu, vectors
-from axial_transformers.kernels.llvm import constant, intrinsic, load, store
+from axial_transformers.kernels.exact.row_functions import quick_gelu, vectors
+from axial_transformers.kernels.llvm import constant, instructions, load, store
 
 AT_A_TIME = 1 << 20
 
@@ -27,13 +27,10 @@ AT_A_TIME = 1 << 20
 def kernel_of(function: Callable[[Any, Any], Any]) -> Any:
     """kernel(x, count): replaces x by the function, given as LLVM instructions of builder and vector."""
 
-    @intrinsic
-    def apply(typing_context, x, count):
-        def generate(builder, x, count):
-            with vectors(builder, count) as j:
-                store(builder, function(builder, load(builder, x, j)), x, j)
-
-        return on_rows(generate, x, count)
+    @instructions
+    def apply(builder, x, count):
+        with vectors(builder, count) as j:
+            store(builder, function(builder, load(builder, x, j)), x, j)
 
     @njit(error_model="numpy")
     def kernel(x, count):

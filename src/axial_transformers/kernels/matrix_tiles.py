@@ -19,13 +19,10 @@ from axial_transformers.kernels.llvm import (
     LANES,
     cgutils,
     instructions,
-    intrinsic,
     ir,
     load,
     shuffle,
     store,
-    types,
-    unpacked,
 )
 
 WORDS = 16
@@ -61,33 +58,14 @@ def exchange_configuration(builder: Any, new: Any, old: Any) -> None:
     _call(builder, "ldtilecfg", new)
 
 
-@intrinsic
-def multiply_block(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any,
-    out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """out = x w of words x in rows and w in pairs: BLOCK rows, BLOCK columns, `count` times BLOCK steps.
-
-    x_at, w_at, x_row and w_row, offsets and distances of rows, are counted in words; out is float32.
-    """
-    return types.void(x, x_at, x_row, count, w, w_at, w_row, out, out_at, out_row), _product(add=False)
-
-
-@intrinsic
-def multiply_add_block(
-    typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any,
-    out_at: Any, out_row: Any,
-) -> Any:  # fmt: skip
-    """`multiply_block`, added to out."""
-    return types.void(x, x_at, x_row, count, w, w_at, w_row, out, out_at, out_row), _product(add=True)
-
-
 def _product(add: bool) -> Any:
-    """The code of a product: registers 0 to 3 are sums, 4 and 5 hold rows of x, 6 and 7 columns of w."""
+    """The intrinsic of a product: registers 0 to 3 are sums, 4 and 5 hold rows of x, 6 and 7 columns of w."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, count, w, w_at, w_row, out, out_at, out_row = unpacked(context, builder, signature, arguments)
-
+    @instructions
+    def product(
+        builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any, out_at: Any,
+        out_row: Any,
+    ) -> None:  # fmt: skip
         def place(data: Any, start: Any, row: Any, rows: Any, column: Any) -> list[Any]:
             """The address of a row and column, and the bytes from row to row."""
             offset = builder.add(builder.add(start, builder.mul(row, rows)), column)
@@ -111,9 +89,17 @@ def _product(add: bool) -> Any:
                 _call(builder, "tdpbf16ps", total, 4 + i, 6 + j)
         for i, j, total in halves:
             _call(builder, "tilestored64", total, *place(out, out_at, out_row, fixed(WORDS * i), fixed(WORDS * j)))
-        return context.get_dummy_value()
 
-    return generate
+    return product
+
+
+multiply_block = _product(add=False)
+"""out = x w of words x in rows and w in pairs: BLOCK rows, BLOCK columns, `count` times BLOCK steps.
+
+x_at, w_at, x_row and w_row, offsets and distances of rows, are counted in words; out is float32.
+"""
+multiply_add_block = _product(add=True)
+"""`multiply_block`, added to out."""
 
 
 def _call(builder: Any, name: str, *operands: Any) -> None:

@@ -14,15 +14,12 @@ from axial_transformers.kernels.llvm import (
     constant,
     fused_multiply_add,
     instructions,
-    intrinsic,
     ir,
     load,
     opaque,
     splat,
     store,
     transposed,
-    types,
-    unpacked,
 )
 
 ROWS, PANEL = 4, 2 * LANES
@@ -35,34 +32,18 @@ TALL = 12 if LANES == 16 else 6
 """Rows of the product whose sums fill most registers: each row of w is read most seldom."""
 
 
-def product_tile(rows: int, columns: int, add: bool, combine: Callable[..., Any] = fused_multiply_add) -> Any:
+def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any] = fused_multiply_add) -> Any:
     """The intrinsic of a product of so many rows and columns: `multiply`, or `multiply_add` if `add`.
 
     combine(builder, a, b, c) is the code of a b + c for vectors of numbers a and b and of sums c.
-    """
-
-    @intrinsic
-    def product(
-        typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
-        out: Any, out_at: Any, out_row: Any,
-    ) -> Any:  # fmt: skip
-        kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row)
-        return kind, _product(rows, columns, add, combine)
-
-    return product
-
-
-def _product(height: int, width: int, add: bool, combine: Callable[..., Any]) -> Callable[..., Any]:
-    """The code of a product of `height` rows and `width` columns.
-
     Where there are few sums, two steps have sums of their own: additions to one sum would wait for each other.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, x_step, count, w, w_at, w_row, out, out_at, out_row = unpacked(
-            context, builder, signature, arguments
-        )
-
+    @instructions
+    def product(
+        builder: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any,
+        out_at: Any, out_row: Any,
+    ) -> None:  # fmt: skip
         def offset(start: Any, distance: Any, times: Any, more: int = 0) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
@@ -94,9 +75,8 @@ def _product(height: int, width: int, add: bool, combine: Callable[..., Any]) ->
                 builder.store(builder.fadd(builder.load(total), builder.load(other)), total)
         for total, at in zip(sums, outs):
             store(builder, builder.load(total), out, at)
-        return context.get_dummy_value()
 
-    return generate
+    return product
 
 
 multiply = product_tile(ROWS, PANEL, add=False)

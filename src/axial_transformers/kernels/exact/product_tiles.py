@@ -1,11 +1,11 @@
 """Products of small matrices whose sums stay in registers: one chain of fused multiply-adds for each sum."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.instructions import fused, load
-from axial_transformers.kernels.llvm import FEATURES, cgutils, intrinsic, opaque, splat, store, types, unpacked
+from axial_transformers.kernels.llvm import FEATURES, cgutils, instructions, opaque, splat, store
 
 
 def tile_of(features: Collection[str]) -> tuple[int, int]:
@@ -25,23 +25,11 @@ PANEL = VECTORS * LANES
 def product(rows: int, vectors: int, panels: int = 1) -> Any:
     """The intrinsic `multiply` of tiles of `rows` rows and `panels` panels of `vectors` vectors of columns."""
 
-    @intrinsic
+    @instructions
     def multiply(
-        typing_context: Any, x: Any, x_at: Any, x_row: Any, w: Any, w_at: Any, bias: Any, bias_at: Any, count: Any,
-        out: Any, out_at: Any, out_row: Any, add: Any,
-    ) -> Any:  # fmt: skip
-        signature = types.void(x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row, add)
-        return signature, _product(rows, vectors, panels)
-
-    return multiply
-
-
-def _product(rows: int, vectors: int, panels: int) -> Callable[..., Any]:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, x_at, x_row, w, w_at, bias, bias_at, count, out, out_at, out_row, add = unpacked(
-            context, builder, signature, arguments
-        )
-
+        builder: Any, x: Any, x_at: Any, x_row: Any, w: Any, w_at: Any, bias: Any, bias_at: Any, count: Any, out: Any,
+        out_at: Any, out_row: Any, add: Any,
+    ) -> None:  # fmt: skip
         def offset(start: Any, distance: Any, times: int, more: int = 0) -> Any:
             return builder.add(builder.add(start, builder.mul(distance, distance.type(times))), start.type(more))
 
@@ -64,9 +52,8 @@ def _product(rows: int, vectors: int, panels: int) -> Callable[..., Any]:
                 builder.store(builder.fadd(load(builder, out, at), builder.load(total)), total)
         for total, at in zip(sums, places):
             store(builder, builder.load(total), out, at)
-        return context.get_dummy_value()
 
-    return generate
+    return multiply
 
 
 multiply_one = product(1, VECTORS, 2)

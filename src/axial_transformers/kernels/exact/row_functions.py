@@ -25,17 +25,27 @@ from axial_transformers.kernels.exact.instructions import (
     root,
 )
 from axial_transformers.kernels.llvm import LANES as REGISTER
-from axial_transformers.kernels.llvm import cgutils, constant, intrinsic, ir, splat, store, transposed, types, unpacked
+from axial_transformers.kernels.llvm import (
+    cgutils,
+    constant,
+    instructions,
+    intrinsic,
+    ir,
+    splat,
+    store,
+    transposed,
+    types,
+    unpacked,
+)
 
 Generate = Callable[..., Any]
 
 
-def on_rows(generate: Generate, *kinds: Any, result: Any = types.void) -> tuple[Any, Generate]:
+def on_rows(generate: Generate, *kinds: Any, result: Any) -> tuple[Any, Generate]:
     """Signature and code of an intrinsic, from a function of builder and arguments, arrays as addresses."""
 
     def of_arguments(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = generate(builder, *unpacked(context, builder, signature, arguments))
-        return context.get_dummy_value() if value is None else value
+        return generate(builder, *unpacked(context, builder, signature, arguments))
 
     return result(*kinds), of_arguments
 
@@ -52,147 +62,102 @@ def zero() -> Any:
     return constant(VECTOR, 0.0)
 
 
-@intrinsic
-def not_inlined(typing_context: Any) -> Any:
+@instructions
+def not_inlined(builder: Any) -> None:
     """Keeps the function that it is called in from being copied into its callers, which takes long to compile."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.function.attributes.add("noinline")
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    builder.function.attributes.add("noinline")
 
 
-@intrinsic
-def copy(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+@instructions
+def copy(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
     """out[out_at + j] = x[x_at + j] for j < count."""
-
-    def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-        with cgutils.for_range(b, count) as loop:
-            store(b, load(b, x, b.add(x_at, loop.index), 1), out, b.add(out_at, loop.index))
-
-    return on_rows(generate, x, x_at, count, out, out_at)
+    with cgutils.for_range(b, count) as loop:
+        store(b, load(b, x, b.add(x_at, loop.index), 1), out, b.add(out_at, loop.index))
 
 
-@intrinsic
-def add(typing_context: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> Any:
+@instructions
+def add(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
     """out[out_at + j] += x[x_at + j] for j < count."""
-
-    def generate(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-        with cgutils.for_range(b, count) as loop:
-            at = b.add(out_at, loop.index)
-            store(b, b.fadd(load(b, out, at, 1), load(b, x, b.add(x_at, loop.index), 1)), out, at)
-
-    return on_rows(generate, x, x_at, count, out, out_at)
+    with cgutils.for_range(b, count) as loop:
+        at = b.add(out_at, loop.index)
+        store(b, b.fadd(load(b, out, at, 1), load(b, x, b.add(x_at, loop.index), 1)), out, at)
 
 
-@intrinsic
-def to_lanes(typing_context: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> Any:
+@instructions
+def to_lanes(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
     """out[out_at + LANES k + lane] = x[places[lane] + shift + k] for k < width and each lane."""
-
-    def generate(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
-        starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
-        with vectors(b, width) as k:
-            columns = transposed(b, [load(b, x, b.add(start, k)) for start in starts])
-            for i, column in enumerate(columns):
-                number = b.add(k, width.type(i))
-                with b.if_then(b.icmp_signed("<", number, width)):
-                    store(b, column, out, b.add(out_at, b.mul(number, width.type(LANES))))
-
-    return on_rows(generate, x, places, shift, width, out, out_at)
+    starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+    with vectors(b, width) as k:
+        columns = transposed(b, [load(b, x, b.add(start, k)) for start in starts])
+        for i, column in enumerate(columns):
+            number = b.add(k, width.type(i))
+            with b.if_then(b.icmp_signed("<", number, width)):
+                store(b, column, out, b.add(out_at, b.mul(number, width.type(LANES))))
 
 
-@intrinsic
-def from_lanes(typing_context: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> Any:
+@instructions
+def from_lanes(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
     """out[places[lane] + shift + k] = x[x_at + LANES k + lane] for k < width and each lane.
 
     x goes on up to a multiple of LANES numbers k.
     """
-
-    def generate(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
-        starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
-        with vectors(b, width) as k:
-            first = b.add(x_at, b.mul(k, width.type(LANES)))
-            columns = [load(b, x, b.add(first, width.type(LANES * i))) for i in range(LANES)]
-            for start, row in zip(starts, transposed(b, columns)):
-                at = b.add(start, k)
-                store(b, b.select(present(b, width, k), row, load(b, out, at)), out, at)
-
-    return on_rows(generate, x, x_at, width, out, places, shift)
+    starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
+    with vectors(b, width) as k:
+        first = b.add(x_at, b.mul(k, width.type(LANES)))
+        columns = [load(b, x, b.add(first, width.type(LANES * i))) for i in range(LANES)]
+        for start, row in zip(starts, transposed(b, columns)):
+            at = b.add(start, k)
+            store(b, b.select(present(b, width, k), row, load(b, out, at)), out, at)
 
 
-@intrinsic
-def normalise(
-    typing_context: Any, x: Any, x_at: Any, count: Any, gain: Any, bias: Any, of_norm: Any, out: Any, out_at: Any
-) -> Any:
+@instructions
+def normalise(b: Any, x: Any, x_at: Any, count: Any, gain: Any, bias: Any, of_norm: Any, out: Any, to: Any) -> None:
     """LayerNorm of `count` numbers; those of gain and bias from `of_norm` on."""
-
-    def generate(b: Any, x: Any, x_at: Any, count: Any, gain: Any, bias: Any, of_norm: Any, out: Any, to: Any) -> None:
-        size = b.sitofp(count, NUMBER)
-        total = cgutils.alloca_once_value(b, zero())
-        with vectors(b, count) as j:
-            number = b.select(present(b, count, j), load(b, x, b.add(x_at, j)), zero())
-            b.store(b.fadd(b.load(total), number), total)
-        mean = splat(b, b.fdiv(combined(b, b.load(total), added), size), LANES)
-        squares = cgutils.alloca_once_value(b, zero())
-        with vectors(b, count) as j:
-            deviation = b.fsub(load(b, x, b.add(x_at, j)), mean)
-            deviation = b.select(present(b, count, j), deviation, zero())
-            b.store(fused(b, deviation, deviation, b.load(squares)), squares)
-        variance = b.fdiv(combined(b, b.load(squares), added), size)
-        scale = b.fdiv(NUMBER(1.0), root(b, b.fadd(variance, NUMBER(EPSILON))))
-        scale = splat(b, scale, LANES)
-        with vectors(b, count) as j:
-            unit = b.fmul(b.fsub(load(b, x, b.add(x_at, j)), mean), scale)
-            at = b.add(of_norm, j)
-            store(b, fused(b, unit, load(b, gain, at), load(b, bias, at)), out, b.add(to, j))
-
-    return on_rows(generate, x, x_at, count, gain, bias, of_norm, out, out_at)
+    size = b.sitofp(count, NUMBER)
+    total = cgutils.alloca_once_value(b, zero())
+    with vectors(b, count) as j:
+        number = b.select(present(b, count, j), load(b, x, b.add(x_at, j)), zero())
+        b.store(b.fadd(b.load(total), number), total)
+    mean = splat(b, b.fdiv(combined(b, b.load(total), added), size), LANES)
+    squares = cgutils.alloca_once_value(b, zero())
+    with vectors(b, count) as j:
+        deviation = b.fsub(load(b, x, b.add(x_at, j)), mean)
+        deviation = b.select(present(b, count, j), deviation, zero())
+        b.store(fused(b, deviation, deviation, b.load(squares)), squares)
+    variance = b.fdiv(combined(b, b.load(squares), added), size)
+    scale = b.fdiv(NUMBER(1.0), root(b, b.fadd(variance, NUMBER(EPSILON))))
+    scale = splat(b, scale, LANES)
+    with vectors(b, count) as j:
+        unit = b.fmul(b.fsub(load(b, x, b.add(x_at, j)), mean), scale)
+        at = b.add(of_norm, j)
+        store(b, fused(b, unit, load(b, gain, at), load(b, bias, at)), out, b.add(to, j))
 
 
-@intrinsic
-def quick_gelu(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
+@instructions
+def quick_gelu(b: Any, x: Any, x_at: Any, count: Any) -> None:
     """Replaces x by x / (1 + e^(-1.702 x))."""
-
-    def generate(b: Any, x: Any, x_at: Any, count: Any) -> None:
-        with vectors(b, count) as j:
-            number = load(b, x, b.add(x_at, j))
-            store(b, logistic(b, b.fmul(number, constant(VECTOR, STEEPNESS)), number), x, b.add(x_at, j))
-
-    return on_rows(generate, x, x_at, count)
+    with vectors(b, count) as j:
+        number = load(b, x, b.add(x_at, j))
+        store(b, logistic(b, b.fmul(number, constant(VECTOR, STEEPNESS)), number), x, b.add(x_at, j))
 
 
-@intrinsic
-def rotate(typing_context: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> Any:
+@instructions
+def rotate(b: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> None:
     """Rotates the numbers j and j + `half` of a head by the cosines and, behind them, the sines of a table."""
-
-    def generate(b: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> None:
-        with vectors(b, half) as j:
-            places = b.add(x_at, j), b.add(b.add(x_at, half), j)
-            first, second = (load(b, x, place) for place in places)
-            cos, sin = (load(b, table, b.add(b.add(at, start), j)) for start in (half.type(0), half))
-            turned = fused(b, first, cos, b.fneg(b.fmul(second, sin))), fused(b, second, cos, b.fmul(first, sin))
-            for number, place in zip(turned, places):
-                store(b, b.select(present(b, half, j), number, load(b, x, place)), x, place)
-
-    return on_rows(generate, x, x_at, half, table, at)
+    with vectors(b, half) as j:
+        places = b.add(x_at, j), b.add(b.add(x_at, half), j)
+        first, second = (load(b, x, place) for place in places)
+        cos, sin = (load(b, table, b.add(b.add(at, start), j)) for start in (half.type(0), half))
+        turned = fused(b, first, cos, b.fneg(b.fmul(second, sin))), fused(b, second, cos, b.fmul(first, sin))
+        for number, place in zip(turned, places):
+            store(b, b.select(present(b, half, j), number, load(b, x, place)), x, place)
 
 
 def attention(queries: int, places: int, numbers: int) -> Any:
     """The intrinsic `attend` of some queries, with sums of some places, and then of some numbers, side by side."""
 
-    @intrinsic
+    @instructions
     def attend(
-        typing_context: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, more: Any,
-        weights: Any, out: Any,
-    ) -> Any:  # fmt: skip
-        return on_rows(_attention(queries, places, numbers), query, keys, values, at, width, count, more, weights, out)
-
-    return attend
-
-
-def _attention(queries: int, places: int, numbers: int) -> Generate:
-    def generate(
         b: Any, query: Any, keys: Any, values: Any, at: Any, width: Any, count: Any, more: Any, weights: Any, out: Any
     ) -> None:
         def times(number: Any, factor: int) -> Any:
@@ -248,7 +213,7 @@ def _attention(queries: int, places: int, numbers: int) -> Generate:
                 for i, total in enumerate(of_this):
                     store(b, b.fdiv(total, divisor), out, b.add(start, times(b.add(k, width.type(i)), LANES)))
 
-    return generate
+    return attend
 
 
 WIDE = REGISTER == LANES
@@ -295,33 +260,27 @@ def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, wi
     return sums[0]
 
 
-@intrinsic
+@instructions
 def lstm_cell(
-    typing_context: Any, of_input: Any, of_hidden: Any, at: Any, width: Any, cell: Any, hidden: Any, x: Any, x_at: Any
-) -> Any:
+    b: Any, of_input: Any, of_hidden: Any, at: Any, width: Any, cell: Any, hidden: Any, x: Any, x_at: Any
+) -> None:
     """One step of `width` cells from the sums of both products; updates cell and hidden state, adds the latter to x.
 
     Gates are `width` apart, from `at` on: input, forget, cell, output.
     """
-
-    def generate(
-        b: Any, of_input: Any, of_hidden: Any, at: Any, width: Any, cell: Any, hidden: Any, x: Any, x_at: Any
-    ) -> None:
-        one = constant(VECTOR, 1.0)
-        with vectors(b, width) as j:
-            gates = []
-            for gate in range(4):
-                place = b.add(at, b.add(b.mul(width, width.type(gate)), j))
-                gates.append(b.fadd(load(b, of_input, place), load(b, of_hidden, place)))
-            new = b.fmul(logistic(b, gates[0], one), hyperbolic_tangent(b, gates[2]))
-            place = b.add(x_at, j)
-            state = fused(b, logistic(b, gates[1], one), load(b, cell, place), new)
-            output = b.fmul(logistic(b, gates[3], one), hyperbolic_tangent(b, state))
-            store(b, state, cell, place)
-            store(b, output, hidden, place)
-            store(b, b.fadd(load(b, x, place), output), x, place)
-
-    return on_rows(generate, of_input, of_hidden, at, width, cell, hidden, x, x_at)
+    one = constant(VECTOR, 1.0)
+    with vectors(b, width) as j:
+        gates = []
+        for gate in range(4):
+            place = b.add(at, b.add(b.mul(width, width.type(gate)), j))
+            gates.append(b.fadd(load(b, of_input, place), load(b, of_hidden, place)))
+        new = b.fmul(logistic(b, gates[0], one), hyperbolic_tangent(b, gates[2]))
+        place = b.add(x_at, j)
+        state = fused(b, logistic(b, gates[1], one), load(b, cell, place), new)
+        output = b.fmul(logistic(b, gates[3], one), hyperbolic_tangent(b, state))
+        store(b, state, cell, place)
+        store(b, output, hidden, place)
+        store(b, b.fadd(load(b, x, place), output), x, place)
 
 
 @intrinsic
