@@ -68,7 +68,7 @@ def test_what_changes_a_module_changes_the_likelihood(change):
     assert network_of(model) is not None
     assert network_of(changed) is None
     assert obstacle(changed)
-    with pytest.raises(ValueError, match=r"hooks or a forward|no kernels for|layer norms"):
+    with pytest.raises(ValueError, match=r"hooks or a forward|no kernels for|not as the model's configuration"):
         ExactNetwork(changed)
     expected = bits_map(changed.double(), x)
     torch.testing.assert_close(bits_map(changed.float(), x).double(), expected, rtol=1e-4, atol=1e-4)
@@ -133,7 +133,7 @@ def test_likelihoods_are_the_same_on_other_processors():
     assert len(found) == 1
 
 
-def test_layers_whose_sizes_do_not_fit_each_other_are_refused_before_a_kernel_reads_them():
+def test_layers_that_the_configuration_does_not_have_are_refused_before_a_kernel_reads_them():
     def changed(change):
         model = random_model(small_config((3, 5), 2, dim=12), torch.float32)
         change(model.inner_decoder.blocks[0])
@@ -144,8 +144,10 @@ def test_layers_whose_sizes_do_not_fit_each_other_are_refused_before_a_kernel_re
         lambda block: setattr(block.attention, "norm", nn.LayerNorm(4)),
         lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, key_dim=4)),
         lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, True, value_dim=400)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 4, -2, True)),
+        lambda block: setattr(block.attention, "attention", LineAttention(12, 2, -2, False)),
     ):
-        with pytest.raises(ValueError, match="have linear layers of sizes"):
+        with pytest.raises(ValueError, match="not as the model's configuration has it"):
             ExactNetwork(changed(change))
 
 

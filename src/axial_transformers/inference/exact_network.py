@@ -5,6 +5,7 @@ is computed by torch: activations are NumPy arrays.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import util
 from math import prod
 from typing import Any
@@ -18,9 +19,10 @@ from axial_transformers.kernels import MASKED, Array, Block, Known, Line, Linear
 from axial_transformers.layers.blocks import AttentionBlock, Dropout, FeedforwardBlock, ModuleListOf, TransformerBlock
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.layers.lines import NO_OPTIONS, LineAttention
+from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.channel_encoder import ChannelEncoder
+from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
 from axial_transformers.ops.shift import shifted_copies
@@ -36,8 +38,6 @@ MODULES = {
     *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
 }
 """What the kernels compute: these classes, and no subclass of them."""
-EPSILON = 1e-5
-"""Of layer norms."""
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
 
 
@@ -58,11 +58,21 @@ def obstacle(model: AxialTransformer) -> str | None:
             return f"there are no kernels for {type(module).__name__}"
         if has_hooks(module):
             return f"{name or 'the model'} has hooks or a forward of its own, which kernels do not call"
-        if isinstance(module, LineAttention) and module.options != NO_OPTIONS:
-            return f"there are no kernels for {module.options}"
-        if isinstance(module, nn.LayerNorm) and (module.eps != EPSILON or module.bias is None):
-            return f"kernels have layer norms with a bias and eps {EPSILON} only, not {name}"
-    return None
+    found, expected = _parts(model), _parts_of(model.config)
+    changed = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    return f"{changed[0]} is not as the model's configuration has it" if changed else None
+
+
+def _parts(model: AxialTransformer) -> dict[str, object]:
+    """Settings of all modules and shapes of all tensors: kernels take both from the configuration."""
+    settings: dict[str, object] = {name: module.extra_repr() for name, module in model.named_modules()}
+    return settings | {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+
+@cache
+def _parts_of(config: AxialTransformerConfig) -> dict[str, object]:
+    with torch.device("meta"):
+        return _parts(AxialTransformer(config))
 
 
 def network_of(model: AxialTransformer) -> "ExactNetwork | None":
