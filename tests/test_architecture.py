@@ -26,7 +26,7 @@ ROOMS = [
     "processor", "torch_private",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
-MOST_LINES = 350
+MOST_LINES = 600
 ADAPTERS = {
     "cli/parsing.py": {"tyro"},
     "kernels/compilation.py": {"numba"},
