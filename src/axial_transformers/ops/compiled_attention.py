@@ -1,4 +1,7 @@
-"""Attention along one axis on a CPU, by the compiled kernels for the processor, the dtype and the length of lines."""
+"""Attention along one axis on a CPU, by the compiled kernels for the processor, the dtype and the length of lines.
+
+`attend` and `attend_packed` are plain attention; `attend_relative` is position-sensitive.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,14 +14,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels import Sizes, Strides, line_kernels, parallel_ranges, short_line_kernels
-from axial_transformers.ops.operator_checks import check_extras, check_lines, check_written, strides_of_lines
+from axial_transformers.kernels import (
+    Sizes,
+    Strides,
+    line_kernels,
+    parallel_ranges,
+    relative_kernels,
+    short_line_kernels,
+)
+from axial_transformers.ops.operator_checks import (
+    SINGLE,
+    check_extras,
+    check_lines,
+    check_tables,
+    check_written,
+    strides_of_lines,
+)
 from axial_transformers.ops.operators import cpu_operator
 
 Packing = tuple[int, int, int, int] | None
 """Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""
-PARTS = 32
+PARTS_OF_BIAS = 32
 """Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
+PARTS_OF_TABLES = 16
+"""Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
 TOGETHER = 2**17
 """Numbers of heads that the kernels load together: what a core's own cache holds."""
 SHORT = 16
@@ -42,9 +61,7 @@ def attend(
     All lines of an example share the bias. Without one, keys and values may have fewer heads than q, a divisor: they
     are read where they are, once for all heads of a group.
     """
-    arguments = axis, causal, key_mask, _by_head(bias, q.shape[-2], q.shape[axis]), None
-    out: Tensor = _Attention.apply(None, *arguments, q, k, v)  # type: ignore[no-untyped-call]
-    return out
+    return _attend((q, k, v), None, axis, causal, key_mask, bias, None)
 
 
 def attend_packed(
@@ -61,26 +78,64 @@ def attend_packed(
 
     With `rotations`, see `ops.positions.rotate`, queries and keys are rotated first.
     """
-    arguments = axis, causal, key_mask, _by_head(bias, heads, qkv.shape[axis]), rotations
-    out: Tensor = _Attention.apply((heads, *widths), *arguments, qkv)  # type: ignore[no-untyped-call]
+    return _attend((qkv,), (heads, *widths), axis, causal, key_mask, bias, rotations)
+
+
+def attend_relative(
+    tensors: Sequence[Tensor],
+    packing: Packing,
+    tables: tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]],
+    axis: int,
+    causal: bool,
+    scale: float,
+) -> Float[Tensor, "b *a n w"]:
+    """Equation 4 of Axial-DeepLab, its scores times `scale`, of float32 tensors on a CPU; first derivatives only.
+
+    Args:
+        tensors: queries, keys and values [B, *A, heads, width], or by `packing` one tensor of all.
+        tables: of queries, keys and values, [2R + 1, heads or 1, width].
+        axis: 1..d.
+    """
+    rows = tables[0].shape[0]
+    if (beyond := rows // 2 - (tensors[0].shape[axis] - 1)) > 0:
+        tables = tuple(table[beyond : rows - beyond] for table in tables)  # type: ignore[assignment]
+    arguments = packing, axis, causal, scale, None, None, len(tables), *tables, *tensors
+    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
     return out
 
 
-def _by_head(bias: Tensor | None, heads: int, length: int) -> Float[Tensor, " n #b l l"] | None:
-    """The bias in float32, heads before examples, keys before queries, with all sizes but that of examples whole."""
-    return None if bias is None else bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous()
+def _attend(
+    tensors: Sequence[Tensor],
+    packing: Packing,
+    axis: int,
+    causal: bool,
+    key_mask: Tensor | None,
+    bias: Tensor | None,
+    rotations: Tensor | None,
+) -> Tensor:
+    """The bias goes on in float32, heads before examples, keys before queries, all sizes but that of examples whole."""
+    biases: tuple[Tensor, ...] = ()
+    if bias is not None:
+        heads, length = packing[0] if packing else tensors[0].shape[-2], tensors[0].shape[axis]
+        biases = (bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous(),)
+    arguments = packing, axis, causal, None, key_mask, rotations, len(biases), *biases, *tensors
+    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
+    return out
 
 
-def unpacked(tensors: tuple[Tensor, ...], packing: Packing) -> tuple[Tensor, ...]:
+def unpacked(tensors: Sequence[Tensor], packing: Packing) -> tuple[Tensor, ...]:
     """Queries, keys and values [B, *A, heads, width]."""
     if packing is None:
-        return tensors
+        return tuple(tensors)
     heads, *widths = packing
     return tuple(part.unflatten(-1, (heads, -1)) for part in tensors[0].split(widths, dim=-1))
 
 
 class _Attention(torch.autograd.Function):
-    """`attend` of three tensors or one, with a bias float32 [heads, B or 1, L, L] or None, and rotations or None."""
+    """Attention of three tensors or one; before them come those that are learned, a bias or none, or tables.
+
+    With a `scale` it is position-sensitive, otherwise it has a mask and rotations, or None.
+    """
 
     @staticmethod
     def forward(
@@ -88,42 +143,53 @@ class _Attention(torch.autograd.Function):
         packing: Packing,
         axis: int,
         causal: bool,
+        scale: float | None,
         key_mask: Tensor | None,
-        bias: Tensor | None,
         rotations: Tensor | None,
+        learned: int,
         *tensors: Tensor,
     ) -> Tensor:
-        q, k, v = unpacked(tensors, packing)
+        q, k, v = unpacked(tensors[learned:], packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        _forward([q, k, v], axis, causal, key_mask, bias, rotations, out, sums)
-        ctx.save_for_backward(key_mask, bias, rotations, sums, *tensors)
-        ctx.packing, ctx.axis, ctx.causal = packing, axis, causal
+        before = [q, k, v], tensors[:learned], axis, causal
+        if scale is None:
+            _forward(*before, key_mask, rotations, out, sums)
+        else:
+            _forward_relative(*before, scale, out, sums)
+        ctx.save_for_backward(sums, key_mask, rotations, *tensors)
+        ctx.packing, ctx.axis, ctx.causal, ctx.scale, ctx.learned = packing, axis, causal, scale, learned
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        key_mask, bias, rotations, sums, *tensors = ctx.saved_tensors
-        grads = tuple(x.new_empty(x.shape) for x in tensors)
-        d_bias = torch.empty_like(bias) if bias is not None and ctx.needs_input_grad[4] else None
-        qkv, d_qkv = unpacked(tensors, ctx.packing), unpacked(grads, ctx.packing)
-        of_bias = [] if d_bias is None else [d_bias]
-        _backward([*qkv, grad], ctx.axis, ctx.causal, key_mask, bias, rotations, sums, [*d_qkv, *of_bias])
-        return None, None, None, None, d_bias, None, *grads
+        sums, key_mask, rotations, *tensors = ctx.saved_tensors
+        learned, given = tensors[: ctx.learned], tensors[ctx.learned :]
+        grads = [x.new_empty(x.shape) for x in given]
+        d_learned = [x.new_empty(x.shape) for x in learned if any(ctx.needs_input_grad[7 : 7 + ctx.learned])]
+        before = [*unpacked(given, ctx.packing), grad], learned, ctx.axis, ctx.causal
+        written = [*unpacked(grads, ctx.packing), *d_learned]
+        if ctx.scale is None:
+            _backward(*before, key_mask, rotations, sums, written)
+        else:
+            _backward_relative(*before, ctx.scale, sums, written)
+        return *[None] * 7, *(d_learned or [None] * ctx.learned), *grads
 
 
 @cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
 def _forward(
     qkv: Sequence[Tensor],
+    biases: Sequence[Tensor],
     axis: int,
     causal: bool,
     key_mask: Tensor | None,
-    bias: Tensor | None,
     rotations: Tensor | None,
     out: Tensor,
     sums: Tensor,
 ) -> None:
+    """Lines of queries, keys and values, with a bias [heads, B or 1, L, L], keys before queries, or none."""
+    bias = biases[0] if biases else None
     check_lines([*qkv, out], axis, sums, grouped=bias is None)
     check_extras(qkv[0], axis, key_mask, bias, rotations)
     check_written([out], [out], axis)
@@ -134,12 +200,12 @@ def _forward(
         return
     sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
     kernels = _kernels(out.dtype, sizes)
-    mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
+    mask, flat_bias = _flat_mask(key_mask, axis), _flat_bias(bias)
     turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int) -> None:
         pieces = first * sizes.together, last * sizes.together
-        kernels.forward(*arrays, strides, sizes, causal, mask, biases, turns, sums.numpy(), *pieces)
+        kernels.forward(*arrays, strides, sizes, causal, mask, flat_bias, turns, sums.numpy(), *pieces)
 
     parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
 
@@ -147,18 +213,18 @@ def _forward(
 @cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
 def _backward(
     qkv_grad: Sequence[Tensor],
+    biases: Sequence[Tensor],
     axis: int,
     causal: bool,
     key_mask: Tensor | None,
-    bias: Tensor | None,
     rotations: Tensor | None,
     sums: Tensor,
     grads: Sequence[Tensor],
 ) -> None:
-    """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
+    bias = biases[0] if biases else None
     check_lines(qkv_grad, axis, sums, grouped=bias is None)
     check_extras(qkv_grad[0], axis, key_mask, bias, rotations)
-    check_written(grads, [*qkv_grad[:3], *[bias][: len(grads) - 3]], axis)
+    check_written(grads, [*qkv_grad[:3], *biases][: len(grads)], axis)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias, rotations):
         of_lines = sizes_of(qkv_grad[0], qkv_grad[2], axis)
@@ -166,18 +232,18 @@ def _backward(
         return
     sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
     kernels = _kernels(qkv_grad[0].dtype, sizes)
-    mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
+    mask, flat_bias = _flat_mask(key_mask, axis), _flat_bias(bias)
     turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
         pieces = first * sizes.together, last * sizes.together
-        kernels.backward(*arrays, strides, sizes, causal, mask, biases, turns, d_bias, sums.numpy(), *pieces)
+        kernels.backward(*arrays, strides, sizes, causal, mask, flat_bias, turns, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
         parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
         return
     biases_of_lines, lines = grads[3].shape[:2].numel(), sizes.lines_to_bias
-    parts = min(lines, -(-PARTS // biases_of_lines))
+    parts = min(lines, -(-PARTS_OF_BIAS // biases_of_lines))
     sums_of_parts = np.zeros((biases_of_lines, parts, sizes.length**2), np.float32)
 
     def work_on_parts(first: int, last: int) -> None:
@@ -187,6 +253,58 @@ def _backward(
 
     parallel_ranges(work_on_parts, biases_of_lines * parts)
     grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
+
+
+@cpu_operator("axial_transformers::attend_relative", mutates_args=("out", "sums"))
+def _forward_relative(
+    qkv: Sequence[Tensor], tables: Sequence[Tensor], axis: int, causal: bool, scale: float, out: Tensor, sums: Tensor
+) -> None:
+    relative_attention = relative_kernels()
+    check_lines([*qkv, out], axis, sums, dtypes=SINGLE)
+    check_tables(tables, qkv, axis)
+    check_written([out], [out], axis)
+    arrays, strides = flat_lines([*qkv, out], axis)
+    sizes = _with_tables(sizes_of(qkv[0], qkv[2], axis), tables[0])
+    encodings = _padded(tables, scale)
+
+    def work(first: int, last: int) -> None:
+        pieces = first * sizes.together, last * sizes.together
+        relative_attention.forward(*arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces)
+
+    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
+
+
+@cpu_operator("axial_transformers::attend_relative_backward", mutates_args=("grads",))
+def _backward_relative(
+    qkv_grad: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    scale: float,
+    sums: Tensor,
+    grads: Sequence[Tensor],
+) -> None:
+    relative_attention = relative_kernels()
+    check_lines(qkv_grad, axis, sums, dtypes=SINGLE)
+    check_tables(tables, qkv_grad, axis)
+    check_written(grads, [*qkv_grad[:3], *tables][: len(grads)], axis)
+    arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
+    sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
+    encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.together)
+    parts = min(PARTS_OF_TABLES, groups)
+    (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
+    found = [_zeros(parts, heads * (rows + relative_attention.HIGH) * width) for width in widths]
+    bounds = np.arange(parts + 1) * groups // parts * sizes.together
+
+    def work(first: int, last: int) -> None:
+        relative_attention.backward(
+            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *found, bounds, first, last
+        )
+
+    parallel_ranges(work, parts)
+    for d_table, of_parts, width, factor in zip(grads[3:], found, widths, (1.0, scale, 1.0)):
+        total = of_parts.sum(axis=0).reshape(heads, -1, width)[:, :rows, : d_table.shape[-1]]
+        np.multiply(total.swapaxes(0, 1), np.float32(factor), out=d_table.numpy())
 
 
 def rotations_of_lines(rotations: Tensor | None, length: int, width: int) -> NDArray[np.float32]:
@@ -262,3 +380,35 @@ def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
         return np.zeros(0, np.uint8)
     outer = key_mask.shape[:axis].numel()
     return key_mask.reshape(outer, key_mask.shape[axis], -1).mT.contiguous().view(torch.uint8).flatten().numpy()
+
+
+def _with_tables(sizes: Sizes, table: Tensor) -> Sizes:
+    """Sizes, R, the number of tables, and heads that are loaded together."""
+    return sizes._replace(radius=len(table) // 2, tables=table.shape[1], together=heads_together(sizes))
+
+
+def _padded(tables: Sequence[Tensor], scale: float) -> Any:
+    """Tables [2R + 1, heads or 1, width] as `relative_attention.Tables`; that of keys times `scale`."""
+    relative_attention = relative_kernels()
+    rows, heads = tables[0].shape[:2]
+    columns, first = relative_attention.transposed_columns(rows // 2), relative_attention.FIRST
+    padded, transposed = [], []
+    for table, factor in zip(tables, (1.0, scale, 1.0)):
+        x = _zeros(heads, rows, _whole(table.shape[-1]))
+        np.multiply(table.detach().numpy().swapaxes(0, 1), np.float32(factor), out=x[..., : table.shape[-1]])
+        padded.append(x.ravel())
+        across = _zeros(heads, x.shape[-1], columns)
+        across[..., first : first + rows] = x.swapaxes(1, 2)
+        transposed.append(across.ravel())
+    return relative_attention.Tables(*padded, *transposed)
+
+
+def _zeros(*shape: int) -> NDArray[np.float32]:
+    """Zeros from the start of a cache line on, as torch keeps them: vectors of whole lines load faster."""
+    return torch.zeros(shape).numpy()
+
+
+def _whole(width: int) -> int:
+    """A width in whole vectors of the kernels."""
+    lanes = relative_kernels().LANES
+    return -(-width // lanes) * lanes
