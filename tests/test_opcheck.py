@@ -73,7 +73,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
         lambda *x: compiled_attention.attend_relative(x[:3], None, x[3:], 2, True, 0.5),
         (Q, K, V, *TABLES),
     ),
-    "_Attention": (lambda q, k, v, bias: compiled_attention.attend(q, k, v, 2, True, bias=bias), (Q, K, V, BIAS)),
+    "_Attention": (
+        lambda q, k, v, bias: compiled_attention.attend((q, k, v), None, 2, True, bias=bias),
+        (Q, K, V, BIAS),
+    ),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
     "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),

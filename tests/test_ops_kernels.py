@@ -14,7 +14,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.layers.triangle_attention import TriangleAttention
 from axial_transformers.ops import compiled_attention, kernel_choice, linear, reference
-from axial_transformers.ops.compiled_attention import attend, attend_packed, unpacked
+from axial_transformers.ops.compiled_attention import unpacked
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
@@ -38,6 +38,14 @@ def of_float32(monkeypatch):
 
     monkeypatch.setattr(bfloat16_tiles, "has_matrix_registers", lambda: False)
     monkeypatch.setattr(bfloat16_tiles, "multiplies_pairs", lambda: False)
+
+
+def attend(q, k, v, *arguments, **options):
+    return compiled_attention.attend((q, k, v), None, *arguments, **options)
+
+
+def attend_packed(qkv, heads, widths, *arguments):
+    return compiled_attention.attend((qkv,), (heads, *widths), *arguments)
 
 
 def assert_near(got, expected, dtype):

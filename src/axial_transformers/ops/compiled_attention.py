@@ -1,7 +1,4 @@
-"""Attention along one axis on a CPU, by the compiled kernels for the processor, the dtype and the length of lines.
-
-`attend` and `attend_packed` are plain attention; `attend_relative` is position-sensitive.
-"""
+"""Attention along one axis on a CPU, by the compiled kernels for the processor, the dtype and the length of lines."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -48,37 +45,31 @@ NONE = np.zeros(0, np.float32)
 
 
 def attend(
-    q: Float[Tensor, "b *a n k"],
-    k: Float[Tensor, "b *a h k"],
-    v: Float[Tensor, "b *a h w"],
-    axis: int,
-    causal: bool = False,
-    key_mask: Bool[Tensor, " b *a"] | None = None,
-    bias: Float[Tensor, "#b #n #l #l"] | None = None,
-) -> Float[Tensor, "b *a n w"]:
-    """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only.
-
-    All lines of an example share the bias. Without one, keys and values may have fewer heads than q, a divisor: they
-    are read where they are, once for all heads of a group.
-    """
-    return _attend((q, k, v), None, axis, causal, key_mask, bias, None)
-
-
-def attend_packed(
-    qkv: Float[Tensor, "b *a e"],
-    heads: int,
-    widths: tuple[int, int, int],
+    tensors: Sequence[Tensor],
+    packing: Packing,
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
     bias: Float[Tensor, "#b #n #l #l"] | None = None,
     rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`attend` of queries, keys and values in one tensor, `widths` wide; their gradients are written into one, too.
+    """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only.
 
-    With `rotations`, see `ops.positions.rotate`, queries and keys are rotated first.
+    All lines of an example share the bias. Without one, keys and values may have fewer heads than queries, a divisor:
+    they are read where they are, once for all heads of a group.
+
+    Args:
+        tensors: queries, keys and values [B, *A, heads, width], or by `packing` one tensor of all, whose gradient is
+            one, too.
+        rotations: of queries and keys before the products, see `ops.positions.rotate`.
     """
-    return _attend((qkv,), (heads, *widths), axis, causal, key_mask, bias, rotations)
+    biases: tuple[Tensor, ...] = ()
+    if bias is not None:  # as kernels read it: float32, heads before examples, keys before queries
+        heads, length = packing[0] if packing else tensors[0].shape[-2], tensors[0].shape[axis]
+        biases = (bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous(),)
+    arguments = packing, axis, causal, None, key_mask, rotations, len(biases), *biases, *tensors
+    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
+    return out
 
 
 def attend_relative(
@@ -100,25 +91,6 @@ def attend_relative(
     if (beyond := rows // 2 - (tensors[0].shape[axis] - 1)) > 0:
         tables = tuple(table[beyond : rows - beyond] for table in tables)  # type: ignore[assignment]
     arguments = packing, axis, causal, scale, None, None, len(tables), *tables, *tensors
-    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
-    return out
-
-
-def _attend(
-    tensors: Sequence[Tensor],
-    packing: Packing,
-    axis: int,
-    causal: bool,
-    key_mask: Tensor | None,
-    bias: Tensor | None,
-    rotations: Tensor | None,
-) -> Tensor:
-    """The bias goes on in float32, heads before examples, keys before queries, all sizes but that of examples whole."""
-    biases: tuple[Tensor, ...] = ()
-    if bias is not None:
-        heads, length = packing[0] if packing else tensors[0].shape[-2], tensors[0].shape[axis]
-        biases = (bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous(),)
-    arguments = packing, axis, causal, None, key_mask, rotations, len(biases), *biases, *tensors
     out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
     return out
 
@@ -189,25 +161,16 @@ def _forward(
     sums: Tensor,
 ) -> None:
     """Lines of queries, keys and values, with a bias [heads, B or 1, L, L], keys before queries, or none."""
-    bias = biases[0] if biases else None
-    check_lines([*qkv, out], axis, sums, grouped=bias is None)
-    check_extras(qkv[0], axis, key_mask, bias, rotations)
     check_written([out], [out], axis)
-    arrays, strides = flat_lines([*qkv, out], axis)
-    if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias, rotations):
-        of_lines = sizes_of(qkv[0], qkv[2], axis)
-        parallel_ranges(partial(short_line_kernels().forward, *arrays, strides, of_lines, causal), pieces)
+    kernels, arguments, sizes, pieces = _of_lines([*qkv, out], [], biases, axis, causal, key_mask, rotations, sums)
+    if sizes is None:
+        parallel_ranges(partial(kernels.forward, *arguments), pieces)
         return
-    sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
-    kernels = _kernels(out.dtype, sizes)
-    mask, flat_bias = _flat_mask(key_mask, axis), _flat_bias(bias)
-    turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int) -> None:
-        pieces = first * sizes.together, last * sizes.together
-        kernels.forward(*arrays, strides, sizes, causal, mask, flat_bias, turns, sums.numpy(), *pieces)
+        kernels.forward(*arguments, sums.numpy(), first * sizes.together, last * sizes.together)
 
-    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
+    parallel_ranges(work, pieces)
 
 
 @cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
@@ -221,26 +184,17 @@ def _backward(
     sums: Tensor,
     grads: Sequence[Tensor],
 ) -> None:
-    bias = biases[0] if biases else None
-    check_lines(qkv_grad, axis, sums, grouped=bias is None)
-    check_extras(qkv_grad[0], axis, key_mask, bias, rotations)
     check_written(grads, [*qkv_grad[:3], *biases][: len(grads)], axis)
-    arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
-    if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias, rotations):
-        of_lines = sizes_of(qkv_grad[0], qkv_grad[2], axis)
-        parallel_ranges(partial(short_line_kernels().backward, *arrays, strides, of_lines, causal), pieces)
+    kernels, arguments, sizes, pieces = _of_lines(qkv_grad, grads[:3], biases, axis, causal, key_mask, rotations, sums)
+    if sizes is None:
+        parallel_ranges(partial(kernels.backward, *arguments), pieces)
         return
-    sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
-    kernels = _kernels(qkv_grad[0].dtype, sizes)
-    mask, flat_bias = _flat_mask(key_mask, axis), _flat_bias(bias)
-    turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
-        pieces = first * sizes.together, last * sizes.together
-        kernels.backward(*arrays, strides, sizes, causal, mask, flat_bias, turns, d_bias, sums.numpy(), *pieces)
+        kernels.backward(*arguments, d_bias, sums.numpy(), first * sizes.together, last * sizes.together)
 
     if len(grads) == 3:
-        parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
+        parallel_ranges(work, pieces)
         return
     biases_of_lines, lines = grads[3].shape[:2].numel(), sizes.lines_to_bias
     parts = min(lines, -(-PARTS_OF_BIAS // biases_of_lines))
@@ -264,7 +218,8 @@ def _forward_relative(
     check_tables(tables, qkv, axis)
     check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
-    sizes = _with_tables(sizes_of(qkv[0], qkv[2], axis), tables[0])
+    sizes = sizes_of(qkv[0], qkv[2], axis)
+    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], together=heads_together(sizes))
     encodings = _padded(tables, scale)
 
     def work(first: int, last: int) -> None:
@@ -289,7 +244,8 @@ def _backward_relative(
     check_tables(tables, qkv_grad, axis)
     check_written(grads, [*qkv_grad[:3], *tables][: len(grads)], axis)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
-    sizes = _with_tables(sizes_of(qkv_grad[0], qkv_grad[2], axis), tables[0])
+    sizes = sizes_of(qkv_grad[0], qkv_grad[2], axis)
+    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], together=heads_together(sizes))
     encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.together)
     parts = min(PARTS_OF_TABLES, groups)
     (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
@@ -307,11 +263,42 @@ def _backward_relative(
         np.multiply(total.swapaxes(0, 1), np.float32(factor), out=d_table.numpy())
 
 
-def rotations_of_lines(rotations: Tensor | None, length: int, width: int) -> NDArray[np.float32]:
-    """[L, K], the rows for lines of so many places; [0, K] without rotations."""
-    if rotations is None:
-        return np.zeros((0, width), np.float32)
-    return np.ascontiguousarray(rotations.detach()[:length].float().numpy())
+def _of_lines(
+    lines: Sequence[Tensor],
+    written: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    key_mask: Tensor | None,
+    rotations: Tensor | None,
+    sums: Tensor,
+) -> tuple[Any, tuple[Any, ...], Sizes | None, int]:
+    """The module with kernels for lines, their first arguments, sizes, and pieces of work; no sizes for `short_lines`.
+
+    Args:
+        lines: queries, keys, values, and the result or its gradient.
+        written: gradients of the first three, in the backward pass.
+    """
+    bias = biases[0] if biases else None
+    check_lines(lines, axis, sums, grouped=bias is None)
+    check_extras(lines[0], axis, key_mask, bias, rotations)
+    arrays, strides = flat_lines([*lines, *written], axis)
+    sizes = sizes_of(lines[0], lines[2], axis)
+    if pieces := _pieces_of_short_lines(lines, axis, key_mask, bias, rotations):
+        return short_line_kernels(), (*arrays, strides, sizes, causal), None, pieces
+    group, count = sizes.heads // lines[1].shape[-2], sizes.outer * sizes.inner
+    sizes = sizes._replace(
+        lines_to_bias=count if bias is None else count // bias.shape[1],
+        group=group,
+        together=1 if bias is not None else heads_together(sizes, group),
+    )
+    kernels = line_kernels(lines[0].dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
+    biases_of_lines = NONE if bias is None else bias.detach().flatten().numpy()
+    turns = np.zeros((0, sizes.width), np.float32)
+    if rotations is not None:
+        turns = np.ascontiguousarray(rotations.detach()[: sizes.length].float().numpy())
+    arguments = *arrays, strides, sizes, causal, _flat_mask(key_mask, axis), biases_of_lines, turns
+    return kernels, arguments, sizes, len(sums) // (sizes.length * sizes.together)
 
 
 def _pieces_of_short_lines(
@@ -327,12 +314,7 @@ def _pieces_of_short_lines(
     return -(-outer * inner // lanes) * heads if plain and fits and pays else 0
 
 
-def _kernels(dtype: torch.dtype, sizes: Sizes) -> Any:
-    """The module with `forward` and `backward` for tensors of a dtype and lines of the given sizes."""
-    return line_kernels(dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
-
-
-def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
+def flat_lines(tensors: Sequence[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
     """Tensors [B, *A, N, K] as flat arrays, and their strides along outer axes, inner axes, heads and `axis`.
 
     A tensor that has no such strides is copied first; the output of a linear layer has them.
@@ -362,18 +344,6 @@ def heads_together(sizes: Sizes, group: int = 1) -> int:
     return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= TOGETHER))
 
 
-def _with_shares(sizes: Sizes, qkv: Sequence[Tensor], bias: Tensor | None) -> Sizes:
-    """Sizes, the lines that share a bias, the heads that share keys and values, and those that are loaded together."""
-    lines, group = sizes.outer * sizes.inner // (1 if bias is None else bias.shape[1]), sizes.heads // qkv[1].shape[-2]
-    together = heads_together(sizes, group) if bias is None else 1
-    return sizes._replace(lines_to_bias=lines, group=group, together=together)
-
-
-def _flat_bias(bias: Tensor | None) -> NDArray[np.float32]:
-    """The bias, flat; empty for None."""
-    return NONE if bias is None else bias.detach().flatten().numpy()
-
-
 def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
     """The mask [B, *A] as uint8, flat [outer, inner, L]; empty for None."""
     if key_mask is None:
@@ -382,15 +352,9 @@ def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
     return key_mask.reshape(outer, key_mask.shape[axis], -1).mT.contiguous().view(torch.uint8).flatten().numpy()
 
 
-def _with_tables(sizes: Sizes, table: Tensor) -> Sizes:
-    """Sizes, R, the number of tables, and heads that are loaded together."""
-    return sizes._replace(radius=len(table) // 2, tables=table.shape[1], together=heads_together(sizes))
-
-
 def _padded(tables: Sequence[Tensor], scale: float) -> Any:
     """Tables [2R + 1, heads or 1, width] as `relative_attention.Tables`; that of keys times `scale`."""
-    relative_attention = relative_kernels()
-    rows, heads = tables[0].shape[:2]
+    relative_attention, (rows, heads) = relative_kernels(), tables[0].shape[:2]
     columns, first = relative_attention.transposed_columns(rows // 2), relative_attention.FIRST
     padded, transposed = [], []
     for table, factor in zip(tables, (1.0, scale, 1.0)):
