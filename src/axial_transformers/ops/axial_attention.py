@@ -272,7 +272,7 @@ def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l span"], steps: Tensor) -> Flo
     """A bias of the places of a window as one of pairs, that are so many steps [L, L] apart; any number outside."""
     span = bias.shape[-1]
     column = (steps + span // 2).clamp(0, span - 1).expand(*bias.shape[:-2], -1, -1)
-    return bias.expand(*bias.shape[:-2], len(steps), span).gather(-1, column)
+    return bias.expand(*bias.shape[:-2], steps.shape[0], span).gather(-1, column)
 
 
 def _shared(bias: Tensor) -> bool:
