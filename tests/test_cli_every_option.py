@@ -104,7 +104,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "source": ("run images.npz a.axl", "run others.npz a.axl"),
         "archive": ("run images.npz a.axl", "run images.npz b.axl"),
         "force": "", "other-sizes": "tile", "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
-        "compare": "", "chunk-images": "64", "weights": "raw", "json": "",
+        "compare": "", "weights": "raw", "json": "",
     },
     "decompress": {
         "model": ("run a.axl restored", "other a.axl restored"),
