@@ -77,7 +77,6 @@ VARIANTS = {
     "no upper context": small_config((3, 2), 2, outer_layers=0),
     "rows": small_config((2, 3), 3, "rows"),
     "columns": small_config((2, 3), 3, "columns"),
-    "side by side": small_config((2, 3), 3, "side_by_side"),
     "axis": small_config((2, 3), 3, "axis"),
     "axis 1d": small_config((4,), 2, "axis", inner="lstm"),
     "frames": small_config((3, 2, 2), 2, "frames"),
