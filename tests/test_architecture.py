@@ -22,7 +22,7 @@ SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
     "cli", "studio", "recipes", "training", "compression", "decoding", "costs", "likelihood", "inference", "importers",
-    "baselines", "models", "layers", "ops", "kernels", "data", "storage", "pages", "progress",
+    "baselines", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress",
     "processor", "torch_private",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""

@@ -19,12 +19,13 @@ from axial_transformers.cli.settings import Preset, Settings, list_recipes, reso
 from axial_transformers.cli.sharing import one_voice
 from axial_transformers.cli.understood import lines, understanding
 from axial_transformers.cli.wording import command
-from axial_transformers.data import EmptySplitError, Examples, image_grid, load
-from axial_transformers.data.contact_sheet import can_be_shown
+from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.decoding.sampling import sample
+from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate
-from axial_transformers.likelihood.heat_maps import under_examples
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import can_be_shown, image_grid
+from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Origin, Together, TrainResult, decided, read_run, train
@@ -177,9 +178,8 @@ def report(out: Path, result: TrainResult) -> None:
     if result.best_bits_per_dim is not None:
         record = read_run(out)
         about = None if record is None else record.about
-        half = record is not None and record.training.evaluate_precision == "bfloat16"
         per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
-        unit = "bits/dim" + " in bfloat16" * half + (per_value if about is not None and about.uint16 else "")
+        unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
@@ -187,7 +187,6 @@ def report(out: Path, result: TrainResult) -> None:
 
 def _validate(validation: Examples, settings: Settings) -> Together:
     values, label = torch.from_numpy(validation.values), _labels(validation, settings)
-    half = settings.training.evaluate_precision == "bfloat16"
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
         figures = evaluate(
@@ -195,15 +194,10 @@ def _validate(validation: Examples, settings: Settings) -> Together:
             values,
             label,
             batch_size=_part(settings),
-            autocast=torch.bfloat16 if half else None,
             progress=bar("validation"),
             fill=fill,
         )
-        return {
-            "bits_per_dim": figures.bits_per_dim,
-            "standard_error": figures.standard_error,
-            "precision": 16 if half else 32,
-        }
+        return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
     return Together(callback)
 
@@ -235,8 +229,9 @@ def _draw(
         count = settings.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
         grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
-        bits = under_examples(model, shown, label, uint16)
-        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (bits, BITS)):
+        bits = bits_map(model, shown, label).cpu().numpy()
+        maps = under_examples(shown.numpy(), bits, settings.model.num_values, uint16)
+        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (maps, BITS)):
             with written_whole(settings.out / name) as aside:
                 picture.save(aside, format="PNG")
         return {"samples": np.asarray(grid)}

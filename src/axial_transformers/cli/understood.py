@@ -8,8 +8,8 @@ from axial_transformers.cli.settings import Preset
 from axial_transformers.costs.operations import parameters
 from axial_transformers.costs.training_step import needed_memory
 from axial_transformers.data import Examples
-from axial_transformers.data.contact_sheet import can_be_shown
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.pictures import can_be_shown
 from axial_transformers.processor import multiplies_bfloat16
 from axial_transformers.training import TrainConfig, Understanding
 from axial_transformers.training.understanding import axis_names, channel_names, classes, each, splits
