@@ -26,8 +26,7 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.checkpoint_record import RECORD, Counters, Record
 from axial_transformers.training.metrics import MetricsLog
-from axial_transformers.training.run_folder import RUN_RECORD, Fingerprint, Origin, RunRecord, read_run
-from axial_transformers.training.understanding import Machine
+from axial_transformers.training.run_folder import RUN_RECORD, Fingerprint, MachineRecord, Origin, RunRecord, read_run
 from fuzz_mutations import INTEGERS, Parser, mutate, mutate_json
 
 _LINE, _CHUNKS_AT, _SIZES_AT = 10, 46, 59  # of an archive's header, as in docs/exact_archives.md
@@ -220,7 +219,7 @@ def run_records(place: Path) -> Parser:
     origin = Origin(recipe="digits", source="digits", data=DataConfig(), class_names=("0", "1"))
     record = RunRecord(
         data=Fingerprint(fingerprint="ab" * 32), training=TrainConfig(), model=config, about=origin, examples=9,
-        machine=Machine.found(torch.device("cpu"), 1),
+        machine=MachineRecord.found(torch.device("cpu"), 1),
     )  # fmt: skip
     record.write(place)
     Record(Counters(step=4, seconds=1.5), {"seed": 0, "model": {"dim": 8}}, {"model.safetensors": "0" * 64}).write(

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
-    "cli", "studio", "recipes", "training", "compression", "decoding", "costs", "likelihood", "inference", "importers",
-    "baselines", "models", "layers", "ops", "kernels", "data", "storage", "pages", "progress",
+    "cli", "studio", "recipes", "training", "compression", "decoding", "planning", "likelihood", "inference",
+    "importers", "baselines", "models", "layers", "ops", "kernels", "data", "storage", "pages", "progress",
     "processor", "torch_private",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""

@@ -527,5 +527,5 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
     assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
     record = read_run(tmp_path / "run")
     assert record is not None
-    assert (record.about, record.training, record.model) == (origin, config.resolved(), model().config)
+    assert (record.about, record.training, record.model) == (origin, config.resolve_auto(), model().config)
     assert list((tmp_path / "run/tensorboard").iterdir())

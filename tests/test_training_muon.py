@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from axial_transformers.costs.training_step import memory
 from axial_transformers.data import Examples
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.step_memory import memory
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training import muon as muon_module
 from axial_transformers.training.muon import Muon, orthogonalised

@@ -10,10 +10,11 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from axial_transformers import __version__
 from axial_transformers.baselines.by_name import read_model
-from axial_transformers.cli.console import engineering, say
+from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import parse
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import model_card
+from axial_transformers.planning.operations import engineering
 from axial_transformers.storage import hub
 from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
 from axial_transformers.training.run_facts import facts

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.costs.measurements import peak_memory
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, written_whole
 from axial_transformers.storage.typed_json import line_of
@@ -26,6 +26,7 @@ from axial_transformers.training.config import TrainConfig
 
 SMOOTHING = 0.98
 LONGEST_LINE = 1 << 20
+STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's figures."""
 
@@ -231,6 +232,28 @@ def _machine(line: Mapping[str, float]) -> str:
     return (
         "" if utilisation is None else f"{utilisation:.0%} MFU  "
     ) + f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "
+
+
+def peak_memory(device: torch.device) -> int:
+    """Largest number of bytes in use: of tensors on CUDA, since `forget_peak_memory`; otherwise resident, so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError):  # on Linux, getrusage would count a parent's memory too
+        for line in STATUS.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows has no such module
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """Begins the count of `peak_memory` of CUDA anew; what freed tensors have left goes back to the device."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def check_tensorboard() -> None:

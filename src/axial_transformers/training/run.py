@@ -12,21 +12,27 @@ import torch
 from torch import Tensor
 
 from axial_transformers.baselines.by_name import class_of
-from axial_transformers.costs.measurements import forget_peak_memory, matmul_rate
-from axial_transformers.costs.operations import training_operations
-from axial_transformers.costs.training_step import keeps_freed_memory
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.operations import training_operations
 from axial_transformers.training.allocator import keep_freed_memory, return_freed_memory
 from axial_transformers.training.batches import TrainingExamples, batches
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.example_order import Stream, random_bits
 from axial_transformers.training.interrupts import Interrupts
-from axial_transformers.training.metrics import VALIDATION, Figure, Meter, MetricsLog, NonFiniteLoss
+from axial_transformers.training.metrics import (
+    VALIDATION,
+    Figure,
+    Meter,
+    MetricsLog,
+    NonFiniteLoss,
+    forget_peak_memory,
+)
 from axial_transformers.training.optimiser import (
     clip_gradients,
     ema_decay,
@@ -45,10 +51,9 @@ from axial_transformers.training.parallelism import (
     with_tensors,
 )
 from axial_transformers.training.processes import Interrupted, Processes
-from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, decided, export
+from axial_transformers.training.run_folder import Fingerprint, MachineRecord, Origin, RunRecord, export, read_run
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step_time import require_short_steps
-from axial_transformers.training.understanding import Machine
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
@@ -90,7 +95,7 @@ class Run:
         loss: Loss = random_slice_loss,
         about: Origin | None = None,
     ) -> None:
-        self.config = config = _decided(config, folder, processes)
+        self.config = config = _resolve_auto(config, folder, processes)
         self.folder, self.processes, self.device = folder, processes, processes.device
         self.dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         record = RunRecord(
@@ -100,7 +105,7 @@ class Run:
             model_name=model.name,
             about=about,
             examples=len(examples.values),
-            machine=Machine.found(self.device, processes.count),
+            machine=MachineRecord.found(self.device, processes.count),
         )
         processes.barrier()  # the folder is ready
         self._distribute(model, loss)
@@ -114,7 +119,7 @@ class Run:
             checkpoint_blocks(model)
         full_speed = self._full_speed()
         if counters.step == 0:
-            require_short_steps(self.objective, examples, self.skeleton, config, processes, full_speed)
+            require_short_steps(self.objective, examples, self.skeleton, config, processes)
         if config.compile:
             compile_blocks(model)
         if processes.first:
@@ -135,7 +140,7 @@ class Run:
         What is sharded goes there block by block: a device holds no more than one of them beside its shards.
         """
         if self.device.type == "cpu":
-            (keep_freed_memory if keeps_freed_memory(self.config) else return_freed_memory)()
+            (return_freed_memory if self.config.saves_memory else keep_freed_memory)()
         sharded = self.config.shard and self.processes.count > 1
         if not sharded:
             model.to(self.device)
@@ -305,8 +310,9 @@ class Run:
             ) from None
 
 
-def _decided(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
-    """The settings with what is `auto` decided, for all processes by the first one: their processors may differ."""
-    config = decided(config, folder) if processes.first else config.resolved()
+def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
+    """Return the settings without `auto`. The first process chooses for all, since their processors may differ."""
+    record = read_run(folder) if processes.first else None
+    config = config.resolve_auto(None if record is None else record.training)
     half = processes.broadcast(float(config.precision == "bfloat16"))
     return replace(config, precision="bfloat16" if half else "float32")

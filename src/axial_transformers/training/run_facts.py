@@ -68,7 +68,7 @@ def _training(record: RunRecord, counters: Counters | None) -> str:
 def _data(record: RunRecord) -> str:
     about = record.about
     name = "" if about is None else f"`{_name(about)}`, "
-    found = None if about is None else about.understood
+    found = None if about is None else about.summary
     count = "" if found is None else f"{found.train:,} examples, "
     return f"{name}{count}fingerprint `{record.data.fingerprint}`"
 
@@ -77,8 +77,8 @@ def _validation(folder: Path, record: RunRecord, step: int, bits_per_dim: float)
     line = _evaluation(folder, step)
     error = line.get(f"{VALIDATION}standard_error")
     about, count = record.about, ""
-    if about is not None and about.understood is not None:
-        count = f" of {min(about.understood.validation, about.validate_on):,} examples"
+    if about is not None and about.summary is not None:
+        count = f" of {min(about.summary.validation, about.validate_on):,} examples"
     within = "" if error is None else f" ± {error:.2g} (standard error)"
     return (
         f"{bits_per_dim:.4f}{within} bits/dim{count}, of the moving average of the weights at"

@@ -18,23 +18,19 @@ def require_short_steps(
     model: AxialTransformer,
     config: TrainConfig,
     processes: Processes,
-    full_speed: float | None,
 ) -> None:
     """Raises ValueError where a step takes more than a tenth of the time limit.
 
-    Times larger and larger parts of a batch: a step takes at least as long as any of them. `full_speed` is the number
-    of examples/s at the rate of matrix products; a step that is too long even so is not tried.
+    Times larger and larger parts of a batch: a step takes at least as long as any of them.
     """
     if config.time_limit is None:
         return
     count = config.batch_size // (config.accumulate * processes.count)
     tenth = 6 * config.time_limit / config.accumulate  # seconds, for the examples that are computed at once
-    least = 0.0 if full_speed is None else count * processes.count / full_speed
-    if least <= tenth:
-        batch = draw_batch(examples, model.slices, model.config.num_classes, config, np.arange(count))
-        batch, part = batch.to(processes.device), 1
-        while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= tenth < least * count / part:
-            part = min(2 * part, count)
+    batch = draw_batch(examples, model.slices, model.config.num_classes, config, np.arange(count))
+    batch, part = batch.to(processes.device), 1
+    while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= tenth < least * count / part:
+        part = min(2 * part, count)
     if least > tenth:
         half, *shape = (max(1, length // 2) for length in (config.batch_size, *model.config.shape))
         frames = f" or frames={shape[0]}" if len(shape) == 3 else ""
