@@ -21,12 +21,13 @@ import av
 import numpy as np
 from PIL import Image
 
-from axial_transformers.data import MOVIES, DataConfig, npy, save_arrays, save_clips
+from axial_transformers.data import MOVIES, DataConfig, npy, save_arrays
 from axial_transformers.data.arrays import example_of, load_arrays
 from axial_transformers.data.loading import load
 from axial_transformers.data.shards import index, shard_examples, sources
 from axial_transformers.data.shards.record_decoding import class_of, decode_picture, read
 from axial_transformers.data.shards.tar import name_at, records
+from axial_transformers.pictures import save_clips
 from fuzz_mutations import TEXTS, Parser, mutate, mutate_json
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

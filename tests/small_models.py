@@ -1,6 +1,7 @@
 """Models small enough to test every pair of sites, with weights of scale 1, so that no dependence is near zero."""
 
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -10,6 +11,10 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
 
 Shape = tuple[int, ...]
+
+CHUNKS_OF_64 = patch("axial_transformers.compression.archive.IMAGES_PER_CHUNK", 64)
+NO_WEBP = patch("axial_transformers.compression.codec.smaller_files", lambda *_: {})
+"""Archives in which the model codes all images."""
 
 
 def small_config(shape: Shape, channels: int = 1, layout: str = "channels", **fields: Any) -> AxialTransformerConfig:

@@ -104,7 +104,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "source": ("run images.npz a.axl", "run others.npz a.axl"),
         "archive": ("run images.npz a.axl", "run images.npz b.axl"),
         "force": "", "other-sizes": "tile", "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
-        "compare": "", "chunk-images": "64", "weights": "raw", "json": "",
+        "compare": "", "weights": "raw", "json": "",
     },
     "decompress": {
         "model": ("run a.axl restored", "other a.axl restored"),
@@ -209,13 +209,18 @@ def _sample(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 def _complete(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     recorder.replace(module, "complete", lambda model, known, count, **options: known.repeat_interleave(count, 0))
-    recorder.watch(module, "completion_tiles")
-    recorder.replace(module, "completion_page", lambda *given, **options: Image.new("L", (3, 2)))
+
+    def drawn(known: Any, mask: Any, filled: Any, show: Callable[[Any], Any], **options: Any) -> Image.Image:
+        return Image.new("L", show(known).shape[1:3])
+
+    recorder.watch(module, "for_display")
+    recorder.replace(module, "completion_sheet", drawn)
     recorder.replace(module, "save_movie", lambda *given, **options: None)
 
 
 def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     recorder.replace(module, "bits_of_each", lambda model, x, **options: torch.arange(len(x)).double())
+    recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
     recorder.replace(module, "heat_map", lambda *given, **options: Image.new("L", (3, 2)))
 
 
@@ -369,6 +374,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "build": lambda config: None,
         "evaluate": lambda *given, **options: Evaluation(bits_per_dim=1, standard_error=0.1, images=COUNT),
         "sample": lambda model, count, **options: torch.zeros(count, 8, 8, 1).byte(),
+        "bits_map": lambda model, x, label: torch.zeros(x.shape),
         "under_examples": lambda *given: Image.new("L", (3, 2)),
         "check_shape": lambda *given: None,
         "plan": lambda model, training, *given: SimpleNamespace(fits=True, model=model, training=training),

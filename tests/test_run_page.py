@@ -13,7 +13,7 @@ from PIL import Image
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.pages.charts import Line, line_chart, span_of
+from axial_transformers.pictures.charts import Line, line_chart, span_of
 from axial_transformers.storage.locks import folder_held
 from axial_transformers.training import TrainConfig, read_run, run_page, train
 from axial_transformers.training.curves import MOST_POINTS, read_curves, thinned

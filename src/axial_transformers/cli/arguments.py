@@ -4,7 +4,7 @@ from typing import Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from axial_transformers import data
+from axial_transformers import pictures
 from axial_transformers.cli import runs
 
 Model = Annotated[str, Positional, arg(help="Folder of a run or of an exported model, or a hub id.")]
@@ -36,6 +36,7 @@ Scale = Annotated[
     int | None, arg(help="Enlargement of a picture. None: a whole factor that makes it 512 pixels wide at least.")
 ]
 Palette = Annotated[
-    data.Palette, arg(help="Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values.")
+    pictures.Palette,
+    arg(help="Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."),
 ]
 Fps = Annotated[int, arg(help="Frames per second of a movie.")]

@@ -15,17 +15,12 @@ from axial_transformers.cli.parsing import either, parse, require_within
 from axial_transformers.cli.reading import Reading, chosen, label_of, limited
 from axial_transformers.cli.runs import TrainedModel, open_model
 from axial_transformers.cli.wording import command
-from axial_transformers.data import (
-    MOVIES,
-    Split,
-    picture_files,
-    save_movie,
-    window_of,
-)
-from axial_transformers.data.captions import below
-from axial_transformers.data.completion_pages import completion_page, completion_tiles
+from axial_transformers.data import MOVIES, Split, picture_files, save_movie
 from axial_transformers.data.npy import read_array
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
+from axial_transformers.pictures import for_display, window_of
+from axial_transformers.pictures.completions import completion_sheet
+from axial_transformers.pictures.grids import below
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import written_whole
 
@@ -171,21 +166,16 @@ def _save(
         outputs.save(options.output, filled, trained, look)
         return
     values, uint16 = trained.model.config.num_values, trained.uint16
-    shown = partial(
-        completion_tiles,
-        num_values=values,
-        uint16=uint16,
-        palette=options.palette,
-        window=window_of(known, values, uint16),
-    )
+    window = window_of(known, values, uint16)
+    show = partial(for_display, num_values=values, uint16=uint16, palette=options.palette, window=window)
 
-    def page(tiles: NDArray[np.uint8], strips: bool | None) -> Image.Image:
-        drawn = completion_page(tiles, options.count, options.scale, strips)
+    def page(at: int | slice, strips: bool | None) -> Image.Image:
+        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, scale=options.scale, strips=strips)
         return below(drawn, APPROXIMATE) if options.approximate else drawn
 
     if options.output.suffix in MOVIES:
-        frames = (page(shown(known[:, t], mask[t], filled[:, t]), strips=False) for t in range(len(mask)))
+        frames = (page(t, strips=False) for t in range(len(mask)))
         save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), options.fps)
     else:
         with written_whole(options.output) as aside:
-            page(shown(known, mask, filled), strips=True if known.ndim == 5 else None).save(aside, format="PNG")
+            page(slice(None), strips=True if known.ndim == 5 else None).save(aside, format="PNG")

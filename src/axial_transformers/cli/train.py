@@ -17,12 +17,13 @@ from axial_transformers.cli.runs import untrusted, ways_to_fit
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.cli.sharing import one_voice
 from axial_transformers.cli.wording import command
-from axial_transformers.data import EmptySplitError, Examples, image_grid, load
-from axial_transformers.data.contact_sheet import can_be_shown
+from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.decoding.sampling import sample
+from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate
-from axial_transformers.likelihood.heat_maps import under_examples
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import can_be_shown, image_grid
+from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.planning import CHANGEABLE, Plan, describe, plan, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
@@ -267,8 +268,9 @@ def _draw(
         count = settings.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
         grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
-        bits = under_examples(model, shown, label, uint16)
-        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (bits, BITS)):
+        bits = bits_map(model, shown, label).cpu().numpy()
+        maps = under_examples(shown.numpy(), bits, settings.model.num_values, uint16)
+        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (maps, BITS)):
             with written_whole(settings.out / name) as aside:
                 picture.save(aside, format="PNG")
         return {"samples": np.asarray(grid)}

@@ -16,10 +16,9 @@ from typing import Self
 import numpy as np
 from PIL import Image
 
-from axial_transformers.data.contact_sheet import can_be_shown, image_grid
 from axial_transformers.data.picture_files import PictureError, opened, upright
-from axial_transformers.pages import html
-from axial_transformers.pages.charts import SMALL, Line, line_chart
+from axial_transformers.pictures import can_be_shown, html, image_grid
+from axial_transformers.pictures.charts import SMALL, Line, line_chart
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import holder
 from axial_transformers.training.batches import TrainingExamples

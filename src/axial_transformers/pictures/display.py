@@ -1,29 +1,40 @@
-"""Examples as pictures to look at."""
+"""Numbers as pixels: shades, colours and line plots."""
 
 import colorsys
-import math
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
-from axial_transformers.data.line_plots import line_plots
-from axial_transformers.data.uint16 import join_uint16
+from axial_transformers.data import join_uint16
 
 Palette = Literal["auto", "gray", "categories"]
 """Colours of values: shades, or a colour for each. auto: categories where one channel has 3 to 12 values."""
 Window = tuple[float, float]
 """The values that are shown black and white; those beyond are cut off."""
+Pixels = NDArray[np.uint8]
+
+INK = ("#14171f", "#4b5160", "#a6a8ad", "#f6f3ea")
+DRAWN = ("#14171f", "#6b3f12", "#d9822b", "#ffd9a0")
+HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
+"""Colours from the lowest level to the highest: of what is known, of what a model drew, and of bits."""
+UNSEEN = "#8b93a340"
 
 MOST_CATEGORIES = 12
-WIDTH, MOST_HEIGHT = 512, 4096
-"""Grids are enlarged to this width at least, unless they would be higher than that."""
 _PERCENTILES = (0.5, 99.5)
 _CATEGORIES = (
     "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#222222", "#ee7733", "#44bb99", "#882255", "#7f5539",
 )  # fmt: skip
+
+PLOT_HEIGHT, PLOT_WIDTH, WIDEST_PLOT = 96, 256, 512
+"""Pixels of line plots: short sequences have about the width, long ones are drawn in the widest."""
+_FINER = 3
+"""Lines are drawn so many times larger and shrunk, which smooths them."""
+_LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
+_PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
+_MOST_DOTS = 64
 
 
 def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool = False) -> Window:
@@ -93,64 +104,24 @@ def as_row(sites: NDArray[Any]) -> NDArray[Any]:
     return sites[None].repeat(max(1, len(sites) // 16), axis=0)
 
 
-def image_grid(
-    values: NDArray[np.integer],
-    columns: int | None = None,
-    scale: int | None = None,
-    num_values: int = 256,
-    uint16: bool = False,
-    palette: Palette = "auto",
-    window: Window | None = None,
-) -> Image.Image:
-    """One picture of integers [N, *A, C], `columns` a row, each `scale` times enlarged, white between and around them.
-
-    columns=None: about square; of clips one a row. scale=None: as `enlargement` says. For others see `for_display`.
-
-    Raises:
-        ValueError: no examples, or a shape that `for_display` does not show.
-    """
-    pictures = for_display(values, num_values, uint16, palette, window)
-    count, height, width, *colours = pictures.shape
-    if not count:
-        raise ValueError("there are no examples to show")
-    if columns is None:
-        columns = 1 if values.ndim == 5 else max(1, round(math.sqrt(count * height / width)))
-    columns = min(count, columns)
-    if scale is None:
-        scale = enlargement(columns * width, -(-count // columns) * height)
-    gap = gap_of(scale)
-    sheet = contact_sheet(pictures, columns, scale, gap, background=255)
-    return Image.fromarray(np.pad(sheet, [(gap, gap)] * 2 + [(0, 0)] * len(colours), constant_values=255))
+def opaque(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Gray [N, H, W] or RGB [N, H, W, 3] pictures as RGBA [N, H, W, 4]."""
+    if pictures.ndim == 3:
+        pictures = np.repeat(pictures[..., None], 3, axis=-1)
+    return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
 
 
-def enlargement(width: int, height: int, least: int = WIDTH) -> int:
-    """The whole factor by which a picture becomes at least `least` pixels wide, unless it becomes too high."""
-    return max(1, min(-(-least // width), MOST_HEIGHT // height))
+def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
+    """Levels 0..1 of any shape [...] as colours uint8 [..., 4], interpolated between the stops."""
+    places = np.linspace(0, 1, len(stops))
+    anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
+    channels = [np.interp(np.clip(levels, 0, 1), places, anchors[:, c]) for c in range(4)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
-def gap_of(scale: int) -> int:
-    """Pixels between the pictures of a grid."""
-    return min(16, max(1, scale // 2))
-
-
-def contact_sheet(
-    pictures: NDArray[np.uint8], columns: int, scale: int = 1, gap: int = 0, background: int = 0
-) -> NDArray[np.uint8]:
-    """Pictures [N, H, W] or [N, H, W, C] side by side, in reading order, as one [rows, columns] or [rows, columns, C].
-
-    Args:
-        columns: pictures in a row.
-        scale: times that each pixel is repeated along both sides.
-        gap: pixels between pictures.
-        background: value of all channels between pictures and after the last one.
-    """
-    count, height, width, *channels = pictures.shape
-    rows = -(-count // columns)
-    tall, wide = height * scale + gap, width * scale + gap
-    tiles = np.full((rows * columns, tall, wide, *channels), background, np.uint8)
-    tiles[:count, : height * scale, : width * scale] = pictures.repeat(scale, 1).repeat(scale, 2)
-    sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
-    return sheet.reshape(rows * tall, columns * wide, *channels)[: rows * tall - gap, : columns * wide - gap]
+def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pixels:
+    """Pixels [..., H, W, 4] of which those where a mask [H, W] is true are covered."""
+    return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
 
 
 def _are_categories(values: NDArray[np.integer], num_values: int, uint16: bool, palette: Palette) -> bool:
@@ -165,3 +136,36 @@ def _colours_of(count: int) -> NDArray[np.uint8]:
     hues = ((i * 0.618034 % 1, 0.65, 0.5 + 0.2 * (i % 3)) for i in range(len(first), count))
     others = [tuple(round(255 * level) for level in colorsys.hsv_to_rgb(*hue)) for hue in hues]
     return np.array(first + others, np.uint8)
+
+
+def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
+    """Sequences [N, L, C], levels 0..1, as plots [N, PLOT_HEIGHT, width, 3]: a line for each of at most four channels.
+
+    Site i is at the pixels from i width / L to (i + 1) width / L. The texts `low` and `high` stand at levels 0 and 1.
+    """
+    length = levels.shape[1]
+    width = length * max(1, round(PLOT_WIDTH / length)) if length <= WIDEST_PLOT else WIDEST_PLOT
+    plots = [_plot(each[:, : len(_LINES)], width, low, high) for each in np.clip(levels, 0, 1)]
+    return np.stack(plots) if plots else np.zeros((0, PLOT_HEIGHT, width, 3), np.uint8)
+
+
+def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDArray[np.uint8]:
+    size, margin = (width * _FINER, PLOT_HEIGHT * _FINER), 6 * _FINER
+    paper = Image.new("RGB", size, _PAPER)
+    draw = ImageDraw.Draw(paper)
+    draw.rectangle((0, 0, size[0] - 1, size[1] - 1), outline=_EDGE, width=_FINER)
+    font = ImageFont.load_default(10 * _FINER)
+    draw.text((2 * _FINER, _FINER), high, fill=_TEXT, font=font, anchor="lt")
+    draw.text((2 * _FINER, size[1] - 2 * _FINER), low, fill=_TEXT, font=font, anchor="ls")
+    across = (np.arange(len(levels)) + 0.5) * (size[0] / len(levels))
+    for line, colour in zip(levels.T, _LINES):
+        down = margin + (1 - line) * (size[1] - 2 * margin)
+        points = list(zip(across.tolist(), down.tolist()))
+        draw.line(points, fill=colour, width=2 * _FINER - 1, joint="curve")
+        for x, y in points if len(points) <= _MOST_DOTS else []:
+            draw.circle((x, y), 2 * _FINER, fill=colour)
+    return np.asarray(paper.reduce(_FINER))
+
+
+def _rgba(text: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(f"{text[1:]}ff"[:8]))

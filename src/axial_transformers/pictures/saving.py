@@ -1,17 +1,16 @@
-"""Examples and samples written as pictures and arrays."""
+"""Examples and samples written as images and movies to look at."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.contact_sheet import Palette, Window, for_display, image_grid
-from axial_transformers.data.uint16 import join_uint16
+from axial_transformers.data import join_uint16
+from axial_transformers.data.movies import deep_colour_png, save_movie
+from axial_transformers.pictures.display import Palette, Window, for_display, window_of
+from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, written_whole
 
 
@@ -56,37 +55,36 @@ def save_images(
         for i, picture in enumerate(pictures):
             path = aside / f"{names[i] if names else f'{i:04d}'}.png"
             if picture.dtype == np.uint16 and picture.ndim == 3:
-                path.write_bytes(_deep_colour_png(picture))
+                path.write_bytes(deep_colour_png(picture))
             else:
                 Image.fromarray(picture).save(path)
 
 
-def _deep_colour_png(picture: NDArray[np.integer]) -> bytes:
-    """The PNG file of uint16 [H, W, 3], which Pillow cannot write."""
-    encoder = av.CodecContext.create("png", "w")
-    assert isinstance(encoder, av.VideoCodecContext)
-    encoder.height, encoder.width = picture.shape[:2]
-    encoder.pix_fmt, encoder.time_base = "rgb48be", Fraction(1)
-    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb48be")
-    return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])
-
-
-def save_arrays(
-    path: str | Path, values: NDArray[np.integer], labels: NDArray[np.integer] | None = None, uint16: bool = False
+def save_clips(
+    path: str | Path,
+    values: NDArray[np.integer],
+    columns: int | None = None,
+    scale: int | None = None,
+    num_values: int = 256,
+    uint16: bool = False,
+    fps: int = 8,
+    palette: Palette = "auto",
 ) -> None:
-    """Writes integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
+    """Writes clips [N, T, H, W, C] as a movie.
 
-    16-bit pairs of channels are joined.
+    .mp4 and .gif show all clips at once, in a grid as of `image_grid`. .mkv is lossless: the clips follow each other,
+    neither enlarged nor arranged, and `load` with frames=T reads them back (one and three channels of 8 bits; others as
+    `for_display` shows them).
 
     Raises:
-        ValueError: the path does not end in .npz.
+        ValueError: not clips, or none; another suffix; an fps outside of 1..100.
     """
-    path = Path(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"{path} does not end in .npz")
-    key = {4: "images", 5: "videos"}.get(values.ndim, "values")
-    arrays: dict[str, Any] = {key: join_uint16(values.astype(np.uint8)) if uint16 else values}
-    if labels is not None:
-        arrays["labels"] = labels
-    with written_whole(path) as aside:
-        np.savez_compressed(aside, **arrays)
+    if values.ndim != 5 or not len(values):
+        raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
+    frames, window = values.swapaxes(0, 1), window_of(values, num_values, uint16)
+    if Path(path).suffix == ".mkv":
+        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, uint16, palette, window)
+    else:
+        grids = (image_grid(frame, columns, scale, num_values, uint16, palette, window) for frame in frames)
+        movie = np.stack([np.asarray(grid) for grid in grids])
+    save_movie(path, movie, fps)
