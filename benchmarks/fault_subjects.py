@@ -25,7 +25,7 @@ from PIL import Image
 from axial_transformers import cli
 from axial_transformers.data import load
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.checkpoint_record import Record
+from axial_transformers.training.checkpoints import Record
 
 OFFICIAL = Path(__file__).parents[1] / "tests/data/official_c"
 HANGS = 600.0

@@ -23,7 +23,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.checkpoint_record import RECORD, Counters, Record
+from axial_transformers.training.checkpoints import RECORD, Counters, Record
 from axial_transformers.training.metrics import MetricsLog
 from axial_transformers.training.run_folder import RUN_RECORD, Fingerprint, MachineRecord, Origin, RunRecord, read_run
 from fuzz_mutations import INTEGERS, Parser, mutate, mutate_json

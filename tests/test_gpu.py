@@ -17,7 +17,7 @@ from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.training import TrainConfig, read_run, train
-from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import Meter, forget_peak_memory, peak_memory
 from small_models import VARIANTS, random_given, random_model, random_values
 

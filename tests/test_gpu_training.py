@@ -23,7 +23,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory
 from axial_transformers.training import TrainConfig, metrics, parallelism
-from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.optimiser import clip_gradients, optimisers, update_average
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run

@@ -23,7 +23,8 @@ from axial_transformers.kernels import threads
 from axial_transformers.planning import machine
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
-from axial_transformers.training import allocator, metrics
+from axial_transformers.training import metrics
+from axial_transformers.training import run as training_run
 
 SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
 POSIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "posix", "readline", "curses", "syslog"}
@@ -129,8 +130,8 @@ def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert index._cores() == os.cpu_count()
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(allocator.ctypes, "CDLL", None)  # not callable: it is not asked
-    allocator.keep_freed_memory()
+    monkeypatch.setattr(training_run.ctypes, "CDLL", None)  # not callable: it is not asked
+    training_run.keep_freed_memory()
 
 
 def test_parts_run_in_pythons_threads_where_there_is_no_gnu_openmp(monkeypatch):

@@ -18,7 +18,7 @@ from axial_transformers.planning.operations import training_operations
 from axial_transformers.progress import Bar
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training import run as training_run
-from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import Meter, progress_figures
 
 CPU = torch.device("cpu")
@@ -95,7 +95,7 @@ def in_a_new_process() -> dict[str, list[int]]:
 MEASURE = """
 import json, resource, torch
 from axial_transformers.training.metrics import peak_memory
-from axial_transformers.training.allocator import keep_freed_memory
+from axial_transformers.training.run import keep_freed_memory
 
 def faults():
     "Of three tensors of 64 MB, one after the other."

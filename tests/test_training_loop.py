@@ -24,8 +24,7 @@ from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.elementwise import dropout
 from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
-from axial_transformers.training.checkpoint_record import Record
-from axial_transformers.training.checkpoints import Checkpoints
+from axial_transformers.training.checkpoints import Checkpoints, Record
 from axial_transformers.training.optimiser import learning_rate
 
 CONFIG = TrainConfig(

@@ -27,7 +27,7 @@ from axial_transformers.pictures.heat_maps import under_examples
 from axial_transformers.planning import CHANGEABLE, Plan, describe, plan, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Origin, Summary, Together, TrainConfig, TrainResult, read_run, train
+from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
 from axial_transformers.training.run_folder import axis_names, channel_names, describe_data
 from axial_transformers.training.run_page import BITS
 
@@ -224,7 +224,7 @@ def report(out: Path, result: TrainResult) -> None:
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
-def _validate(validation: Examples, settings: Settings) -> Together:
+def _validate(validation: Examples, settings: Settings) -> Collective:
     values, label = torch.from_numpy(validation.values), _labels(validation, settings)
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
@@ -238,7 +238,7 @@ def _validate(validation: Examples, settings: Settings) -> Together:
         )
         return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
-    return Together(callback)
+    return Collective(callback)
 
 
 def _part(settings: Settings) -> int:

@@ -2,16 +2,16 @@
 
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import NonFiniteLoss
-from axial_transformers.training.run import Together
+from axial_transformers.training.run import Collective
 from axial_transformers.training.run_folder import Origin, RunRecord, Summary, raw_weights, read_run
 from axial_transformers.training.training_loop import TrainResult, train
 
 __all__ = [
+    "Collective",
     "NonFiniteLoss",
     "Origin",
     "RunRecord",
     "Summary",
-    "Together",
     "TrainConfig",
     "TrainResult",
     "raw_weights",

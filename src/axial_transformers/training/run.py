@@ -1,5 +1,7 @@
 """A training run: its state, and each of the things that the loop does with it."""
 
+import ctypes
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,12 +21,9 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.planning.operations import training_operations
-from axial_transformers.training.allocator import keep_freed_memory, return_freed_memory
-from axial_transformers.training.batches import TrainingExamples, batches
+from axial_transformers.training.batches import Stream, TrainingExamples, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.example_order import Stream, random_bits
-from axial_transformers.training.interrupts import Interrupts
 from axial_transformers.training.metrics import (
     VALIDATION,
     Figure,
@@ -50,7 +49,7 @@ from axial_transformers.training.parallelism import (
     synchronise_gradients,
     with_tensors,
 )
-from axial_transformers.training.processes import Interrupted, Processes
+from axial_transformers.training.processes import Interrupted, Interrupts, Processes
 from axial_transformers.training.run_folder import Fingerprint, MachineRecord, Origin, RunRecord, export, read_run
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step_time import require_short_steps
@@ -59,7 +58,7 @@ Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
 
 
-class Together(NamedTuple):
+class Collective(NamedTuple):
     """A callback that all processes call at once, to share its computations."""
 
     call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
@@ -212,14 +211,15 @@ class Run:
         step = self.state.counters.step
         return step > 0 and step % self.config.evaluate_every == 0 and step != self.state.counters.evaluated_step
 
-    def evaluate(self, callback: Callback | Together) -> None:
+    def evaluate(self, callback: Callback | Collective) -> None:
         """Saves, evaluates the averaged weights, and exports them if they are the best so far.
 
         An interrupt ends the evaluation; a resume then begins with it.
         """
         self.save()
-        counters = self.state.counters
+        counters, start = self.state.counters, time.monotonic()
         figures = self.call(callback, VALIDATION)
+        self.meter.durations.evaluation = time.monotonic() - start
         if self.processes.any(figures is None):
             self.cut_short = True
             return
@@ -231,14 +231,20 @@ class Run:
             self._export()
         self.checkpoints.save(self.state)
 
-    def call(self, callback: Callback | Together, prefix: str = "") -> Mapping[str, Figure] | None:
+    def draw(self, callback: Callback) -> None:
+        """Draws samples of the averaged weights."""
+        start = time.monotonic()
+        self.call(callback)
+        self.meter.durations.drawing = time.monotonic() - start
+
+    def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Figure] | None:
         """Calls back with the averaged weights, and logs the figures that it returns.
 
         Returns:
             None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
         """
         step = self.state.counters.step
-        average = self._average(keep=self.processes.first or isinstance(callback, Together))
+        average = self._average(keep=self.processes.first or isinstance(callback, Collective))
         with self.meter.paused(), torch.no_grad():
             figures = self._figures_of(callback, average, step)
         if figures:
@@ -253,9 +259,9 @@ class Run:
         return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
 
     def _figures_of(
-        self, callback: Callback | Together, average: AxialTransformer, step: int
+        self, callback: Callback | Collective, average: AxialTransformer, step: int
     ) -> Mapping[str, Figure] | None:
-        if isinstance(callback, Together):
+        if isinstance(callback, Collective):
             try:
                 return callback.call(average, step, partial(self.processes.fill, interrupts=self.interrupts))
             except Interrupted:
@@ -316,3 +322,32 @@ def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> Tr
     config = config.resolve_auto(None if record is None else record.training)
     half = processes.broadcast(float(config.precision == "bfloat16"))
     return replace(config, precision="bfloat16" if half else "float32")
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+"""Options of malloc.h."""
+
+
+def keep_freed_memory() -> None:
+    """Sets the C library to keep freed memory for later allocations, where it is glibc.
+
+    Otherwise a CPU's large tensors are new pages at every step, and zeroing them takes up to a tenth of its time.
+    """
+    _set({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
+
+
+def return_freed_memory() -> None:
+    """Sets the C library to return freed tensors to the system at once, where it is glibc.
+
+    Otherwise tensors that come and go between others that stay, as those of blocks that are computed again, leave gaps
+    that no other tensor fits: a step then took up to four times the memory of its tensors.
+    """
+    _set({M_MMAP_THRESHOLD: 1 << 20, M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 1 << 17})
+
+
+def _set(options: dict[int, int]) -> None:
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            for option, value in options.items():
+                mallopt(option, value)
