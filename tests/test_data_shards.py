@@ -31,8 +31,7 @@ from axial_transformers.data.shards.tar import records
 from axial_transformers.data.shards.tar_headers import next_member
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import batches, draw_batch
-from axial_transformers.training.example_order import step_positions
+from axial_transformers.training.batches import batches, draw_batch, step_positions
 from axial_transformers.training.processes import Processes
 from conftest import TINY, Axial
 from shard_writer import array, picture, pictures, write
