@@ -17,8 +17,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save
 
-from axial_transformers.compression import compress, container, decompress
-from axial_transformers.compression.files import compress_files, decompress_files
+from axial_transformers.compression import compress, compress_files, container, decompress, decompress_files
 from axial_transformers.data import DataConfig, save_arrays
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig

@@ -104,7 +104,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "source": ("run images.npz a.axl", "run others.npz a.axl"),
         "archive": ("run images.npz a.axl", "run images.npz b.axl"),
         "force": "", "other-sizes": "tile", "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
-        "compare": "", "chunk-images": "64", "weights": "raw", "json": "",
+        "compare": "", "weights": "raw", "json": "",
     },
     "decompress": {
         "model": ("run a.axl restored", "other a.axl restored"),
@@ -346,10 +346,9 @@ SETTINGS = {
     "model.channel-planes": "index", "model.input-divisor": "9", "model.dropout": "0.2", "model.rotary": "9",
     "training.steps": "7", "training.batch-size": "8", "training.accumulate": "2", "training.optimiser": "adam",
     "training.learning-rate": "0.5", "training.muon-learning-rate": "0.5", "training.warmup-steps": "3",
-    "training.longest-warmup": "3", "training.warmup-first-step": "0", "training.schedule": "constant",
-    "training.betas": "0.5 0.6", "training.clip-norm": "0.5", "training.clip-unit": "bits",
-    "training.ema-decay": "0.5", "training.no-ema-warmup": "", "training.precision": "bfloat16",
-    "training.evaluate-precision": "bfloat16", "training.no-tf32": "", "training.compile": "True",
+    "training.longest-warmup": "3", "training.schedule": "constant",
+    "training.betas": "0.5 0.6", "training.clip-norm": "0.5", "training.as-released": "",
+    "training.ema-decay": "0.5", "training.precision": "bfloat16", "training.compile": "True",
     "training.deterministic": "", "training.horizontal-flip": "", "training.distribution-augmentation": "0.1",
     "training.shift-augmentation": "0.1", "training.label-dropout": "0.1", "training.seed": "1",
     "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
@@ -395,7 +394,6 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
     found |= {"out": [out], "resume": [options["resume"]]}
     found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
-    found["training.evaluate_precision"].append(how["autocast"])
     found["training.batch_size"].append(how["batch_size"])
     found["training.accumulate"].append(how["batch_size"])
     return found

@@ -63,15 +63,14 @@ def test_every_recipe_leaves_the_precision_to_the_machine(name):
 
 def test_bfloat16_that_is_slower_is_warned_of_with_the_factor(on):
     on(WITHOUT)
-    for slow in ({"precision": "bfloat16"}, {"evaluate_precision": "bfloat16"}):
-        with pytest.warns(UserWarning, match=r"precision=bfloat16: .* take 20 times as long as .*float32"):
-            assert replace(TrainConfig(device="cpu", precision="float32"), **slow).resolved()
+    with pytest.warns(UserWarning, match=r"precision=bfloat16: .* take 20 times as long as .*float32"):
+        assert TrainConfig(device="cpu", precision="bfloat16").resolved()
 
 
 @pytest.mark.filterwarnings("error")
 def test_bfloat16_that_is_faster_is_not_warned_of(on):
     on(WITH_BFLOAT16)
-    TrainConfig(device="cpu", precision="bfloat16", evaluate_precision="bfloat16").resolved()
+    TrainConfig(device="cpu", precision="bfloat16").resolved()
 
 
 def test_the_library_of_linear_layers_changes_only_where_the_other_is_clearly_faster(on):

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from axial_transformers.cli import streams
-from axial_transformers.compression.errors import DamagedError
-from axial_transformers.compression.files import restored_names
+from axial_transformers.compression.container import DamagedError
+from axial_transformers.compression.files import entries
 from axial_transformers.costs import available_memory, measurements
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.shards import index
@@ -162,10 +162,10 @@ def test_a_hub_id_is_one_as_a_path_of_windows_too(monkeypatch):
 
 @pytest.mark.parametrize("name", ["a\\b.png", "C:x.png", "nul.png", "a./b.png"])
 def test_names_that_windows_has_not_are_refused_there_only(monkeypatch, name):
-    restored_names.check_name(name)
+    entries.check_name(name)
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(DamagedError, match="Windows has no files"):
-        restored_names.check_name(name)
+        entries.check_name(name)
 
 
 def test_no_module_of_one_system_is_imported_with_the_package():

@@ -178,9 +178,8 @@ def report(out: Path, result: TrainResult) -> None:
     if result.best_bits_per_dim is not None:
         record = read_run(out)
         about = None if record is None else record.about
-        half = record is not None and record.training.evaluate_precision == "bfloat16"
         per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
-        unit = "bits/dim" + " in bfloat16" * half + (per_value if about is not None and about.uint16 else "")
+        unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
@@ -188,7 +187,6 @@ def report(out: Path, result: TrainResult) -> None:
 
 def _validate(validation: Examples, settings: Settings) -> Together:
     values, label = torch.from_numpy(validation.values), _labels(validation, settings)
-    half = settings.training.evaluate_precision == "bfloat16"
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
         figures = evaluate(
@@ -196,15 +194,10 @@ def _validate(validation: Examples, settings: Settings) -> Together:
             values,
             label,
             batch_size=_part(settings),
-            autocast=torch.bfloat16 if half else None,
             progress=bar("validation"),
             fill=fill,
         )
-        return {
-            "bits_per_dim": figures.bits_per_dim,
-            "standard_error": figures.standard_error,
-            "precision": 16 if half else 32,
-        }
+        return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
     return Together(callback)
 

@@ -40,7 +40,7 @@ def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
         rises = [(step, config.warmup_steps)]
     rate = config.learning_rate
     if all(at < length for at, length in rises):
-        rate = max(rate * min(at + config.warmup_first_step, length) / length for at, length in rises)
+        rate = max(rate * min(at + (not config.as_released), length) / length for at, length in rises)
     if config.schedule == "constant":
         return rate
     warmup = min(length for _, length in rises)
@@ -50,7 +50,7 @@ def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
 
 def ema_decay(step: int, config: TrainConfig) -> float:
     """The decay of the average at the update from `step` to `step + 1`."""
-    return min(config.ema_decay, (1 + step) / (10 + step)) if config.ema_warmup else config.ema_decay
+    return config.ema_decay if config.as_released else min(config.ema_decay, (1 + step) / (10 + step))
 
 
 def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
@@ -75,12 +75,12 @@ def step_all(optimisers: Sequence[Optimizer], config: TrainConfig, rate: float) 
 
 
 def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
-    """Scales the gradients of the loss in nats/dim so that their global norm is at most `clip_norm` in `clip_unit`.
+    """Scales the gradients of the loss in nats/dim so that their global norm is at most `clip_norm`.
 
     Returns:
-        Their norm before, in that unit: a scalar, the same in every process.
+        Their norm before: a scalar, the same in every process. With `as_released`, norms are those of the loss in bits.
     """
-    nats = {"nats": 1.0, "bits": LOG2}[config.clip_unit]
+    nats = LOG2 if config.as_released else 1.0
     sharded = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     gradients = [*map(local_shard, sharded)]
     norm = get_total_norm(gradients)

@@ -176,7 +176,7 @@ class Run:
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
         draw = step * self.processes.count + self.processes.rank
         torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
-        with arithmetic(self.device, tf32=config.tf32, deterministic=config.deterministic):
+        with arithmetic(self.device, tf32=True, deterministic=config.deterministic):
             state.model.zero_grad()
             nats = self._accumulate_gradients()
             self._measure(step + 1, nats, clip_gradients(state.model, config))

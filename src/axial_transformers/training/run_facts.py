@@ -75,13 +75,13 @@ def _data(record: RunRecord) -> str:
 
 def _validation(folder: Path, record: RunRecord, step: int, bits_per_dim: float) -> str:
     line = _evaluation(folder, step)
-    error, half = line.get(f"{VALIDATION}standard_error"), line.get(f"{VALIDATION}precision") == 16
+    error = line.get(f"{VALIDATION}standard_error")
     about, count = record.about, ""
     if about is not None and about.understood is not None:
         count = f" of {min(about.understood.validation, about.validate_on):,} examples"
     within = "" if error is None else f" ± {error:.2g} (standard error)"
     return (
-        f"{bits_per_dim:.4f}{within} bits/dim{count}{' in bfloat16' * half}, of the moving average of the weights at"
+        f"{bits_per_dim:.4f}{within} bits/dim{count}, of the moving average of the weights at"
         f" step {step:,}: the lowest of the run"
     )
 

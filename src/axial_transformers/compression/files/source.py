@@ -1,21 +1,79 @@
-"""Files of a folder, or one file, that go into an archive, and the files that are restored from it."""
+"""What goes into an archive: the files of a folder, or one file, and the images that they are made of."""
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.compression import container
-from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.archive import File
+from axial_transformers.compression.container import DamagedError
+from axial_transformers.likelihood.evaluation import Images
 
 _MOST_OTHER = 1 << 26
 _MOST_OTHERS = 1 << 30
 _NAMED = 20
 """Number of names that a message lists."""
+
+
+OtherSizes = Literal["refuse", "tile"]
+"""Treatment of images of another size than the model's: an error, or tiles of the model's size with repeated edges."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Images of the model's size, and everything else that is needed to write the source's files again."""
+
+    images: Images
+    """[N, *A, C], uint8; read when they are asked for."""
+    description: dict[str, Any]
+    """JSON that describes the files."""
+    files: list[File] = field(default_factory=list)
+    """Files that are stored whole."""
+    left_out: list[str] = field(default_factory=list)
+    """Names of the parts of the source that are not stored."""
+    as_png: list[str] = field(default_factory=list)
+    """Names of the pictures of the source that are stored as PNG files, not by the model."""
+    whole: list[str] = field(default_factory=list)
+    """Names of the files of the source that are stored byte for byte, not by the model."""
+    others: list[str] = field(default_factory=list)
+    """Those of them that cannot be read as what the model is of, such as notes.txt."""
+    examples: int = 0
+    """Number of pictures, examples of an array or videos of which the images are the tiles."""
+
+
+class Tiles:
+    """Images [N, *A, C], some of each example of a source: `images[start:stop]` reads the examples that they are of.
+
+    Args:
+        counts: number of images of each example.
+        load: reads the images of the examples first..last - 1, none if these are equal.
+    """
+
+    def __init__(self, counts: Sequence[int], load: Callable[[int, int], NDArray[np.uint8]]):
+        self._ends, self._load = np.cumsum([0, *counts]), load
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, chosen: slice) -> NDArray[np.uint8]:
+        start, stop, _ = chosen.indices(len(self))
+        if start >= stop:
+            return self._load(0, 0)
+        first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
+        skipped = self._ends[first - 1]
+        return self._load(first - 1, last)[start - skipped : stop - skipped]
+
+
+def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:
+    """The error about images of another size."""
+    return ValueError(
+        f"{path} is of size {'x'.join(map(str, size))}, the model of {'x'.join(map(str, shape))}:"
+        " tile it (other_sizes=tile), or leave it out"
+    )
 
 
 class Source(NamedTuple):
@@ -37,7 +95,7 @@ class Source(NamedTuple):
         return f"{count}, {sum((self.root / name).stat().st_size for name in names):,} bytes:{first}"
 
 
-def source(path: Path) -> Source:
+def source_of(path: Path) -> Source:
     """The files below a folder in their order, or one file."""
     if not path.is_dir():
         return Source(path.parent, [path], [])
@@ -91,38 +149,6 @@ class OtherFiles:
             first, *more = self._too_large
             rest = f", as are {enumeration(more)}; leave them out" if more else ": leave it out"
             raise ValueError(f"{first}, and is larger than {_MOST_OTHER >> 20} MiB, too large to be kept whole{rest}")
-
-
-class Parts(NamedTuple):
-    """The parts of an archive that a file is made of."""
-
-    of_images: bool
-    """Made of images; otherwise of one whole file."""
-    number: int
-
-
-def shared_out(
-    wanted: Iterable[tuple[str, Parts]],
-    images: Iterable[NDArray[np.uint8] | None],
-    files: Iterable[bytes | None],
-) -> Iterator[list[Any] | None]:
-    """The images or files of each name in turn; None if one of them is missing.
-
-    Args:
-        wanted: names, and the parts of each.
-
-    Raises:
-        DamagedError: they are not as many as the archive holds.
-    """
-    images_left, files_left = iter(images), iter(files)
-    for name, (of_images, count) in wanted:
-        left: Iterator[Any] = images_left if of_images else files_left
-        parts = list(islice(left, min(count, sys.maxsize)))
-        if len(parts) < count:
-            raise DamagedError(f"the archive describes more than it holds: {name!r:.100}")
-        yield None if any(part is None for part in parts) else parts
-    if any(True for _ in chain(images_left, files_left)):
-        raise DamagedError("the archive holds more than it describes")
 
 
 def write_new(path: Path, content: bytes) -> None:
