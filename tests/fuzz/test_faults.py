@@ -31,7 +31,7 @@ from PIL import Image
 from axial_transformers import cli
 from axial_transformers.data import load
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.checkpoint_record import Record
+from axial_transformers.training.checkpoints import Record
 from conftest import TINY
 
 pytestmark = pytest.mark.slow
