@@ -19,7 +19,7 @@ import tyro
 
 from axial_transformers.compression import compress, compress_files, container, decompress
 from axial_transformers.compression import other_codecs as comparison
-from axial_transformers.compression.chunk import Chunk
+from axial_transformers.compression.container import Chunk
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer

@@ -84,7 +84,7 @@ def _decoded(net: axial.AxialTransformer, model: Path, images: torch.Tensor, arc
     """What a decoder makes of the archive of these images; the archive is written if there is none."""
     path = archive.with_suffix(f".{len(images)}")
     if not path.exists():
-        path.write_bytes(axial.compress(net, images, verify=False, plain_codec=False, chunk_images=64))
+        path.write_bytes(axial.compress(net, images, verify=False))
     command = [sys.executable, __file__, "decode", str(model), str(path), name]
     begin, environment = time.perf_counter(), {**os.environ, **ENVIRONMENTS[name]}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True)

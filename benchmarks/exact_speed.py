@@ -79,7 +79,7 @@ def main(options: Options) -> None:
         return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=True)
 
     def encode() -> bytes:
-        return axial.compress(model, images, verify=False, plain_codec=False)
+        return axial.compress(model, images, verify=False)
 
     images = draw(options.images)
     archive = encode()

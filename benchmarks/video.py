@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from tyro.conf import Positional
 
 from axial_transformers.compression.other_codecs import bits_per_dim
-from axial_transformers.data import DataConfig, load, save_grid
+from axial_transformers.data import DataConfig, load
 from axial_transformers.decoding.sampling import complete
 from axial_transformers.likelihood.evaluation import bits_of_each, summarise
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import save_grid
 
 
 def jpeg_xl(frames: NDArray[np.uint8]) -> float:

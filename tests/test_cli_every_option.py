@@ -102,7 +102,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "source": ("run images.npz a.axl", "run others.npz a.axl"),
         "archive": ("run images.npz a.axl", "run images.npz b.axl"),
         "force": "", "other-sizes": "tile", "verify": ("run images.npz a.axl", "run images.npz a.axl --no-verify"),
-        "compare": "", "chunk-images": "64", "weights": "raw", "json": "",
+        "compare": "", "weights": "raw", "json": "",
     },
     "decompress": {
         "model": ("run a.axl restored", "other a.axl restored"),
@@ -206,13 +206,18 @@ def _sample(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 def _complete(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     recorder.replace(module, "complete", lambda model, known, count, **options: known.repeat_interleave(count, 0))
-    recorder.watch(module, "completion_tiles")
-    recorder.replace(module, "completion_page", lambda *given, **options: Image.new("L", (3, 2)))
+
+    def drawn(known: Any, mask: Any, filled: Any, show: Callable[[Any], Any], **options: Any) -> Image.Image:
+        return Image.new("L", show(known).shape[1:3])
+
+    recorder.watch(module, "for_display")
+    recorder.replace(module, "completion_sheet", drawn)
     recorder.replace(module, "save_movie", lambda *given, **options: None)
 
 
 def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     recorder.replace(module, "bits_of_each", lambda model, x, **options: torch.arange(len(x)).double())
+    recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
     recorder.replace(module, "heat_map", lambda *given, **options: Image.new("L", (3, 2)))
 
 
@@ -242,8 +247,8 @@ def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module.machine_report, "facts", dict)
     patch.setattr(module.machine_report, "rows", lambda found: found)
-    patch.setattr(module, "training_rows", lambda *given: {})
-    recorder.replace(module, "size", lambda *given: {})
+    patch.setattr(module, "_training_rows", lambda *given: {})
+    recorder.replace(module, "plan", lambda *given: SimpleNamespace(to_json=dict))
     recorder.watch(module, "inspect")
 
 
@@ -331,7 +336,7 @@ SETTINGS = {
     "data.size": "8", "data.fit": "crop", "data.frames": "2", "data.stride": "2", "data.offsets": "random",
     "data.mode": "gray", "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.channels-last": "", "data.key": "other",
-    "data.skip-bad": "2", "data.download-limit": "3", "data.download-timeout": "3",
+    "data.skip-bad": "2",
     "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.num-classes": "3",
     "model.layout": "rows", "model.prediction": "neighbours",
     "model.signed-differences": "", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",
@@ -339,10 +344,9 @@ SETTINGS = {
     "model.channel-planes": "index", "model.input-divisor": "9", "model.dropout": "0.2", "model.rotary": "9",
     "training.steps": "7", "training.batch-size": "8", "training.accumulate": "2", "training.optimiser": "adam",
     "training.learning-rate": "0.5", "training.muon-learning-rate": "0.5", "training.warmup-steps": "3",
-    "training.longest-warmup": "3", "training.warmup-first-step": "0", "training.schedule": "constant",
-    "training.betas": "0.5 0.6", "training.clip-norm": "0.5", "training.clip-unit": "bits",
-    "training.ema-decay": "0.5", "training.no-ema-warmup": "", "training.precision": "bfloat16",
-    "training.evaluate-precision": "bfloat16", "training.no-tf32": "", "training.compile": "",
+    "training.longest-warmup": "3", "training.schedule": "constant",
+    "training.betas": "0.5 0.6", "training.clip-norm": "0.5", "training.as-released": "",
+    "training.ema-decay": "0.5", "training.precision": "bfloat16", "training.compile": "",
     "training.deterministic": "", "training.horizontal-flip": "", "training.distribution-augmentation": "0.1",
     "training.shift-augmentation": "0.1", "training.label-dropout": "0.1", "training.seed": "1",
     "training.device": "cpu", "training.workers": "1", "training.log-every": "3", "training.evaluate-every": "3",
@@ -368,12 +372,12 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "build": lambda config: None,
         "evaluate": lambda *given, **options: Evaluation(bits_per_dim=1, standard_error=0.1, images=COUNT),
         "sample": lambda model, count, **options: torch.zeros(count, 8, 8, 1).byte(),
+        "bits_map": lambda model, x, label: torch.zeros(x.shape),
         "under_examples": lambda *given: Image.new("L", (3, 2)),
         "check_shape": lambda *given: None,
-        "fitted_to_this_machine": lambda preset: (preset, ""),
-        "decided": lambda training, out: training,
-        "understanding": lambda *given: None,
-        "lines": lambda *given: [],
+        "plan": lambda model, training, *given: SimpleNamespace(fits=True, model=model, training=training),
+        "_summary": lambda *given: None,
+        "_lines": lambda *given: [],
     }.items():
         recorder.replace(module, name, answer)
     with suppress(Reached):
@@ -387,7 +391,6 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
     found |= {"out": [out], "resume": [options["resume"]]}
     found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
-    found["training.evaluate_precision"].append(how["autocast"])
     found["training.batch_size"].append(how["batch_size"])
     found["training.accumulate"].append(how["batch_size"])
     return found

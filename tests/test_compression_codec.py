@@ -18,7 +18,7 @@ from axial_transformers.compression import (
     container,
     decompress,
 )
-from axial_transformers.compression.archive_writer import Packing, write_archive
+from axial_transformers.compression.archive import write_archive
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.inference import exact_network
 from axial_transformers.inference.exact_network import ExactNetwork
@@ -26,7 +26,16 @@ from axial_transformers.kernels.exact import twin
 from axial_transformers.kernels.exact.definition import GROUP
 from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
-from small_models import VARIANTS, by_formula, random_given, random_model, random_values, small_config
+from small_models import (
+    CHUNKS_OF_64,
+    NO_WEBP,
+    VARIANTS,
+    by_formula,
+    random_given,
+    random_model,
+    random_values,
+    small_config,
+)
 
 pytest.importorskip("numba", reason="exact kernels are compiled by numba")
 
@@ -91,14 +100,16 @@ def test_threads_dtypes_and_the_state_of_the_processor_make_no_difference():
     x, given = random_values(model, 200), random_given(model, 200)
     whole = compress(model, x, **given, verify=False)
     assert len(container.read_header(io.BytesIO(whole)).chunks) == 1
-    archive = compress(model, x, **given, verify=False, chunk_images=64)
+    with CHUNKS_OF_64:
+        archive = compress(model, x, **given, verify=False)
     assert len(container.read_header(io.BytesIO(archive)).chunks) == 3
     torch.set_num_threads(2)
     torch.set_flush_denormal(True)
     try:
         assert compress(model, x, **given, verify=False) == whole  # its images are divided
         assert torch.equal(decompress(model, whole, **given).long(), x)
-        assert compress(model, x, **given, verify=False, chunk_images=64) == archive
+        with CHUNKS_OF_64:
+            assert compress(model, x, **given, verify=False) == archive
         assert torch.equal(decompress(model, archive, **given).long(), x)
         assert torch.equal(decompress(model, archive, **given, chunks=[2])[-1].long(), x[-1])
     finally:
@@ -120,7 +131,8 @@ def test_an_archive_of_a_trained_model_keeps_its_bytes():
     model = AxialTransformer.from_pretrained("pretrained/fashion_mnist")
     rows, columns = torch.meshgrid(torch.arange(28), torch.arange(28), indexing="ij")
     images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
-    archive = compress(model, images, plain_codec=False, verify=False)
+    with NO_WEBP:
+        archive = compress(model, images, verify=False)
     assert (len(archive), zlib.crc32(archive)) == (650, 1437958758)
 
 
@@ -138,7 +150,8 @@ def test_the_bytes_of_archives_are_frozen(config, frozen):
 def test_the_archive_is_as_long_as_the_model_says():
     model = random_model(small_config((5, 7), num_values=256), torch.float32)
     images = sample(model, 150, generator=torch.Generator().manual_seed(0), compile=False)
-    archive = compress(model, images, verify=False, plain_codec=False)
+    with NO_WEBP:
+        archive = compress(model, images, verify=False)
     ideal = bits_per_dim(model, images.long()).sum().item() * 35 / 8
     header = container.read_header(io.BytesIO(archive)).start(0)
     assert ideal < len(archive) - header < 1.001 * ideal + 20
@@ -225,7 +238,8 @@ def test_chunks_are_written_before_more_images_are_read(monkeypatch):
             return super().write(content)
 
     file = Target()
-    write_archive(model, file, Source(), Conditioning(), Packing(chunk_images=64), b"", [], iter)
+    with CHUNKS_OF_64:
+        write_archive(model, file, Source(), Conditioning(), verify=True)
     assert happened == ["write", *["read", "write"] * 3, "write"]
     happened.clear()
     images = ArchiveReader(model, file).images(range(3))

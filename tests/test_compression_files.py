@@ -25,6 +25,7 @@ from axial_transformers.compression import (
 from axial_transformers.compression.files import tiles
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from small_models import CHUNKS_OF_64
 
 
 def build(channels: int, shape=(3, 5), **options) -> AxialTransformer:
@@ -242,7 +243,8 @@ def test_what_damaged_chunks_do_not_hold_can_be_salvaged(tmp_path, gray, kind):
         source, target = source.with_suffix(".npz"), tmp_path / "back.npz"
         np.savez(source, images=pixels)
     archive = tmp_path / "a.axl"
-    compress_files(gray, source, archive, chunk_images=64, verify=False)
+    with CHUNKS_OF_64:
+        compress_files(gray, source, archive, verify=False)
     content = archive.read_bytes()
     archive.write_bytes(content[:-1])
     with pytest.raises(TruncatedError, match="chunk 1 of 2"):
@@ -270,7 +272,8 @@ def test_one_picture_or_example_is_restored_without_the_other_chunks(tmp_path, g
         source = source.with_suffix(".npy")
         np.save(source, pixels)
         name, target, unknown = "100", tmp_path / "back.npy", r"choose one of 0\.\.129, not 130.png"
-    compress_files(gray, source, archive, chunk_images=64, verify=False)
+    with CHUNKS_OF_64:
+        compress_files(gray, source, archive, verify=False)
     content = bytearray(archive.read_bytes())
     content[container.read_header(io.BytesIO(content)).start(0)] ^= 1
     archive.write_bytes(content)

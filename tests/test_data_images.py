@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from PIL import Image
 
-from axial_transformers import data
-from axial_transformers.compression.files import picture_folders
+from axial_transformers import data, pictures
+from axial_transformers.compression.files.pictures import read as read_pictures
 from axial_transformers.data import DataConfig, EmptySplitError
 from axial_transformers.models import AxialTransformerConfig
 
@@ -242,7 +242,7 @@ def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, cha
     (tmp_path / "deep.png").write_bytes(_deep_png(colour_type, channels))
     with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
         data.load(tmp_path)
-    archived = picture_folders.read(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
+    archived = read_pictures(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
     assert [file() for file in archived.files] == [(tmp_path / "deep.png").read_bytes()]
 
 
@@ -290,7 +290,7 @@ _VALUES = npst.arrays(np.uint8, st.tuples(*[st.integers(1, 4)] * 3, st.sampled_f
 @given(_VALUES, st.integers(1, 3), st.integers(1, 3))
 def test_a_grid_shows_every_example_where_it_belongs(values, columns, scale):
     count, height, width, channels = values.shape
-    grid = np.asarray(data.image_grid(values, columns, scale)).reshape(-1)
+    grid = np.asarray(pictures.image_grid(values, columns, scale)).reshape(-1)
     columns = min(columns, count)
     gap = max(1, scale // 2)
     grid = grid.reshape(-1, columns * (width * scale + gap) + gap, channels)
@@ -302,51 +302,51 @@ def test_a_grid_shows_every_example_where_it_belongs(values, columns, scale):
 
 def test_display_stretches_the_values_there_are():
     values = np.arange(17).reshape(1, 1, 17, 1)
-    shown = data.for_display(values, num_values=17)
+    shown = pictures.for_display(values, num_values=17)
     assert (shown.min(), shown.max(), shown.shape) == (0, 255, (1, 1, 17))
 
 
 def test_display_covers_pairs_clips_and_sequences():
     clip = np.arange(2 * 3 * 4 * 5 * 3).reshape(2, 3, 4, 5, 3).astype(np.uint8)
-    strip = data.for_display(clip)
+    strip = pictures.for_display(clip)
     assert strip.shape == (2, 4, 15, 3)
     np.testing.assert_array_equal(strip[1, :, 5:10], clip[1, 1])
     pairs = data.split_uint16(np.array([[[[0x1234]]]], np.uint16))
-    assert data.for_display(pairs, uint16=True, window=(0, 65535)).item() == 0x12
+    assert pictures.for_display(pairs, uint16=True, window=(0, 65535)).item() == 0x12
 
 
 def test_values_of_12_bits_are_shown_from_black_to_white():
     """As 16-bit values they would all be black."""
     deep = np.linspace(1000, 4095, 64).astype(np.uint16).reshape(1, 8, 8, 1)
-    shown = data.for_display(data.split_uint16(deep), uint16=True)
+    shown = pictures.for_display(data.split_uint16(deep), uint16=True)
     assert (shown.min(), shown.max()) == (0, 255)
-    assert data.for_display(data.split_uint16(deep[:, :1, :1]), uint16=True).item() == 0  # a single value
+    assert pictures.for_display(data.split_uint16(deep[:, :1, :1]), uint16=True).item() == 0  # a single value
 
 
 @pytest.mark.parametrize(("length", "width"), [(1, 256), (7, 259), (200, 200), (512, 512), (5000, 512)])
 def test_a_sequence_is_a_line_plot(length, width):
     rising = (np.arange(length) * 255 // max(1, length - 1)).astype(np.uint8).reshape(1, length, 1)
-    plot = data.for_display(rising)[0]
+    plot = pictures.for_display(rising)[0]
     assert plot.shape == (96, width, 3)
     blue = plot[..., 2].astype(int) - plot[..., 0] > 60
     if length > 1:
         assert np.argwhere(blue[:, : width // 4])[:, 0].mean() > np.argwhere(blue[:, -width // 4 :])[:, 0].mean()
     known = np.arange(length) < length // 2
-    marks = data.marks_for_display(known, width)
+    marks = pictures.marks_for_display(known, width)
     assert marks.shape == (1, width)
     assert marks.sum() == pytest.approx(width * (length // 2) / length, abs=1)
 
 
 def test_few_values_are_categories_with_a_colour_each():
     values = np.arange(12, dtype=np.uint8).reshape(1, 3, 4, 1)
-    shown = data.for_display(values, num_values=12)
+    shown = pictures.for_display(values, num_values=12)
     assert len(np.unique(shown.reshape(-1, 3), axis=0)) == 12
-    assert data.for_display(values, num_values=12, palette="gray").shape == (1, 3, 4)
-    assert data.for_display(values, num_values=17).shape == (1, 3, 4)
-    assert data.for_display(values % 2, num_values=2).shape == (1, 3, 4)
-    many = data.for_display(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), palette="categories")
+    assert pictures.for_display(values, num_values=12, palette="gray").shape == (1, 3, 4)
+    assert pictures.for_display(values, num_values=17).shape == (1, 3, 4)
+    assert pictures.for_display(values % 2, num_values=2).shape == (1, 3, 4)
+    many = pictures.for_display(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), palette="categories")
     assert len(np.unique(many.reshape(-1, 3), axis=0)) > 200
-    row = data.for_display(values.reshape(1, 12, 1), num_values=12)
+    row = pictures.for_display(values.reshape(1, 12, 1), num_values=12)
     np.testing.assert_array_equal(row[0, 0], shown.reshape(12, 3))
 
 
@@ -355,13 +355,13 @@ def test_few_values_are_categories_with_a_colour_each():
 )
 def test_a_grid_is_large_enough_to_see(shape):
     values = np.zeros(shape, np.uint8)
-    assert 512 <= data.image_grid(values).width < 512 + 1024 * (shape[-2] > 100) + 256
-    assert data.image_grid(np.zeros((500, 4, 4, 1), np.uint8), columns=1).height < 6000
+    assert 512 <= pictures.image_grid(values).width < 512 + 1024 * (shape[-2] > 100) + 256
+    assert pictures.image_grid(np.zeros((500, 4, 4, 1), np.uint8), columns=1).height < 6000
 
 
 def test_colour_of_16_bits_is_saved_whole(tmp_path):
     deep = np.random.default_rng(0).integers(0, 65536, (2, 4, 5, 3)).astype(np.uint16)
-    data.save_images(tmp_path / "deep", data.split_uint16(deep), uint16=True)
+    pictures.save_images(tmp_path / "deep", data.split_uint16(deep), uint16=True)
     for picture, name in zip(deep, ("0000.png", "0001.png")):
         with av.open(tmp_path / "deep" / name) as file:
             (frame,) = file.decode(video=0)
@@ -371,19 +371,19 @@ def test_colour_of_16_bits_is_saved_whole(tmp_path):
 
 def test_what_is_saved_is_loaded_again(tmp_path):
     rgb = np.stack([_pixels(i) for i in range(3)])
-    data.save_images(tmp_path / "rgb", rgb)
+    pictures.save_images(tmp_path / "rgb", rgb)
     np.testing.assert_array_equal(data.load(tmp_path / "rgb", split="all").values, rgb)
     deep = data.split_uint16(np.random.default_rng(0).integers(0, 65536, (3, 4, 5, 1)).astype(np.uint16))
-    data.save_images(tmp_path / "deep", deep, names=["a", "b", "c"], uint16=True)
+    pictures.save_images(tmp_path / "deep", deep, names=["a", "b", "c"], uint16=True)
     np.testing.assert_array_equal(data.load(tmp_path / "deep", split="all").values, deep)
     data.save_arrays(tmp_path / "deep.npz", deep, labels=np.arange(3), uint16=True)
     again = data.load(tmp_path / "deep.npz", split="all")
     np.testing.assert_array_equal(again.values, deep)
     assert again.labels.tolist() == [0, 1, 2]
-    data.save_grid(tmp_path / "grid.png", rgb, columns=3, scale=1)
+    pictures.save_grid(tmp_path / "grid.png", rgb, columns=3, scale=1)
     assert Image.open(tmp_path / "grid.png").size == (22, 8)
     with pytest.raises(FileExistsError):
-        data.save_images(tmp_path / "rgb", rgb)
+        pictures.save_images(tmp_path / "rgb", rgb)
 
 
 def _damage(path: Path) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers import data
+from axial_transformers import data, pictures
 from axial_transformers.data import MOVIES, DataConfig
 
 
@@ -213,13 +213,13 @@ def test_sound_alone_is_no_video(tmp_path):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_lossless_movie_is_decoded_frame_exact(tmp_path, channels):
     clips = moving(6, 5, 7, channels).reshape(2, 3, 5, 7, channels)
-    data.save_clips(tmp_path / "clips.mkv", clips)
+    pictures.save_clips(tmp_path / "clips.mkv", clips)
     assert np.array_equal(data.load(tmp_path, DataConfig(frames=3), "all").values, clips)
 
 
 def test_mp4_plays_in_a_grid_of_even_sides(tmp_path):
     ramp = np.broadcast_to(np.linspace(0, 255, 5, dtype=np.uint8)[None, :, None, None, None], (3, 5, 8, 8, 3))
-    data.save_clips(tmp_path / "clips.mp4", ramp, columns=3, scale=2)
+    pictures.save_clips(tmp_path / "clips.mp4", ramp, columns=3, scale=2)
     with av.open(tmp_path / "clips.mp4") as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
         assert (container.streams.video[0].codec.name, container.streams.video[0].pix_fmt) == ("h264", "yuv420p")
@@ -231,7 +231,7 @@ def test_mp4_plays_in_a_grid_of_even_sides(tmp_path):
 
 def test_gifs_have_every_frame(tmp_path):
     gray = np.linspace(0, 255, 5, dtype=np.uint8).reshape(1, 5, 1, 1, 1).repeat(8, 2).repeat(8, 3)
-    data.save_clips(tmp_path / "clips.gif", gray)
+    pictures.save_clips(tmp_path / "clips.gif", gray)
     with Image.open(tmp_path / "clips.gif") as picture:
         assert picture.n_frames == 5
         assert picture.info["duration"] == 120  # GIF counts in hundredths of a second

@@ -42,7 +42,7 @@ USES = {
     "axial_transformers.training.RunRecord": "record.",
     "axial_transformers.training.TrainResult": "result.",
     "axial_transformers.data.Examples": "digits.",
-    "axial_transformers.data.Palette": "palette=",
+    "axial_transformers.pictures.Palette": "palette=",
     "axial_transformers.recipes.Recipe": "recipe.",
 }
 """Names of the reference whose examples take an object of the class, and not the class."""

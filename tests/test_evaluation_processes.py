@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from axial_transformers import cli
-from axial_transformers.data import Examples, load
+from axial_transformers.data import Examples
 from axial_transformers.decoding.choices import gumbel, skip_noise
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training import Together, TrainConfig, train
-from conftest import TINY, Axial
+from axial_transformers.training import Collective, TrainConfig, train
 from launching import fork
 from small_models import random_model, random_values, small_config, small_model
 
@@ -108,7 +107,7 @@ def small_run(folder: Path, each: Callable[[int], None], shard: bool = False) ->
             return {"bits_per_dim": evaluate(model, Seen(), batch_size=3, fill=fill).bits_per_dim}
 
         usual = TrainConfig(steps=2, batch_size=4, evaluate_every=1, device="cpu", shard=shard)
-        result = train(model, examples, usual, folder, evaluate=Together(evaluated), resume=True)
+        result = train(model, examples, usual, folder, evaluate=Collective(evaluated), resume=True)
         print(json.dumps([result.ending, result.best_step, result.best_bits_per_dim]))
         return 0
 
@@ -170,19 +169,3 @@ def test_a_mistake_that_all_processes_make_is_said_once(digits, tmp_path):
     first, second = fork(2, lambda: cli.main(argv), tmp_path)
     assert (first[0], first[2].count("\n")) == (2, 1)
     assert second == (2, "", "")
-
-
-@pytest.mark.parametrize(("precision", "bits"), [("float32", 32), ("bfloat16", 16)])
-def test_the_precision_that_chooses_the_best_weights_is_a_setting_and_recorded(axial: Axial, tmp_path, precision, bits):
-    steps = ["--training.steps", "1", "--training.batch-size", "50", "--validate-on", "60"]
-    out = axial("train", "digits", *TINY, *steps, "--training.evaluate-precision", precision, "--out", tmp_path).out
-    assert ("bits/dim in bfloat16 at" in out) == (bits == 16)
-    figures = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
-    assert figures["validation_precision"] == bits
-    validation = torch.from_numpy(load("digits", split="validation").values[:60])
-    model = AxialTransformer.from_pretrained(tmp_path)
-    found = [
-        evaluate(model, validation, batch_size=50, autocast=dtype).bits_per_dim for dtype in (None, torch.bfloat16)
-    ]
-    assert found[0] != found[1]
-    assert figures["validation_bits_per_dim"] == found[bits == 16]

@@ -159,6 +159,22 @@ def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path, monkeypatch):
     assert not [*tmp_path.rglob("*.nb*")]
 
 
+def test_code_with_a_closure_is_kept_by_what_the_closure_holds(tmp_path, monkeypatch):
+    def times(count):
+        @compilation.part
+        def product(x):
+            return count * x
+
+        return compilation.compiled(lambda x: product(x))
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    for kept in (0, 1):
+        for count in (2, 3):
+            kernel = times(count)
+            assert kernel(21) == 21 * count
+            assert sum(kernel.stats.cache_hits.values()) == kept
+
+
 def test_a_part_of_kernels_is_called_by_kernels_and_never_by_python():
     @compilation.exact_part
     def twice(x):

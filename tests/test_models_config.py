@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from axial_transformers.compression.fingerprint import fingerprint
+from axial_transformers.compression import fingerprint
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.typed_json import from_json, to_json
 from small_models import random_model, random_values, small_config

@@ -5,8 +5,6 @@ from itertools import product
 import pytest
 import torch
 
-from axial_transformers.decoding.choices import gumbel
-from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, sample
 from axial_transformers.models.layouts import LAYOUTS
 from small_models import small_model
 
@@ -34,8 +32,6 @@ def sites(shape, channels, layout):
         return [(*site, c) for c, *site in product(range(channels), *axes)]
     if layout in ("columns", "axis", "raster"):
         return list(product(*axes, range(channels)))
-    if layout == "side_by_side":
-        return [(*outer, a, c) for *outer, c, a in product(*axes[:-1], range(channels), axes[-1])]
     return [(t, *site, c) for t, c, *site in product(axes[0], range(channels), *axes[1:])]
 
 
@@ -67,17 +63,3 @@ def test_frames_take_no_conditioning():
     model = small_model((2, 2, 2), 1, "frames")
     with pytest.raises(ValueError, match="cond"):
         model(torch.zeros(1, 2, 2, 2, 1, dtype=torch.int64), cond=torch.zeros(1, 2, 2, 2, 8))
-
-
-def test_completing_rows_of_channels_side_by_side_is_exact():
-    """With the noise that a sample was drawn from, the completion of its first rows is the sample."""
-    model = small_model((3, 4), 2, "side_by_side")
-    noise = gumbel((2, 3, 4, 2, 5))
-    drawn = sample(model, noise=noise)
-    known = torch.zeros_like(drawn)
-    known[:, :2] = drawn[:, :2]
-    assert torch.equal(complete(model, known, rows=2, noise=noise), drawn)
-    a_row_and_a_channel = torch.zeros(3, 4, 2, dtype=torch.bool)
-    a_row_and_a_channel[0], a_row_and_a_channel[1, :, 0] = True, True
-    assert exact_layouts(model, a_row_and_a_channel) == ["side_by_side", "frames"]
-    assert "side_by_side" not in exact_layouts(model, known_mask(model, channels=1))

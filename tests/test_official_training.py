@@ -21,10 +21,8 @@ AS_RELEASED = TrainConfig(
     batch_size=BATCH,
     learning_rate=0.01,
     warmup_steps=5,
-    warmup_first_step=0,
-    clip_unit="bits",
     ema_decay=0.9,
-    ema_warmup=False,
+    as_released=True,
     device="cpu",
 )
 

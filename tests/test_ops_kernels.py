@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.layers.triangle_attention import TriangleAttention
 from axial_transformers.ops import compiled_attention, kernel_choice, linear, reference
-from axial_transformers.ops.compiled_attention import attend, attend_packed, unpacked
+from axial_transformers.ops.compiled_attention import unpacked
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
@@ -33,10 +34,18 @@ def _matrix_registers(monkeypatch):
 @pytest.fixture
 def of_float32(monkeypatch):
     """Products of bfloat16 tensors by vectors of float32, as on a processor without others."""
-    from axial_transformers.kernels import matrix_tiles, pair_tiles
+    from axial_transformers.kernels import bfloat16_tiles
 
-    monkeypatch.setattr(matrix_tiles, "are_there", lambda: False)
-    monkeypatch.setattr(pair_tiles, "are_there", lambda: False)
+    monkeypatch.setattr(bfloat16_tiles, "has_matrix_registers", lambda: False)
+    monkeypatch.setattr(bfloat16_tiles, "multiplies_pairs", lambda: False)
+
+
+def attend(q, k, v, *arguments, **options):
+    return compiled_attention.attend((q, k, v), None, *arguments, **options)
+
+
+def attend_packed(qkv, heads, widths, *arguments):
+    return compiled_attention.attend((qkv,), (heads, *widths), *arguments)
 
 
 def assert_near(got, expected, dtype):
@@ -109,13 +118,52 @@ def test_bfloat16_needs_no_products_of_its_own():
 @pytest.mark.parametrize("causal", [False, True])
 def test_pairs_of_bfloat16_need_no_matrix_registers(causal, monkeypatch):
     """Where there are both, tests elsewhere take the registers."""
-    from axial_transformers.kernels import matrix_tiles, pair_tiles
+    from axial_transformers.kernels import bfloat16_tiles
 
-    if not pair_tiles.are_there():
+    if not bfloat16_tiles.multiplies_pairs():
         pytest.skip("a processor without AVX512-BF16")
-    monkeypatch.setattr(matrix_tiles, "are_there", lambda: False)
+    monkeypatch.setattr(bfloat16_tiles, "has_matrix_registers", lambda: False)
     for shape, heads, widths in (((2, 7), 3, (5, 20)), ((1, 1, 33), 2, (32, 32)), ((1, 38, 1), 1, (40, 7))):
         test_compiled_attention_equals_its_reference(shape, heads, *widths, masked=True, causal=causal)
+
+
+@needs_numba
+@pytest.mark.parametrize("causal", [False, True])
+def test_products_by_matrix_registers_are_put_together_right(causal, monkeypatch):
+    """Loops stand for the registers, which few processors have."""
+    from axial_transformers.kernels import bfloat16_tiles
+    from axial_transformers.kernels.compilation import part
+    from axial_transformers.kernels.register_tiles import PANEL
+
+    block = bfloat16_tiles.BLOCK
+    if block != PANEL:
+        pytest.skip("a processor whose vectors are shorter")
+
+    @part
+    def multiply_add(x, x_at, x_row, count, w, w_at, w_row, out, out_at, out_row):
+        x_words, w_words, bits = x.view(np.uint32), w.view(np.uint32), np.empty(4, np.uint32)
+        numbers = bits.view(np.float32)
+        for row in range(block):
+            for column in range(block):
+                at = out_at + row * out_row + column
+                for step in range(count * block // 2):
+                    a, b = x_words[x_at + row * x_row + step], w_words[w_at + step * w_row + column]
+                    bits[0], bits[1], bits[2], bits[3] = a << 16, a >> 16 << 16, b << 16, b >> 16 << 16
+                    out[at] += numbers[0] * numbers[2] + numbers[1] * numbers[3]
+
+    @part
+    def multiply(x, x_at, x_row, count, w, w_at, w_row, out, out_at, out_row):
+        for row in range(block):
+            out[out_at + row * out_row : out_at + row * out_row + block] = 0
+        multiply_add(x, x_at, x_row, count, w, w_at, w_row, out, out_at, out_row)
+
+    products = bfloat16_tiles.matrix_products(multiply, multiply_add)
+    products = products._replace(exchange=bfloat16_tiles.exchange_nothing)
+    monkeypatch.setattr(bfloat16_tiles, "has_matrix_registers", lambda: True)
+    monkeypatch.setattr(bfloat16_tiles, "matrix_products", lambda: products)
+    for shape, heads, widths in (((2, 7), 3, (5, 20)), ((1, 1, 65), 2, (32, 40))):
+        test_compiled_attention_equals_its_reference(shape, heads, *widths, masked=True, causal=causal)
+    test_a_bias_of_all_lines_equals_its_reference((33, 2), 1, causal, 2, torch.bfloat16)
 
 
 @needs_numba
@@ -289,25 +337,19 @@ def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inpu
 
 
 @needs_onednn
-@pytest.mark.parametrize(
-    ("dtype", "by_product"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)], ids=str
-)
-def test_layers_with_a_bias_are_the_same_by_onednn(dtype, by_product, monkeypatch):
-    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        pytest.skip("oneDNN has no bfloat16 on this processor")
+def test_layers_with_a_bias_are_the_same_by_onednn(monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
     monkeypatch.setattr(linear, "onednn_is_faster", lambda: False)
-    monkeypatch.setattr(linear, "onednn_adds_biases", lambda dtype: True)
-    monkeypatch.setattr(linear, "products_sum_columns", lambda: by_product)
-    tensors = [torch.randn(*shape).to(dtype).requires_grad_() for shape in ((3, 7, 40), (24, 40), (24,))]
+    monkeypatch.setattr(linear, "onednn_adds_biases", lambda: True)
+    tensors = [torch.randn(*shape).requires_grad_() for shape in ((3, 7, 40), (24, 40), (24,))]
     wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
     got, expected = linear.linear(*tensors), F.linear(*wide)
     assert type(got.grad_fn).__name__ == "_LinearBackward", "the bias is left to torch"
-    assert_near(got, expected, dtype)
+    assert_near(got, expected, torch.float32)
     grad = torch.randn_like(got)
     gradients = torch.autograd.grad(got, tensors, grad), torch.autograd.grad(expected, wide, grad.double())
     for a, b in zip(*gradients):
-        assert_near(a, b, dtype)
+        assert_near(a, b, torch.float32)
     assert not linear._onednn_pays(*tensors[:2]), "without a bias"
 
 

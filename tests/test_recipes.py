@@ -8,9 +8,9 @@ import pytest
 
 from axial_transformers import recipes
 from axial_transformers.cli.settings import list_recipes
-from axial_transformers.costs.operations import parameters
-from axial_transformers.costs.training_step import needed_memory
 from axial_transformers.data import load
+from axial_transformers.planning.operations import parameters
+from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED
 from axial_transformers.training.optimiser import learning_rate
 
@@ -49,7 +49,7 @@ def test_the_released_training_is_as_released(name, rate, dropout):
     training = recipe.training
     assert (training.learning_rate, training.longest_warmup, training.clip_norm) == (rate, 5_000, 1.0)
     assert (training.ema_decay, training.batch_size, training.betas) == (0.99995, 64, (0.9, 0.999))
-    assert (training.clip_unit, training.warmup_first_step, training.ema_warmup) == ("bits", 0, False)
+    assert training.as_released
     assert (recipe.model.mlp_ratio, recipe.model.dropout) == (1.0, dropout)
 
 
@@ -112,7 +112,7 @@ def test_a_whole_runs_learning_rates_are_those_that_were_measured(name, warmup, 
 
     def measured(step: int) -> float:
         if step < warmup:
-            return peak * (step + config.warmup_first_step) / warmup
+            return peak * (step + (not config.as_released)) / warmup
         fallen = (step - warmup) / (steps - warmup)
         cosine = 0.5 * (1 + math.cos(math.pi * fallen))
         return peak * {"constant": 1.0, "cosine": cosine, "linear": 1 - fallen}[schedule]

@@ -13,7 +13,7 @@ from PIL import Image
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.pages.charts import Line, line_chart, span_of
+from axial_transformers.pictures.charts import Line, line_chart, span_of
 from axial_transformers.storage.locks import folder_held
 from axial_transformers.training import TrainConfig, read_run, run_page, train
 from axial_transformers.training.curves import MOST_POINTS, read_curves, thinned
@@ -98,7 +98,7 @@ def test_other_processes_write_nothing(tmp_path, monkeypatch):
 
 def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
     record = json.loads((run / "train.json").read_text())
-    del record["about"]["command"], record["about"]["understood"]
+    del record["about"]["command"], record["about"]["summary"]
     (run / "train.json").write_text(json.dumps(record))
     for name in ("index.html", "data.png", "bits.png"):
         (run / name).unlink()

@@ -13,9 +13,10 @@ import torch
 from PIL import Image
 
 from axial_transformers.cli import studio as verb
-from axial_transformers.data import Examples, marks_for_display
+from axial_transformers.data import Examples
 from axial_transformers.decoding.sampling import complete, exact_layouts, sample
 from axial_transformers.likelihood.bits import bits_per_dim
+from axial_transformers.pictures import marks_for_display
 from axial_transformers.studio import actions, views
 from axial_transformers.studio import subject as subjects
 from axial_transformers.studio.actions import Wish

@@ -25,18 +25,18 @@ BASE = {"steps": 3, "batch_size": 4, "device": "cpu", "log_every": 1, "warmup_st
 
 CASES: dict[str, Any] = {
     "steps": 2, "batch_size": 2, "accumulate": 2, "optimiser": "muon", "learning_rate": 0.1, "warmup_steps": 2,
-    "schedule": "linear", "betas": (0.5, 0.9), "clip_norm": 0.01, "clip_unit": "bits", "ema_decay": 0.1,
-    "ema_warmup": False, "precision": "bfloat16", "tf32": False, "compile": True, "deterministic": True,
+    "schedule": "linear", "betas": (0.5, 0.9), "clip_norm": 0.01, "ema_decay": 0.1,
+    "precision": "bfloat16", "compile": True, "deterministic": True,
     "horizontal_flip": True, "distribution_augmentation": 0.9, "shift_augmentation": 0.9, "label_dropout": 0.9,
     "seed": 1, "device": "auto", "workers": 1, "log_every": 2, "evaluate_every": 2, "sample_every": 2,
     "save_every": 2, "checkpoint_blocks": True, "time_limit": 1e-6, "tensorboard": True,
     "muon_learning_rate": ({"optimiser": "muon"}, 0.1),
     "longest_warmup": ({"warmup_steps": None, "steps": 16}, 1),
-    "warmup_first_step": ({"warmup_steps": 2}, 0),
+    "as_released": ({"warmup_steps": 2}, True),
 }  # fmt: skip
 """Another value; or other settings that it needs, and the value."""
 
-ELSEWHERE = {"shard": "tests/test_training_processes.py", "evaluate_precision": "tests/test_cli_every_option.py"}
+ELSEWHERE = {"shard": "tests/test_training_processes.py"}
 """Settings that a run of one process, without the command line, has no use for, and where they are tested."""
 
 
@@ -67,7 +67,7 @@ def run_with(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "require_short_steps", lambda *_: None)  # every step is too long for the limit here
         record(config, "find_device", 0)
-        record(run, "arithmetic", "tf32", "deterministic")
+        record(run, "arithmetic", "deterministic")
         record(run, "checkpoint_blocks", answer=lambda model: None)
         record(run, "compile_blocks", answer=lambda model: None)
         patch.setattr(run, "matmul_rate", lambda *given: 1.0)

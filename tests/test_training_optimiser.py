@@ -17,20 +17,20 @@ def layer(weight: list[float]) -> nn.Linear:
     return made
 
 
-@pytest.mark.parametrize(("unit", "nats"), [("nats", 1.0), ("bits", math.log(2))])
+@pytest.mark.parametrize(("as_released", "nats"), [(False, 1.0), (True, math.log(2))])
 @pytest.mark.parametrize("clip_norm", [0.5, 100.0])
-def test_gradients_are_clipped_to_a_norm_in_the_unit_of_the_loss(unit, nats, clip_norm):
+def test_gradients_are_clipped_to_a_norm_in_the_unit_of_the_loss(as_released, nats, clip_norm):
     """The gradient (3, 4) of a loss in nats is one of norm 5 / ln 2 of the same loss in bits."""
     model = layer([0.0, 0.0])
     model.weight.grad = torch.tensor([[3.0, 4.0]])
-    before = clip_gradients(model, TrainConfig(clip_norm=clip_norm, clip_unit=unit))
+    before = clip_gradients(model, TrainConfig(clip_norm=clip_norm, as_released=as_released))
     assert before.item() == pytest.approx(5 / nats)
     after = min(5.0, clip_norm * nats)
     assert torch.allclose(model.weight.grad, torch.tensor([[0.6, 0.8]]) * after)
 
 
 def test_the_average_starts_with_a_smaller_decay_unless_told_otherwise():
-    warm, cold = TrainConfig(ema_decay=0.99), TrainConfig(ema_decay=0.99, ema_warmup=False)
+    warm, cold = TrainConfig(ema_decay=0.99), TrainConfig(ema_decay=0.99, as_released=True)
     assert [ema_decay(step, warm) for step in (0, 8, 890, 891, 10**6)] == [1 / 10, 9 / 18, 0.99, 0.99, 0.99]
     assert {ema_decay(step, cold) for step in range(1000)} == {0.99}
     decays = [ema_decay(step, warm) for step in range(1000)]

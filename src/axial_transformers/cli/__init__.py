@@ -54,7 +54,7 @@ LESS_MEMORY = {
     "complete": "lower --examples, --count or --scale",
     "score": "lower --batch-size",
     "studio": "lower --limit",
-    "compress": "lower --chunk-images",
+    "compress": "set OMP_NUM_THREADS=1, which codes one chunk at a time",
     "decompress": "set OMP_NUM_THREADS=1, which decodes one chunk at a time",
 }
 """Ways to need less memory, by command."""

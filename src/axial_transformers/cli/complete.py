@@ -16,11 +16,12 @@ from axial_transformers.cli.options import Compile, Device, Model, Reading, Sour
 from axial_transformers.cli.output_files import Appearance, check_output, require_other_file, require_room, save
 from axial_transformers.cli.parsing import command, parse, require_within
 from axial_transformers.cli.trained_model import TrainedModel, chosen, label_of, limited, open_model
-from axial_transformers.data import MOVIES, Split, picture_files, save_movie, window_of
-from axial_transformers.data.captions import below
-from axial_transformers.data.completion_pages import completion_page, completion_tiles
+from axial_transformers.data import MOVIES, Split, picture_files, save_movie
 from axial_transformers.data.npy import read_array
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
+from axial_transformers.pictures import for_display, window_of
+from axial_transformers.pictures.completions import completion_sheet
+from axial_transformers.pictures.grids import below
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import written_whole
 
@@ -162,21 +163,17 @@ def _save(
         save(options.output, filled, trained, options.appearance)
         return
     values, uint16 = trained.model.config.num_values, trained.uint16
-    shown = partial(
-        completion_tiles,
-        num_values=values,
-        uint16=uint16,
-        palette=options.appearance.palette,
-        window=window_of(known, values, uint16),
-    )
+    look = options.appearance
+    window = window_of(known, values, uint16)
+    show = partial(for_display, num_values=values, uint16=uint16, palette=look.palette, window=window)
 
-    def page(tiles: NDArray[np.uint8], strips: bool | None) -> Image.Image:
-        drawn = completion_page(tiles, options.count, options.appearance.scale, strips)
+    def page(at: int | slice, strips: bool | None) -> Image.Image:
+        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, scale=look.scale, strips=strips)
         return below(drawn, APPROXIMATE) if options.approximate else drawn
 
     if options.output.suffix in MOVIES:
-        frames = (page(shown(known[:, t], mask[t], filled[:, t]), strips=False) for t in range(len(mask)))
-        save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), options.appearance.fps)
+        frames = (page(t, strips=False) for t in range(len(mask)))
+        save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), look.fps)
     else:
         with written_whole(options.output) as aside:
-            page(shown(known, mask, filled), strips=True if known.ndim == 5 else None).save(aside, format="PNG")
+            page(slice(None), strips=True if known.ndim == 5 else None).save(aside, format="PNG")

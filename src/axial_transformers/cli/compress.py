@@ -15,11 +15,8 @@ from rich.table import Table
 from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.trained_model import open_model
-from axial_transformers.compression import compress_files
+from axial_transformers.compression import Written, compress_files
 from axial_transformers.compression import other_codecs as comparison
-from axial_transformers.compression.archive_writer import LEAST_IMAGES
-from axial_transformers.compression.container import MOST_IMAGES
-from axial_transformers.compression.files import Written
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import bar
@@ -56,9 +53,6 @@ class Compress:
     """Decompress and compare before the file appears."""
     compare: bool = False
     """Also print the bits/dim of the images as PNG, WebP and (with the extra `codecs`) JPEG XL."""
-    chunk_images: int = 128
-    """Images per chunk, which is always decoded as a whole, 64 to 128: larger chunks make a smaller file, but need more
-    memory."""
     weights: Weights = "ema"
     json: bool = False
     """Print one JSON object."""
@@ -67,9 +61,6 @@ class Compress:
 def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     options = parse(Compress, argv, "compress")
-    if not LEAST_IMAGES <= options.chunk_images <= MOST_IMAGES // 2:
-        bounds = f"{LEAST_IMAGES}..{MOST_IMAGES // 2}"
-        raise ValueError(f"--chunk-images must be in {bounds}, not {options.chunk_images}")
     if not options.force and os.path.lexists(options.archive):
         raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")
     require_place(options.archive, folder=False)
@@ -79,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
         other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
     written = compress_files(
         model, options.source, options.archive, other_sizes=other_sizes, verify=options.verify,
-        replace=options.force, chunk_images=options.chunk_images, progress=bar("chunks"),
+        replace=options.force, progress=bar("chunks"),
     )  # fmt: skip
     kind = _kind(options.source, model)
     count, rates = len(written.images), _rates(model, written, options.compare)

@@ -20,9 +20,10 @@ from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
 from axial_transformers.cli.streams import printable
 from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples, Split
+from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
-from axial_transformers.likelihood.heat_maps import heat_map
 from axial_transformers.likelihood.outliers import auroc, corrected
+from axial_transformers.pictures.heat_maps import heat_map
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 from axial_transformers.training.processes import Processes
@@ -171,4 +172,5 @@ def _write(rows: Sequence[dict[str, Any]], file: IO[str], as_json: bool) -> None
 def _draw(trained: TrainedModel, examples: Examples, folder: Path) -> None:
     """Writes one heat map per image into a folder, named by its rank and its own name."""
     for rank, (values, name) in enumerate(zip(examples.values, examples.names, strict=True), start=1):
-        heat_map(trained.model, values).save(folder / f"{rank:04d}-{Path(name).stem}.png")
+        bits = bits_map(trained.model, torch.from_numpy(values[None]))[0].cpu().numpy()
+        heat_map(bits, trained.model.config.num_values).save(folder / f"{rank:04d}-{Path(name).stem}.png")

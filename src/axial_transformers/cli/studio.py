@@ -13,7 +13,8 @@ from axial_transformers.cli.console import say
 from axial_transformers.cli.options import Device, Fit, Model, Reading, Source, TrustSource, Weights
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
-from axial_transformers.data import Examples, Palette
+from axial_transformers.data import Examples
+from axial_transformers.pictures import Palette
 from axial_transformers.studio.subject import Subject
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 from axial_transformers.baselines.by_name import build
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
-from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.parsing import command
 from axial_transformers.cli.rank_zero import rank_zero_output
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.cli.trained_model import limited, untrusted, ways_to_fit
-from axial_transformers.cli.understood import lines, understanding
-from axial_transformers.data import EmptySplitError, Examples, image_grid, load
-from axial_transformers.data.contact_sheet import can_be_shown
+from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.decoding.sampling import sample
+from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate
-from axial_transformers.likelihood.heat_maps import under_examples
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import can_be_shown, image_grid
+from axial_transformers.pictures.heat_maps import under_examples
+from axial_transformers.planning import CHANGEABLE, Plan, describe, plan, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Origin, Together, TrainResult, decided, read_run, train
+from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
+from axial_transformers.training.run_folder import axis_names, channel_names, describe_data
 from axial_transformers.training.run_page import BITS
 
 SHOWN = 8
@@ -101,13 +102,10 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
     check_shape(examples, preset)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
-    settings = replace(settings, training=decided(settings.training, settings.out))
-    preset, changed = fitted_to_this_machine(replace(preset, settings=settings))
-    settings = preset.settings
+    wanted = _plan(preset, examples)
+    found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
+    settings = replace(settings, model=found.model, training=found.training)
     before = preset.resumed.about if preset.resumed else None
-    found = before.understood if before else None
-    if found is None:
-        found = understanding(preset, examples, len(validation), _size_of_test(preset))
     somewhere_else = preset.source == "digits" or "://" in preset.source
     origin = Origin(
         recipe=preset.name,
@@ -118,13 +116,55 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         skipped=examples.skipped,
         validate_on=settings.validate_on,
         samples=settings.samples,
-        understood=found,
+        summary=(before and before.summary)
+        or _summary(found, examples, settings.data.axes, len(validation), _size_of_test(preset)),
         command=before.command if before else tuple(words),
     )
     if rank() == 0 and before is None:
-        for line in [*([changed] if changed else []), *lines(found, preset, examples)]:
+        if not wanted.fits:
+            say(f"{wanted.shortage}: set {found.options(wanted)}")
+        for line in _lines(origin, found, preset.source):
             say(line)
-    return preset, examples, validation[: settings.validate_on], origin
+    return replace(preset, settings=settings), examples, validation[: settings.validate_on], origin
+
+
+def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
+    """What the run needs here; a run that is resumed keeps what `auto` was when it was begun."""
+    settings = preset.settings
+    training, begun = settings.training, read_run(settings.out)
+    if begun is not None:
+        training = training.resolve_auto(begun.training)
+    return plan(settings.model, training, examples, this_machine(training.torch_device()))
+
+
+def _changeable(preset: Preset) -> list[str]:
+    """Settings that the recipe for any data chose, and the user has not set: they may be changed."""
+    return [option for option in CHANGEABLE if option not in preset.given] if preset.name == "custom" else []
+
+
+def _summary(
+    found: Plan[TrainConfig], examples: Examples, axes: str | None, validation: int, test: int | None
+) -> Summary:
+    return Summary(
+        train=len(examples),
+        validation=validation,
+        test=test,
+        axes=axis_names(len(examples.shape), axes),
+        channels=channel_names(examples.channels, examples.uint16),
+        parameters=found.parameters,
+        memory_bytes=found.needed,
+    )
+
+
+def _lines(origin: Origin, found: Plan[TrainConfig], source: str) -> list[str]:
+    """The data and the plan as lines of text, of at most 80 columns but for long names."""
+    rows = describe_data(origin, found.model) | describe(found)
+    del rows["source"]
+    if not can_be_shown(len(found.model.shape)):
+        rows["pictures"] = "none: samples of one to three axes are drawn"
+    rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
+    rows[""] = f"axial train {shlex.quote(source)} --help"
+    return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
 
 
 def _load_to_train(preset: Preset) -> Examples:
@@ -176,17 +216,15 @@ def report(out: Path, result: TrainResult) -> None:
     if result.best_bits_per_dim is not None:
         record = read_run(out)
         about = None if record is None else record.about
-        half = record is not None and record.training.evaluate_precision == "bfloat16"
         per_value = f" (per byte; {2 * result.best_bits_per_dim:.4f} bits per 16-bit value)"
-        unit = "bits/dim" + " in bfloat16" * half + (per_value if about is not None and about.uint16 else "")
+        unit = "bits/dim" + (per_value if about is not None and about.uint16 else "")
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
-def _validate(validation: Examples, settings: Settings) -> Together:
+def _validate(validation: Examples, settings: Settings) -> Collective:
     values, label = torch.from_numpy(validation.values), _labels(validation, settings)
-    half = settings.training.evaluate_precision == "bfloat16"
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
         figures = evaluate(
@@ -194,17 +232,12 @@ def _validate(validation: Examples, settings: Settings) -> Together:
             values,
             label,
             batch_size=_part(settings),
-            autocast=torch.bfloat16 if half else None,
             progress=bar("validation"),
             fill=fill,
         )
-        return {
-            "bits_per_dim": figures.bits_per_dim,
-            "standard_error": figures.standard_error,
-            "precision": 16 if half else 32,
-        }
+        return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
-    return Together(callback)
+    return Collective(callback)
 
 
 def _part(settings: Settings) -> int:
@@ -234,8 +267,9 @@ def _draw(
         count = settings.samples if known is None else len(known)
         values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
         grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
-        bits = under_examples(model, shown, label, uint16)
-        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (bits, BITS)):
+        bits = bits_map(model, shown, label).cpu().numpy()
+        maps = under_examples(shown.numpy(), bits, settings.model.num_values, uint16)
+        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (maps, BITS)):
             with written_whole(settings.out / name) as aside:
                 picture.save(aside, format="PNG")
         return {"samples": np.asarray(grid)}

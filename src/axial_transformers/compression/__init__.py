@@ -1,8 +1,7 @@
 """Lossless compression of images by a model, into archives of about -log2 p(images) bits."""
 
-from axial_transformers.compression.archive import compress, decompress
-from axial_transformers.compression.archive_reader import ArchiveReader
-from axial_transformers.compression.errors import (
+from axial_transformers.compression.archive import ArchiveReader, compress, decompress, fingerprint
+from axial_transformers.compression.container import (
     ArchiveError,
     DamagedError,
     OtherVersionError,
@@ -10,8 +9,7 @@ from axial_transformers.compression.errors import (
     WrongConditionsError,
     WrongModelError,
 )
-from axial_transformers.compression.files import Written, compress_files, decompress_files
-from axial_transformers.compression.fingerprint import fingerprint
+from axial_transformers.compression.files.file_archive import Written, compress_files, decompress_files
 
 __all__ = [
     "ArchiveError",

@@ -1,38 +1,64 @@
-"""Images to an archive and back."""
+"""Images to an archive and back, a bounded number of chunks at a time."""
 
+import hashlib
 import io
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields, replace
 from functools import partial
-from typing import BinaryIO
+from math import prod
+from typing import BinaryIO, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from axial_transformers.compression.archive_reader import ArchiveReader
-from axial_transformers.compression.archive_writer import Packing, write_archive
+from axial_transformers.compression import container
+from axial_transformers.compression.codec import (
+    check_model,
+    decode_chunk,
+    encode_chunk,
+    exact_network,
+    work_on_chunks,
+)
+from axial_transformers.compression.container import (
+    ArchiveError,
+    DamagedError,
+    Entry,
+    Header,
+    WrongConditionsError,
+    WrongModelError,
+)
+from axial_transformers.layers.blocks import without_dropout
+from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.array_arguments import accepts_arrays
 from axial_transformers.progress import Progress
+from axial_transformers.storage.typed_json import to_json
+
+IMAGES_PER_CHUNK = 128
+"""Images of a chunk at least, unless the archive has fewer; decoded together. Fewer make archives larger."""
+
+File = Callable[[], bytes]
+"""A way to read the content of a file."""
 
 
 @accepts_arrays("images", "label", "cond")
-def compress(  # noqa: PLR0913
+def compress(
     model: AxialTransformer,
     images: Int[Tensor, "n *a c"],
     label: Int[Tensor, " n"] | None = None,
     cond: Float[Tensor, "n *a d"] | None = None,
     *,
     verify: bool = True,
-    plain_codec: bool = True,
-    chunk_images: int = 128,
     metadata: bytes = b"",
     files: Sequence[bytes] = (),
     progress: Progress = iter,
 ) -> bytes:
     """The archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
 
-    Images, label and cond may be tensors, arrays or nested lists. The model may have any dtype and device and is not
+    Images that lossless WebP makes smaller than the model does are stored as WebP. Images, label and cond may be
+    tensors, arrays or nested lists. The model may have any dtype and device and is not
     changed. The CPU computes it in float32 with the same bits on every machine. This takes about as long as sampling;
     each of torch's threads works on one chunk.
 
@@ -40,9 +66,6 @@ def compress(  # noqa: PLR0913
         label: int64 [N], for models with num_classes. Not stored: `decompress` needs the same again.
         cond: [N, *A, D], likewise.
         verify: decode each chunk and compare before the archive is returned.
-        plain_codec: store images as lossless WebP where that is smaller than what the model makes of them.
-        chunk_images: 64..128; a chunk has this number of images or up to twice as many, decoded together. Large chunks
-            take less space, but more memory: 8 D bytes per image, site and masked layer.
         metadata: bytes that are stored in the header.
         files: contents that are stored after the images, each in a chunk of its own.
         progress: wraps the loop over chunks.
@@ -52,9 +75,8 @@ def compress(  # noqa: PLR0913
         DamagedError: verification failed: the machine does not compute what it should.
     """
     file = io.BytesIO()
-    packing = Packing(verify, plain_codec, chunk_images)
     contents = [partial(bytes, content) for content in files]
-    write_archive(model, file, images, Conditioning(label, cond), packing, metadata, contents, progress)
+    write_archive(model, file, images, Conditioning(label, cond), verify, metadata, contents, progress)
     return file.getvalue()
 
 
@@ -100,3 +122,190 @@ def decompress(
     images = [some for _, some in zip(progress(wanted), reader.images(wanted), strict=True) if some is not None]
     config = model.config
     return torch.cat([torch.zeros(0, *config.shape, config.channels, dtype=torch.uint8), *images])
+
+
+class Packed(NamedTuple):
+    """Result of `write_archive`."""
+
+    header: Header
+    webp: list[int]
+    """Sizes in bytes of the images that are stored as WebP."""
+
+
+def write_archive(
+    model: AxialTransformer, file: BinaryIO, images: Images, conditioning: Conditioning, verify: bool,
+    metadata: bytes = b"", files: Sequence[File] = (), progress: Progress = iter,
+) -> Packed:  # fmt: skip
+    """Writes what `compress` returns to an empty file.
+
+    As many chunks as torch has threads are in memory, or one file.
+
+    Raises:
+        ValueError: the model, or the number of labels or conditionings, cannot be.
+    """
+    check_model(model)
+    for name, given in conditioning._asdict().items():
+        if given is not None and len(given) != len(images):
+            raise ValueError(f"{name} is of {len(given)} images, but {len(images)} are to be compressed")
+    network, entries, webp = exact_network(model), list[Entry](), list[int]()
+
+    def encode(item: tuple[Tensor, Conditioning]) -> tuple[Entry, bytes, list[int]]:
+        images, own = item
+        chunk = encode_chunk(network, images, own)
+        content = chunk.pack()
+        if verify:
+            again = decode_chunk(network, len(images), content, own)
+            if not torch.equal(again, images.to("cpu", torch.uint8)):
+                raise DamagedError("a chunk does not decode to the images it was made of: do not use this model")
+        return container.entry(len(images), content), content, [len(file) for file in chunk.webp.values()]
+
+    chunks = _even_ranges(len(images), IMAGES_PER_CHUNK)
+    header = Header(
+        fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
+        num_values=model.config.num_values, conditions=conditioning.kinds, metadata=metadata,
+        chunks=(Entry(0, 0, 0),) * (len(chunks) + len(files)),
+    )  # fmt: skip
+    file.write(header.pack())  # of the size that it will have
+    items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)
+    with without_dropout(model):
+        encoded = work_on_chunks(encode, items)
+        for _, (entry, content, webp_of_chunk) in zip(progress(chunks), encoded, strict=True):
+            entries.append(entry)
+            webp += webp_of_chunk
+            file.write(content)
+    for read in files:
+        content = read()
+        entries.append(container.entry(0, content))
+        file.write(content)
+    file.seek(0)
+    header = replace(header, chunks=tuple(entries))
+    file.write(header.pack())
+    return Packed(header, webp)
+
+
+def _even_ranges(count: int, size: int) -> list[slice]:
+    """Splits 0..count evenly into as many parts of at least `size` as possible; into one if count is smaller."""
+    parts = max(1, count // size) if count else 0
+    return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+
+
+class ArchiveReader:
+    """Reader of an archive, chunk by chunk.
+
+    Args:
+        label, cond, most_values: as of `decompress`.
+
+    Raises:
+        ArchiveError: see `errors`.
+        ValueError: a file that is closed, or no binary file that can seek; a model that cannot compress.
+    """
+
+    def __init__(
+        self, model: AxialTransformer, file: BinaryIO, label: Tensor | None = None, cond: Tensor | None = None,
+        most_values: int | None = None,
+    ):  # fmt: skip
+        check_model(model)
+        _check_file(file)
+        self.header, self._file = container.read_header(file), file
+        self._conditioning = Conditioning(label, cond)
+        _check_header(self.header, model)
+        _check_conditioning(self.header, self._conditioning)
+        _check_number(self.header, most_values)
+        self._model, self._network = model, exact_network(model)
+
+    def content(self, chunk: int) -> bytes:
+        """Bytes of a chunk, of images or of a whole file; nothing else of the file is read."""
+        _check_file(self._file)
+        return container.read_chunk(self._file, self.header, chunk)
+
+    def images(self, chunks: Iterable[int], salvage: bool = False) -> Iterator[UInt8[Tensor, "n *a c"] | None]:
+        """Images of each of these chunks, uint8 [n, *A, C]; as many chunks as torch has threads are in memory.
+
+        Args:
+            salvage: None for a damaged chunk, in place of an error.
+        """
+
+        def contents() -> Iterator[tuple[int, bytes | None]]:
+            for chunk in chunks:
+                try:
+                    yield chunk, self.content(chunk)
+                except ArchiveError:
+                    if not salvage:
+                        raise
+                    yield chunk, None
+
+        def decode(item: tuple[int, bytes | None]) -> Tensor | None:
+            chunk, content = item
+            try:
+                return None if content is None else self._decoded(chunk, content)
+            except ArchiveError:
+                if not salvage:
+                    raise
+                return None
+
+        with without_dropout(self._model):
+            yield from work_on_chunks(decode, contents())
+
+    def _decoded(self, chunk: int, content: bytes) -> Tensor:
+        entry, first = self.header.chunks[chunk], self.header.first_image(chunk)
+        conditioning = self._conditioning.of(slice(first, first + entry.images))
+        try:
+            return decode_chunk(self._network, entry.images, content, conditioning)
+        except DamagedError as error:
+            raise DamagedError(f"chunk {chunk} of {len(self.header.chunks)}: {error}") from error
+
+
+def _check_header(header: Header, model: AxialTransformer) -> None:
+    config = model.config
+    if header.fingerprint != fingerprint(model):
+        raise WrongModelError(
+            f"the archive was written with the model {header.fingerprint.hex()[:16]}, not with this one,"
+            f" {fingerprint(model).hex()[:16]}: give the model folder it was written with"
+        )
+    found = (header.shape, header.channels, header.num_values)
+    if found != (config.shape, config.channels, config.num_values):
+        raise DamagedError(f"the header states shape, channels and values {found}: not those of its model")
+
+
+def _check_number(header: Header, most_values: int | None) -> None:
+    """Raises ArchiveError for more values than the caller allows."""
+    values = sum(entry.images for entry in header.chunks) * header.channels * prod(header.shape)
+    if most_values is not None and values > most_values:
+        raise ArchiveError(
+            f"the archive states {values:,} values, and at most {most_values:,} are allowed: allow more if it is honest"
+        )
+
+
+def _check_file(file: BinaryIO) -> None:
+    if not isinstance(file, io.IOBase) and not hasattr(file, "seek"):
+        raise ValueError(f"archive must be bytes or an open binary file, not {file!r:.100}: open what the path names")
+    if getattr(file, "closed", False):
+        raise ValueError("the archive's file is closed: keep it open while it is read")
+    if isinstance(file, io.TextIOBase):
+        raise ValueError('the archive is open as text: open it with mode "rb"')
+
+
+def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
+    for bit, (name, value) in enumerate(conditioning._asdict().items()):
+        stored = bool(header.conditions >> bit & 1)
+        if stored != (value is not None) or (value is not None and len(value) != header.images):
+            was = f"with {name} of its {header.images} images" if stored else f"without {name}"
+            raise WrongConditionsError(f"the archive was written {was}: give the same again")
+
+
+def fingerprint(model: AxialTransformer) -> bytes:
+    """SHA-256 of the model's configuration and its tensors (name, dtype, shape, bytes) in the order of names: 32 bytes.
+
+    Fields of the configuration at their defaults are left out, so that a new field does not change fingerprints.
+
+    Raises:
+        ValueError: the model is on the meta device.
+    """
+    model.require_values()
+    defaults = {field.name: field.default for field in fields(model.config) if field.default is not MISSING}
+    config = {name: value for name, value in to_json(model.config).items() if value != defaults.get(name, MISSING)}
+    digest = hashlib.sha256(json.dumps({"model": model.name, **config}, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.compression import webp
-from axial_transformers.compression.chunk import Chunk
-from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.container import Chunk, DamagedError
 from axial_transformers.decoding import decode
 from axial_transformers.decoding.exact_backend import reads_rows
 from axial_transformers.inference.exact_network import NOT_FINITE_LOGITS, ExactNetwork, has_kernels, obstacle
@@ -70,18 +69,12 @@ def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Ite
         yield from parallel_map(work, part)
 
 
-def encode_chunk(
-    network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning, fallback: bool
-) -> Chunk:
-    """The chunk of images [N, *A, C].
-
-    Args:
-        fallback: images may be stored as WebP files.
-    """
+def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> Chunk:
+    """The chunk of images [N, *A, C]."""
     found = network.intervals(images, conditioning)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.to("cpu", torch.uint8).numpy()
-    files = smaller_files(pixels, (bits / 8).tolist()) if fallback else {}
+    files = smaller_files(pixels, (bits / 8).tolist())
     modelled = [i for i in range(len(images)) if i not in files]
     words = network.arithmetic.write_stream(in_order(found[modelled]), _first_state(pixels))
     return Chunk(files, words.astype(WORDS).tobytes())

@@ -2,12 +2,12 @@
 
 import struct
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import BinaryIO, NamedTuple
 
-from axial_transformers.compression.errors import DamagedError, OtherVersionError, TruncatedError
 from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
@@ -24,6 +24,30 @@ _FIXED = struct.Struct("<32sBIIIIB")
 _ENTRY = struct.Struct("<HII")
 """A line of the index: images, size, checksum."""
 _SIZE = struct.Struct("<I")
+
+
+class ArchiveError(ValueError):
+    """An archive cannot be read."""
+
+
+class WrongModelError(ArchiveError):
+    """The archive was written with another model: other weights or another configuration."""
+
+
+class WrongConditionsError(ArchiveError):
+    """The archive was written with labels or conditioning that were not given, or without those that were."""
+
+
+class OtherVersionError(ArchiveError):
+    """The archive has a format version that this release does not read."""
+
+
+class TruncatedError(ArchiveError):
+    """The file ends before the archive does."""
+
+
+class DamagedError(ArchiveError):
+    """Bytes of the archive have changed since it was written, or it is not an archive."""
 
 
 class Entry(NamedTuple):
@@ -163,3 +187,44 @@ def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
 
 def _reader(file: BinaryIO, where: str) -> ByteReader:
     return ByteReader(file, where, truncated=TruncatedError, malformed=DamagedError)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Images of one chunk: a stream of those that the model codes, WebP files of those that WebP makes smaller."""
+
+    webp: Mapping[int, bytes]
+    """WebP files, by index among the images of the chunk, ascending."""
+    stream: bytes
+    """The other images, and a checksum of all."""
+
+    def pack(self) -> bytes:
+        """Bytes of the chunk."""
+        parts, before = [_varint(len(self.webp))], -1
+        for index, file in self.webp.items():
+            parts += [_varint(index - before - 1), _varint(len(file)), file]
+            before = index
+        return b"".join([*parts, self.stream])
+
+    @classmethod
+    def unpack(cls, content: bytes) -> "Chunk":
+        """The chunk whose `pack` gave these bytes.
+
+        Raises:
+            DamagedError: there is none.
+        """
+        reader = ByteReader(content, "a chunk", truncated=DamagedError, malformed=DamagedError)
+        webp, index = dict[int, bytes](), -1
+        for _ in range(reader.varint()):
+            index += 1 + reader.varint()
+            webp[index] = reader.take(reader.varint())
+        return cls(webp, reader.rest())
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits per byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
+    groups = [number & 127]
+    while number := number >> 7:
+        groups[-1] |= 128
+        groups.append(number & 127)
+    return bytes(groups)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.contact_sheet import contact_sheet
+from axial_transformers.pictures.grids import contact_sheet
 from axial_transformers.progress import Progress
 
 Encode = Callable[[NDArray[np.uint8]], int]

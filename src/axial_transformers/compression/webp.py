@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.container import DamagedError
 
 _LONGEST_SIDE = 16383
 

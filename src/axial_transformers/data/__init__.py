@@ -1,14 +1,13 @@
 """Data: integers uint8 [N, *A, C] with names, labels and a fingerprint, from sources of every kind."""
 
+from axial_transformers.data.arrays import save_arrays
 from axial_transformers.data.config import DataConfig, Split
-from axial_transformers.data.contact_sheet import Palette, for_display, image_grid, marks_for_display, window_of
 from axial_transformers.data.examples import Examples
 from axial_transformers.data.imagenet_batches import imagenet_version
 from axial_transformers.data.loading import load
-from axial_transformers.data.movies import MOVIES, save_clips, save_movie
+from axial_transformers.data.movies import MOVIES, save_movie
 from axial_transformers.data.own_datasets import examples_from
 from axial_transformers.data.picture_sizes import picture_sizes
-from axial_transformers.data.saving import save_arrays, save_grid, save_images
 from axial_transformers.data.shards import names_shards
 from axial_transformers.data.splits import EmptySplitError
 from axial_transformers.data.uint16 import join_uint16, split_uint16
@@ -18,22 +17,14 @@ __all__ = [
     "DataConfig",
     "EmptySplitError",
     "Examples",
-    "Palette",
     "Split",
     "examples_from",
-    "for_display",
-    "image_grid",
     "imagenet_version",
     "join_uint16",
     "load",
-    "marks_for_display",
     "names_shards",
     "picture_sizes",
     "save_arrays",
-    "save_clips",
-    "save_grid",
-    "save_images",
     "save_movie",
     "split_uint16",
-    "window_of",
 ]

@@ -1,4 +1,4 @@
-"""Arrays of images, videos or sequences in .npz and .npy files."""
+"""Arrays of images, videos or sequences in .npz and .npy files, read and written."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +17,8 @@ from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.data.imagenet_batches import is_batch, read_batch
 from axial_transformers.data.images import fitted, tiles
 from axial_transformers.data.npy import array_header, array_names, read_array
-from axial_transformers.data.uint16 import split_uint16
+from axial_transformers.data.uint16 import join_uint16, split_uint16
+from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
 _MOST_CLASSES = 1 << 16
@@ -64,6 +65,27 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
         num_values=encoding.num_values,
         uint16=encoding.uint16,
     )
+
+
+def save_arrays(
+    path: str | Path, values: NDArray[np.integer], labels: NDArray[np.integer] | None = None, uint16: bool = False
+) -> None:
+    """Writes integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
+
+    16-bit pairs of channels are joined.
+
+    Raises:
+        ValueError: the path does not end in .npz.
+    """
+    path = Path(path)
+    if path.suffix != ".npz":
+        raise ValueError(f"{path} does not end in .npz")
+    key = {4: "images", 5: "videos"}.get(values.ndim, "values")
+    arrays: dict[str, Any] = {key: join_uint16(values.astype(np.uint8)) if uint16 else values}
+    if labels is not None:
+        arrays["labels"] = labels
+    with written_whole(path) as aside:
+        np.savez_compressed(aside, **arrays)
 
 
 def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Examples:

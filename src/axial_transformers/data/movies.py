@@ -1,4 +1,4 @@
-"""Clips written as movies."""
+"""Movies written by PyAV."""
 
 import io
 from collections.abc import Iterable
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.contact_sheet import Palette, for_display, image_grid, window_of
 from axial_transformers.storage.files import written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
@@ -18,36 +17,6 @@ MOVIES = (".mp4", ".gif", ".mkv")
 
 _LOSSLESS = {3: ("ffv1", "gray"), 4: ("ffv1", "bgr0")}
 """Codec and pixels by the number of axes of frames [T, H, W] and [T, H, W, 3]."""
-
-
-def save_clips(
-    path: str | Path,
-    values: NDArray[np.integer],
-    columns: int | None = None,
-    scale: int | None = None,
-    num_values: int = 256,
-    uint16: bool = False,
-    fps: int = 8,
-    palette: Palette = "auto",
-) -> None:
-    """Writes clips [N, T, H, W, C] as a movie.
-
-    .mp4 and .gif show all clips at once, in a grid as of `image_grid`. .mkv is lossless: the clips follow each other,
-    neither enlarged nor arranged, and `load` with frames=T reads them back (one and three channels of 8 bits; others as
-    `for_display` shows them).
-
-    Raises:
-        ValueError: not clips, or none; another suffix; an fps outside of 1..100.
-    """
-    if values.ndim != 5 or not len(values):
-        raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
-    frames, window = values.swapaxes(0, 1), window_of(values, num_values, uint16)
-    if Path(path).suffix == ".mkv":
-        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, uint16, palette, window)
-    else:
-        grids = (image_grid(frame, columns, scale, num_values, uint16, palette, window) for frame in frames)
-        movie = np.stack([np.asarray(grid) for grid in grids])
-    save_movie(path, movie, fps)
 
 
 def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
@@ -109,3 +78,13 @@ def _encode(
             )
             container.mux(stream.encode(picture))
         container.mux(stream.encode())
+
+
+def deep_colour_png(picture: NDArray[np.integer]) -> bytes:
+    """The PNG file of uint16 [H, W, 3], which Pillow cannot write."""
+    encoder = av.CodecContext.create("png", "w")
+    assert isinstance(encoder, av.VideoCodecContext)
+    encoder.height, encoder.width = picture.shape[:2]
+    encoder.pix_fmt, encoder.time_base = "rgb48be", Fraction(1)
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb48be")
+    return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])

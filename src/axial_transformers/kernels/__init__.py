@@ -85,17 +85,20 @@ def compiled_for() -> Target:
 
 
 def line_kernels(bfloat16: bool, large: bool) -> Any:
-    """Return the module whose `forward` and `backward` attend along lines: `line_attention` or one with its interface.
+    """Return what has the `forward` and `backward` that attend along lines: `line_attention`, or one like it.
 
     Args:
         bfloat16: whether tensors are bfloat16, as int16 bits; otherwise they are float32.
         large: whether lines are long and heads wide enough to fill matrix registers.
     """
-    from axial_transformers.kernels import line_attention, matrix_tiles, pair_attention, pair_tiles, tile_attention
+    from axial_transformers.kernels import bfloat16_attention, bfloat16_tiles, line_attention
 
-    if bfloat16 and matrix_tiles.are_there():
-        return tile_attention if large else line_attention
-    return pair_attention if bfloat16 and pair_tiles.are_there() else line_attention
+    if bfloat16 and bfloat16_tiles.has_matrix_registers():
+        if large:
+            return bfloat16_attention.attention_by(bfloat16_tiles.matrix_products())
+    elif bfloat16 and bfloat16_tiles.multiplies_pairs():
+        return bfloat16_attention.attention_by(bfloat16_tiles.PAIR_PRODUCTS)
+    return line_attention
 
 
 def short_line_kernels() -> Any:

@@ -109,6 +109,10 @@ class KernelCache(FunctionCache):
             self.cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
         )
 
+    def _index_key(self, signature: Any, codegen: Any) -> Any:
+        """The types, the processor and the names of what a closure holds; numba's own key differs in every process."""
+        return signature, codegen.magic_tuple(), _held(self._py_func)
+
     def save_overload(self, signature: Any, compiled_code: Any) -> None:
         """Keeps compiled code; on a full disk or in a folder that has become read-only, other processes compile too."""
         with suppress(OSError):
@@ -144,6 +148,15 @@ class CheckedFiles(IndexDataCacheFile):
         yield content
         with super()._open_for_write(path) as file:
             file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+
+
+def _held(value: Any) -> Any:
+    """What stands for a function, whose file is known, or for what its closure holds, in every process."""
+    function = getattr(value, "__wrapped__", value)  # of a kernel or an intrinsic
+    if not hasattr(function, "__code__"):
+        return repr(value)
+    cells = [_held(cell.cell_contents) for cell in function.__closure__ or ()]
+    return function.__module__, function.__qualname__, hashlib.sha256(function.__code__.co_code).hexdigest(), *cells
 
 
 def _intact(path: Path) -> bool:

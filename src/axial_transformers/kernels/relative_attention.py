@@ -46,9 +46,6 @@ from axial_transformers.kernels.register_tiles import (
 )
 from axial_transformers.kernels.relative_tiles import (
     BESIDE,
-    FAR,
-    far_line_products,
-    far_line_scores,
     line_products,
     line_scores,
     relative_scores,
@@ -248,37 +245,20 @@ def multiply_lines(
 ) -> None:  # fmt: skip
     """`line_scores`, or `line_products`, of all queries and keys of a band, by tiles as large as fit."""
     count, last = keys_of(band)[1], band.first + band.rows
-    for p in range(0, count, 2 * PANEL):
-        for o in range(band.first, last, FAR):
-            if count - p > PANEL and last - o > FAR // 2:
-                for r in range(o, min(o + LANES, last)):
-                    from_x, from_table, to = at + r * wide, table_at + p - r, place_in_band(distance, band, r, p - r)
-                    if scores:
-                        far_line_scores(
-                            x, from_x, wide, width, keys, BEFORE + p, row, of_queries, of_keys, from_table, columns,
-                            out, to, distance - 1,
-                        )  # fmt: skip
-                    else:
-                        far_line_products(
-                            x, from_x, wide, width, keys, BEFORE + p, row, of_queries, of_keys, from_table, columns,
-                            out, to, distance - 1,
-                        )  # fmt: skip
-                continue
-            for key in range(p, min(p + 2 * PANEL, count), PANEL):
-                for first in range(o, min(o + FAR, last), PANEL):
-                    for r in range(first, min(first + LANES, last), BESIDE):
-                        from_x, from_table = at + r * wide, table_at + key - r
-                        to = place_in_band(distance, band, r, key - r)
-                        if scores:
-                            line_scores(
-                                x, from_x, wide, width, keys, BEFORE + key, row, of_queries, of_keys, from_table,
-                                columns, out, to, distance - 1,
-                            )  # fmt: skip
-                        else:
-                            line_products(
-                                x, from_x, wide, width, keys, BEFORE + key, row, of_queries, of_keys, from_table,
-                                columns, out, to, distance - 1,
-                            )  # fmt: skip
+    for key in range(0, count, PANEL):
+        for first in range(band.first, last, PANEL):
+            for r in range(first, min(first + LANES, last), BESIDE):
+                from_x, from_table, to = at + r * wide, table_at + key - r, place_in_band(distance, band, r, key - r)
+                if scores:
+                    line_scores(
+                        x, from_x, wide, width, keys, BEFORE + key, row, of_queries, of_keys, from_table, columns, out,
+                        to, distance - 1,
+                    )  # fmt: skip
+                else:
+                    line_products(
+                        x, from_x, wide, width, keys, BEFORE + key, row, of_queries, of_keys, from_table, columns, out,
+                        to, distance - 1,
+                    )  # fmt: skip
 
 
 @part

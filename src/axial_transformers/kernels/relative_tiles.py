@@ -20,12 +20,11 @@ from axial_transformers.kernels.register_tiles import HIGH
 
 BESIDE = 4 if LANES == 16 else 2
 """Successive places of `line_scores`: with as many LANES further, two vectors of sums each fill the registers."""
-FAR = 4 * LANES if LANES == 16 else 2 * LANES
-"""Places of a tile of which each is LANES behind the one before: with four vectors of sums each, registers are full."""
+GROUPS = VECTORS = 2
 
 
-def _product_of_lines(beside: int, groups: int, vectors: int, scores: bool) -> Any:
-    """The intrinsic `line_scores` of so many places and vectors, or `line_products`, which lacks the table of keys."""
+def _product_of_lines(scores: bool) -> Any:
+    """The intrinsic `line_scores`, or `line_products`, which lacks the table of keys."""
 
     @intrinsic
     def product(
@@ -47,24 +46,24 @@ def _product_of_lines(beside: int, groups: int, vectors: int, scores: bool) -> A
             return builder.add(builder.add(start, builder.mul(distance, times)), count.type(more))
 
         zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
-        places = [(group, row) for row in range(beside) for group in range(groups)]
-        sums = {(*place, i): cgutils.alloca_once_value(builder, zero) for place in places for i in range(vectors)}
+        places = [(group, row) for row in range(BESIDE) for group in range(GROUPS)]
+        sums = {(*place, i): cgutils.alloca_once_value(builder, zero) for place in places for i in range(VECTORS)}
         rows = {(group, row): builder.mul(x_row, count.type(group * LANES + row)) for group, row in places}
         with cgutils.for_range(builder, count) as loop:
-            of_places = [load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(vectors)]
+            of_places = [load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(VECTORS)]
             first = opaque(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
-            for row in range(beside):
+            for row in range(BESIDE):
                 of_offsets = [
                     [
                         load(builder, table, offset(table_at, table_row, loop.index, i * LANES - row))
-                        for i in range(1 - groups, vectors)
+                        for i in range(1 - GROUPS, VECTORS)
                     ]
                     for table in tables[: 1 + scores]
                 ]
-                for group in range(groups):
+                for group in range(GROUPS):
                     number = splat(builder, load(builder, first, rows[group, row], 1), LANES)
                     for i, key in enumerate(of_places):
-                        of_query, *of_key = (windows[groups - 1 + i - group] for windows in of_offsets)
+                        of_query, *of_key = (windows[GROUPS - 1 + i - group] for windows in of_offsets)
                         total = sums[group, row, i]
                         terms = [(number, builder.fadd(key, of_query))]
                         if scores:
@@ -79,19 +78,15 @@ def _product_of_lines(beside: int, groups: int, vectors: int, scores: bool) -> A
     return product
 
 
-line_scores = _product_of_lines(BESIDE, 2, 2, scores=True)
+line_scores = _product_of_lines(scores=True)
 """out[r, j] = sum over s of keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
 
 For BESIDE successive rows r, as many that are LANES further, two vectors of successive keys j, and `count` steps s.
 x[r, s] is x[x_at + r x_row + s], keys[s, j] is keys[keys_at + s keys_row + j]; the tables and out are alike.
 Vectors of a table begin anywhere in a cache line, which takes two loads, but three of them serve four sums.
 """
-far_line_scores = _product_of_lines(1, FAR // LANES, 4, scores=True)
-"""`line_scores` of the rows r, r + LANES, .. below r + FAR and four vectors of keys: seven vectors serve 16 sums."""
-line_products = _product_of_lines(BESIDE, 2, 2, scores=False)
+line_products = _product_of_lines(scores=False)
 """`line_scores` without of_keys: out[r, j] = sum over s of x[r, s] (keys[s, j] + of_queries[s, j - r])."""
-far_line_products = _product_of_lines(1, FAR // LANES, 4, scores=False)
-"""`line_products` of the rows and keys of `far_line_scores`."""
 LANES_OF_ENCODED = 16
 """Lanes of processors that have the registers for `add_encoded`: 32."""
 

@@ -47,7 +47,7 @@ def rotate_heads_back(x: Array, heads: int, padded: int, wide: int, rotations: A
 
 @part
 def rotate_words(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """`rotate_heads` of bfloat16 numbers, two in a word: see `matrix_tiles`."""
+    """`rotate_heads` of bfloat16 numbers, two in a word: see `bfloat16_tiles`."""
     width, table = rotations.shape[1], rotations.reshape(-1)
     for head in range(heads):
         for place in range(len(rotations)):

@@ -33,7 +33,7 @@ class AxialTransformerConfig:
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
     """Number of first channels (after the layout) that are given: conditioned on, without loss, not generated."""
-    layout: Literal["channels", "rows", "columns", "side_by_side", "axis", "frames", "raster"] = "channels"
+    layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
     """Arrangement of channels and frames in the model; see `layouts.py`."""
     prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
     """Replacement of values by their differences, modulo V, from a prediction by earlier neighbours (`ops/prediction`).

@@ -4,7 +4,6 @@ layout        data [B, *A, C]     model [B, *A', C']
 channels      [B, *A, C]          the same: one channel after the other through the channel encoder
 rows          [B, A1, .., C]      [B, C*A1, .., 1]: channel-major along the first axis
 columns       [B, .., Ad, C]      [B, .., Ad*C, 1]: interleaved along the last axis
-side_by_side  [B, .., Ad, C]      [B, .., C*Ad, 1]: channel-major along the last axis, C images side by side
 axis          [B, *A, C]          [B, *A, C, 1]: one more, innermost, axis
 frames        [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's video)
 raster        [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site adjacent
@@ -95,26 +94,6 @@ class Columns(Layout):
         return x.squeeze(self._channel).unflatten(self._channel - 1, (-1, self.data_channels))
 
 
-class SideBySide(Layout):
-    """Channels are concatenated along the last axis: position c * Ad + a of the model is channel c of position a."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (*self.data_shape[:-1], self.data_channels * self.data_shape[-1])
-
-    @property
-    def channels(self) -> int:
-        return 1
-
-    def to_model(self, x: Tensor) -> Tensor:
-        beside = x.movedim(self._channel, self._channel - 1)
-        return beside.flatten(self._channel - 1, self._channel).unsqueeze(self._channel)
-
-    def to_data(self, x: Tensor) -> Tensor:
-        beside = x.squeeze(self._channel).unflatten(self._channel - 1, (self.data_channels, -1))
-        return beside.movedim(self._channel - 1, self._channel)
-
-
 class Axis(Layout):
     """Channels are the innermost axis."""
 
@@ -180,7 +159,6 @@ LAYOUTS: dict[str, type[Layout]] = {
     "channels": Layout,
     "rows": Rows,
     "columns": Columns,
-    "side_by_side": SideBySide,
     "axis": Axis,
     "frames": Frames,
     "raster": Raster,

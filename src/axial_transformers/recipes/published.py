@@ -10,7 +10,7 @@ GPU = Machine("cuda", 80)
 def published_training(learning_rate: float, accumulate: int) -> TrainConfig:
     """About 200,000 steps (section 4 of the paper); the rest as in the released code.
 
-    That clips the gradient of the loss in bits, starts the warm-up at rate 0, and averages without a ramp.
+    That is what `as_released` states.
     """
     return TrainConfig(
         steps=200_000,
@@ -18,12 +18,9 @@ def published_training(learning_rate: float, accumulate: int) -> TrainConfig:
         accumulate=accumulate,
         learning_rate=learning_rate,
         longest_warmup=5_000,
-        warmup_first_step=0,
         clip_norm=1.0,
-        clip_unit="bits",
         ema_decay=0.99995,
-        ema_warmup=False,
-        evaluate_precision="bfloat16",
+        as_released=True,
         evaluate_every=10_000,
         sample_every=10_000,
         save_every=2_000,

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data import Examples, Palette
-from axial_transformers.data.contact_sheet import Window, window_of
+from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import Palette, window_of
+from axial_transformers.pictures.display import Window
 
 MOST_FILES, MOST_EXAMPLES, MOST_MEGABYTES, MOST_STORED = 64, 1024, 32, 1024
 """Files that are given at once, examples (tiles, clips) that they hold together, 10^6 bytes of each, and 10^6 bytes of

@@ -2,6 +2,7 @@
 
 import base64
 import tempfile
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -10,14 +11,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import for_display, image_grid, save_clips, save_movie
-from axial_transformers.data.captions import above, with_scale
-from axial_transformers.data.colours import HEAT, sheet
-from axial_transformers.data.completion_pages import completion_page, completion_tiles, opaque
-from axial_transformers.data.contact_sheet import enlargement, gap_of
-from axial_transformers.likelihood.bits import bits_per_dim
-from axial_transformers.likelihood.heat_maps import heat_colours, hottest, under_examples
-from axial_transformers.pages import html
+from axial_transformers.data import save_movie
+from axial_transformers.likelihood.bits import bits_map, bits_per_dim
+from axial_transformers.pictures import for_display, html, image_grid, save_clips
+from axial_transformers.pictures.completions import completion_sheet
+from axial_transformers.pictures.display import HEAT, Window, opaque
+from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
+from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
 from axial_transformers.studio.actions import Completed, Scores, share_below
 from axial_transformers.studio.subject import Subject
 
@@ -50,9 +50,9 @@ def plain(subject: Subject, example: NDArray[np.integer]) -> str:
     return _address(html.image(Image.fromarray(displayed(subject, example[None])[0]), ""))
 
 
-def displayed(subject: Subject, values: NDArray[np.integer]) -> NDArray[np.uint8]:
-    """Examples [N, *A, C] as pictures [N, H, W] or [N, H, W, 3]."""
-    window = subject.window(values)
+def displayed(subject: Subject, values: NDArray[np.integer], window: Window | None = None) -> NDArray[np.uint8]:
+    """Examples [N, *A, C] as pictures [N, H, W] or [N, H, W, 3]; window=None: that of these examples."""
+    window = window or subject.window(values)
     return for_display(values, subject.model.config.num_values, subject.uint16, subject.palette, window)
 
 
@@ -79,20 +79,11 @@ def completions(subject: Subject, example: NDArray[np.uint8], done: Completed) -
             f"Approximate: {int(early.sum()):,} of {missing:,} erased sites, marked red, are drawn before a known one"
             " and do not depend on it."
         )
-    window, num_values = subject.window(known), subject.model.config.num_values
+    show = partial(displayed, subject, window=subject.window(known))
 
     def page(chosen: slice | int, strips: bool | None) -> Image.Image:
-        tiles = completion_tiles(
-            known[:, chosen],
-            done.known[chosen],
-            done.values[:, chosen],
-            num_values,
-            subject.uint16,
-            subject.palette,
-            window,
-            early[chosen],
-        )
-        return completion_page(tiles, count, strips=strips)
+        given, drawn = known[:, chosen], done.values[:, chosen]
+        return completion_sheet(given, done.known[chosen], drawn, show, marked=early[chosen], strips=strips)
 
     every, clips = slice(None), subject.are_clips
     parts = [f"<p><strong>{escape(text)}</strong></p>"]
@@ -112,11 +103,11 @@ def bits(subject: Subject, example: NDArray[np.uint8], label: int | None = None,
     """The bits of each site of an example [*A, C], over its picture and beside it; of a sequence below it."""
     model, x = subject.model, torch.from_numpy(example[None])
     given = None if label is None else torch.tensor([label])
-    total = bits_per_dim(model, x, given).item()
+    total, costs = bits_per_dim(model, x, given).item(), bits_map(model, x, given).cpu().numpy()
     if example.ndim == 2:
-        page = under_examples(model, x, given, subject.uint16)
+        page = under_examples(example[None], costs, model.config.num_values, subject.uint16)
     else:
-        plain, heat = opaque(displayed(subject, example[None])), heat_colours(model, x, given)
+        plain, heat = opaque(displayed(subject, example[None])), heat_colours(costs, model.config.num_values)
         over = np.rint(plain + opacity * (heat - plain.astype(float))).astype(np.uint8)
         tiles = np.concatenate([plain, over, heat])
         columns = 1 if subject.are_clips else 3
@@ -125,7 +116,7 @@ def bits(subject: Subject, example: NDArray[np.uint8], label: int | None = None,
         page = sheet(tiles, columns=columns, scale=scale, gap=gap_of(scale))
         if columns == 3:
             page = above(page, [("picture", 1 / 6), ("bits over it", 1 / 2), ("bits", 5 / 6)])
-        page = with_scale(page, HEAT, hottest(model), "bits")
+        page = with_scale(page, HEAT, hottest(model.config.num_values), "bits")
     text = f"<p><strong>{total:.4f} bits/dim</strong>, the mean over all sites; colours are means over channels.</p>"
     return text + _picture(page, "bits of each site", "bits")
 
@@ -142,7 +133,9 @@ def ranking(
     score = getattr(scores, by)
     order = np.argsort(-score, kind="stable")[:MOST_ROWS]
     chosen = values[order]
-    pictures, heat = displayed(subject, chosen), heat_colours(subject.model, torch.from_numpy(chosen))
+    costs = bits_map(subject.model, torch.from_numpy(chosen)).cpu().numpy()
+    num_values = subject.model.config.num_values
+    pictures, heat = displayed(subject, chosen), heat_colours(costs, num_values)
     heads = ["", "picture", "bits of each site", "name", "bits/dim", "less PNG"]
     heads += [] if typical is None else ["above"]
     above_data = None if typical is None else share_below(getattr(typical, by), score)
@@ -160,7 +153,7 @@ def ranking(
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     more = f"<p>{len(values) - len(order):,} more are not shown.</p>" * (len(values) > len(order))
     head = "".join(f"<th>{name}</th>" for name in heads)
-    colours = html.colour_scale(HEAT, "0 bits", f"{hottest(subject.model)} bits or more")
+    colours = html.colour_scale(HEAT, "0 bits", f"{hottest(num_values)} bits or more")
     return f'<table class="ranking"><tr>{head}</tr>{"".join(rows)}</table>{more}{colours}'
 
 

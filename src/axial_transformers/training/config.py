@@ -24,8 +24,8 @@ class TrainConfig:
     """Settings of a training run.
 
     The defaults have the published numbers: Adam at 2e-4 with a linear warm-up, gradients clipped to norm 1, weights
-    averaged with decay 0.99995, batches of 64 (Ho et al. 2019, section 4, and the released code). Three settings say
-    how these numbers are meant: the released code has clip_unit="bits", warmup_first_step=0 and ema_warmup=False.
+    averaged with decay 0.99995, batches of 64 (Ho et al. 2019, section 4, and the released code). `as_released` says
+    how these numbers are meant.
     """
 
     steps: int = 200_000
@@ -45,32 +45,24 @@ class TrainConfig:
     eighth of the run, which follows its steps or its time limit."""
     longest_warmup: int = 5_000
     """Updates of the warm-up of a long run, where warmup_steps is not set."""
-    warmup_first_step: Literal[0, 1] = 1
-    """Number of the first update in the warm-up, whose update n has n / warmup_steps of the learning rate. With 0, as
-    in the released code, the first update changes no weights."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     """The learning rate after the warm-up: constant, or falling to zero at the last step, along a half cosine or a
     line."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's decay rates of the first and the second moment."""
     clip_norm: float = 1.0
-    """Gradients with a larger global norm are scaled down to it."""
-    clip_unit: Literal["nats", "bits"] = "nats"
-    """Unit of the loss per dimension, the norm of whose gradient is compared with clip_norm and logged: nats or, as in
-    the released code, bits, in which the norm is 1 / ln 2 = 1.44 times as large."""
+    """Gradients of the loss in nats/dim with a larger global norm are scaled down to it."""
     ema_decay: float = 0.99995
-    """Decay of the running average of the weights, the ones that are evaluated and exported."""
-    ema_warmup: bool = True
-    """Start with the smaller decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
+    """Decay of the running average of the weights, the ones that are evaluated and exported. It starts with the smaller
+    decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
+    as_released: bool = False
+    """Clip, warm up and average as the authors' code does. The norm that is clipped and logged is that of the loss in
+    bits/dim, 1 / ln 2 = 1.44 times as large. The first update has learning rate 0. The average has `ema_decay` from the
+    start."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the forward and backward pass; auto: bfloat16 where the device multiplies it natively and clearly
-    faster, otherwise float32. Weights and Adam's moments are float32 always."""
-    evaluate_precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the evaluations that choose the best weights; auto: that of the steps on CUDA, elsewhere float32.
-    Bits/dim to be quoted are float32."""
-    tf32: bool = True
-    """Let the float32 matrix products of the steps round their factors to TF32 (10 bits of mantissa) on CUDA, where
-    that is several times as fast. Evaluations and samples never do."""
+    faster, otherwise float32. On CUDA, the float32 products of the steps are in TF32. Weights and Adam's moments are
+    float32 always; evaluations and samples too."""
     compile: bool | Literal["auto", "bfloat16"] = "auto"
     """Compile the transformer blocks: seconds at the start, faster steps after; needs a C++ compiler on a CPU. auto: on
     CUDA only. bfloat16: on CUDA, and on a CPU if the steps are in bfloat16, since float32 steps gain nothing there."""
@@ -116,10 +108,9 @@ class TrainConfig:
 
     OPEN: ClassVar[dict[str, tuple[str, ...]]] = {
         "precision": ("auto",),
-        "evaluate_precision": ("auto",),
         "compile": ("auto", "bfloat16"),
     }
-    """The values that `resolved` replaces."""
+    """The values that `resolve_auto` replaces."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -158,8 +149,16 @@ class TrainConfig:
         if self.shard and self.optimiser == "muon":
             raise ValueError("optimiser='muon' needs whole matrices: take optimiser='adam', or leave out shard")
 
-    def resolved(self) -> "TrainConfig":
-        """The settings with what is open decided for the device, as a run has and records them; again, the same.
+    @property
+    def saves_memory(self) -> bool:
+        """True if a step on a CPU returns freed memory to the system; otherwise it keeps it for the next step."""
+        return self.accumulate > 1 or self.checkpoint_blocks
+
+    def resolve_auto(self, begun: "TrainConfig | None" = None) -> "TrainConfig":
+        """Return the settings without `auto`: as a run was begun, or as suits the device. Again, the same.
+
+        Args:
+            begun: the settings of the run that is resumed.
 
         Warns:
             UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, without a
@@ -168,22 +167,22 @@ class TrainConfig:
         Raises:
             ValueError: `device` names none that this machine has, or `deterministic` lacks the environment it needs.
         """
-        device, precision, evaluate = self.torch_device(), self.precision, self.evaluate_precision
+        if begun is not None:
+            begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
+            return replace(self, **begun_with).resolve_auto()
+        device, precision = self.torch_device(), self.precision
         on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
             raise ValueError("deterministic=True needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment: set it")
         if precision == "auto":
             precision = "bfloat16" if multiplies_bfloat16(device) else "float32"
-        if evaluate == "auto":
-            evaluate = precision if on_cuda else "float32"
-        for name, wanted in {"precision": precision, "evaluate_precision": evaluate}.items():
-            if wanted == "bfloat16":
-                warn_if_slow(name, device)
+        if precision == "bfloat16":
+            warn_if_slow("precision", device)
         compile = self.compile if isinstance(self.compile, bool) else on_cuda or self.compile == precision
         if compile and device.type == "cpu" and cpp_compiler() is None:
             warnings.warn("compile=True needs a C++ compiler, and there is none: blocks are not compiled", stacklevel=2)
             compile = False
-        return replace(self, precision=precision, evaluate_precision=evaluate, compile=compile)
+        return replace(self, precision=precision, compile=compile)
 
     def torch_device(self) -> torch.device:
         """The device to train on.

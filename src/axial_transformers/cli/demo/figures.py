@@ -7,10 +7,11 @@ from PIL import Image
 from torch import Tensor
 
 from axial_transformers.data import Examples
-from axial_transformers.data.colours import DRAWN, HEAT, INK, Pixels, colour, sheet, unseen
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures.display import DRAWN, HEAT, INK, Pixels, colour, unseen
+from axial_transformers.pictures.grids import sheet
 
 CLASSES = 10
 KNOWN_ROWS = 4

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files import tiles
-from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
+from axial_transformers.compression.files.source import Contents, OtherSizes, Tiles, other_size_error
 from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.npy import array_header, array_names, map_array
 from axial_transformers.models import AxialTransformerConfig

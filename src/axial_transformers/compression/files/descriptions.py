@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from axial_transformers.compression.errors import DamagedError
+from axial_transformers.compression.container import DamagedError
 
 _KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"})
 

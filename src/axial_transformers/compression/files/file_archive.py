@@ -3,20 +3,20 @@
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression.archive_reader import ArchiveReader
-from axial_transformers.compression.archive_writer import Packing, write_archive
-from axial_transformers.compression.errors import ArchiveError
-from axial_transformers.compression.files import array_files, descriptions, picture_folders, source_folders, videos
-from axial_transformers.compression.files.contents import Contents, OtherSizes
-from axial_transformers.compression.files.source_folders import Source, enumeration, write_new
+from axial_transformers.compression.archive import ArchiveReader, write_archive
+from axial_transformers.compression.container import ArchiveError
+from axial_transformers.compression.files import array_files, descriptions, pictures, videos
+from axial_transformers.compression.files.entries import Entry, Planned, entries_of, planned, restored
+from axial_transformers.compression.files.pictures import PictureEntry
+from axial_transformers.compression.files.source import Contents, OtherSizes, Source, enumeration, source_of, write_new
+from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.data import picture_files, video
 from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
@@ -64,7 +64,6 @@ def compress_files(
     other_sizes: OtherSizes = "refuse",
     replace: bool = False,
     verify: bool = True,
-    chunk_images: int = 128,
     progress: Progress = iter,
 ) -> Written:
     """Writes the archive of a picture, of a folder of pictures, or of the array of images in an .npz or .npy file.
@@ -77,7 +76,7 @@ def compress_files(
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
         replace: whether the archive takes the place of a regular file at `target`, which must not be of the source.
-        verify, chunk_images, progress: as of `compress`.
+        verify, progress: as of `compress`.
 
     Raises:
         FileNotFoundError: no such source.
@@ -87,15 +86,14 @@ def compress_files(
     source, target = Path(source), Path(target)
     _require_free(target, source, replace)
     contents = _read(source, model, other_sizes)
-    found = source_folders.source(source)
+    found = source_of(source)
     input_size = sum(file.stat().st_size for file in found.files)
     _tell(contents, found)
     metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
-    packing = Packing(verify=verify, chunk_images=chunk_images)
     with written_whole(target, replace) as aside:
         with aside.open("wb") as file:
             packed = write_archive(
-                model, file, contents.images, Conditioning(), packing, metadata, contents.files, progress
+                model, file, contents.images, Conditioning(), verify, metadata, contents.files, progress
             )
         size = aside.stat().st_size
         _require_free(target, source, replace)  # it may have come into being since
@@ -117,8 +115,8 @@ def _tell(contents: Contents, source: Source) -> None:
     if contents.as_png:
         log.info(f"stored as PNG files, not by the model, {source.enumeration(contents.as_png)}")
     others = set(contents.others)
-    if pictures := [name for name in contents.whole if name not in others]:
-        log.info(f"stored as the files that they are, not by the model, {source.enumeration(pictures)}")
+    if unmodelled := [name for name in contents.whole if name not in others]:
+        log.info(f"stored as the files that they are, not by the model, {source.enumeration(unmodelled)}")
     if others:
         named = source.enumeration(contents.others)
         log.info(f"no {kind} that the model can read, stored as the files that they are, {named}")
@@ -156,20 +154,19 @@ def decompress_files(
         reader = ArchiveReader(model, file, most_values=most_values)
         files_held = sum(not entry.images for entry in reader.header.chunks)
         description = descriptions.unpack(reader.header.metadata, reader.header.images + files_held)
-        chosen = _Chosen(description, range(reader.header.images), range(files_held))
-        if only is not None:
-            chosen = _only(only, description, model.config)
-        restoring, one = _restoring(chosen.description, target, model.config)
-        if restoring is None and target.suffix not in (".npz", ".npy"):
+        chosen = _chosen(description, only, model.config, range(reader.header.images), range(files_held))
+        as_array, one = chosen.array is not None, len(chosen.entries) == 1 and target.suffix.lower() in _SUFFIXES
+        plan = planned(chosen.entries, target.name if one else None)
+        if as_array and target.suffix not in (".npz", ".npy"):
             raise ValueError(f"{archive} holds an array: give a target that ends in .npz or .npy, not {target}")
-        in_place = restoring is not None and not one and target.is_dir() and not any(target.iterdir())
+        in_place = not as_array and not one and target.is_dir() and not any(target.iterdir())
         if os.path.lexists(target) and not in_place:
             raise FileExistsError(f"{target} exists already: give another target, or remove it first")
         images, files = _images(reader, chosen.images, salvage, progress), _files(reader, chosen.files, salvage)
         try:
-            if restoring is None:
+            if as_array:
                 return _write_array(target, chosen, model.config, images)
-            return _write_files(target, restoring, one, images, files)
+            return _write_files(target, plan, one, restored(plan, model.config, images, files))
         except _NothingLeft:
             raise ArchiveError(f"{archive}: every chunk is damaged or missing, nothing can be restored") from None
 
@@ -181,29 +178,29 @@ class _NothingLeft(Exception):
 def _write_array(target: Path, chosen: "_Chosen", config: AxialTransformerConfig, images: _Images) -> list[str]:
     """Writes the examples that can be read; gives the indices of the others."""
     with written_whole(target, replace=False) as aside:
-        lost = array_files.write(aside, chosen.description, config, images, len(chosen.images))
-        if len(lost) == chosen.description["shape"][0]:
+        lost = array_files.write(aside, chosen.array, config, images, len(chosen.images))
+        if len(lost) == chosen.array["shape"][0]:
             raise _NothingLeft
     return lost
 
 
-def _write_files(target: Path, restoring: "_Restoring", one: bool, images: _Images, files: _Files) -> list[str]:
-    """Writes the files that can be read, if there is one only perhaps to the target itself; gives the others' names."""
-    contents, lost = zip(restoring.contents(images, files), restoring.names), list[str]()
+def _write_files(target: Path, plan: Sequence[Planned], one: bool, contents: _Files) -> list[str]:
+    """Writes the files that can be read, one alone to the target itself; gives the names of the others."""
     if one:
-        ((content, _),) = contents
+        (content,) = contents
         if content is None:
             raise _NothingLeft
         with written_whole(target, replace=False) as aside:
             aside.write_bytes(content)
         return []
+    lost = list[str]()
     with folder_written_whole(target) as folder:
-        for content, (name, restored_as) in contents:
+        for content, (entry, restored_as) in zip(contents, plan):
             if content is None:
-                lost.append(name)
+                lost.append(entry.name)
             else:
                 write_new(folder / restored_as, content)
-        if restoring.names and len(lost) == len(restoring.names):
+        if plan and len(lost) == len(plan):
             raise _NothingLeft
     return lost
 
@@ -211,65 +208,48 @@ def _write_files(target: Path, restoring: "_Restoring", one: bool, images: _Imag
 class _Chosen(NamedTuple):
     """Parts of an archive to restore."""
 
-    description: dict[str, Any]
     images: range
     """Numbers of its images."""
     files: range
     """Numbers of its whole files."""
+    entries: Sequence[Entry] = ()
+    """The files that these are made into."""
+    array: Any = None
+    """In place of files, the description of an array."""
 
 
-def _only(name: str, description: dict[str, Any], config: AxialTransformerConfig) -> _Chosen:
-    """The part of an archive that one picture, video or example is made of.
+def _chosen(
+    description: dict[str, Any], only: str | None, config: AxialTransformerConfig, images: range, files: range
+) -> _Chosen:
+    """All of an archive, or the part that one picture, video or example is made of.
 
     Raises:
         ValueError: there is none of that name.
+        DamagedError: the description is damaged.
     """
-    (kind, *others), (files, *_) = description, description.values()
-    if others:
-        each = array_files.images_of(description, config)
-        count = description["shape"][0]
-        if not name.isdecimal() or int(name) >= count:
-            raise ValueError(
-                f"the archive holds an array of {count} examples: choose one of 0..{count - 1}, not {name}"
-            )
-        first = int(name) * each
-        chosen = {**description, "shape": [1, *description["shape"][1:]]}
-        return _Chosen(chosen, range(first, first + each), range(0))
-    plan = (videos if kind == "videos" else picture_folders).planned(files, config)
-    before = {True: 0, False: 0}
-    for i, (entry, restored_as) in enumerate(plan):
-        of_images, count = entry.parts(config)
-        if name in (entry.name, restored_as):
-            numbers = range(before[of_images], before[of_images] + count)
-            chosen = {kind: [files[i]]}
-            return _Chosen(chosen, numbers, range(0)) if of_images else _Chosen(chosen, range(0), numbers)
-        before[of_images] += count
-    raise ValueError(f"the archive holds no {name!r:.100}, but {', '.join(entry.name for entry, _ in plan)!r:.100}")
+    if "array" in description:
+        return _Chosen(images, files, array=description) if only is None else _example(only, description, config)
+    ((kind, described),) = description.items()
+    entries = entries_of(VideoEntry if kind == "videos" else PictureEntry, described, config)
+    if only is None:
+        return _Chosen(images, files, entries)
+    first_image = first_file = 0
+    for entry, restored_as in planned(entries):
+        count = entry.images(config)
+        if only in (entry.name, restored_as):
+            of_files = range(first_file, first_file + (not count))
+            return _Chosen(range(first_image, first_image + count), of_files, [entry])
+        first_image, first_file = first_image + count, first_file + (not count)
+    raise ValueError(f"the archive holds no {only!r:.100}, but {', '.join(entry.name for entry in entries)!r:.100}")
 
 
-class _Restoring(NamedTuple):
-    names: list[tuple[str, str]]
-    """The name of each file, and the one under which it is restored."""
-    contents: Callable[[_Images, _Files], Iterator[bytes | None]]
-    """Of the same files, made of the images and whole files of the archive."""
-
-
-def _restoring(
-    description: dict[str, Any], target: Path, config: AxialTransformerConfig
-) -> tuple[_Restoring | None, bool]:
-    """The way to restore files, None for an array; and whether the target is the name of the one file among them."""
-    (kind, *others), (files, *_) = description, description.values()
-    if others:
-        return None, False
-    one = isinstance(files, list) and len(files) == 1 and target.suffix.lower() in _SUFFIXES
-    only_as = target.name if one else None
-    if kind == "videos":
-        movies = videos.planned(files, config, only_as)
-        names = [(entry.name, name) for entry, name in movies]
-        return _Restoring(names, partial(videos.restored, movies, config)), one
-    pictures = picture_folders.planned(files, config, only_as)
-    names = [(entry.name, name) for entry, name in pictures]
-    return _Restoring(names, partial(picture_folders.restored, pictures, config)), one
+def _example(only: str, description: dict[str, Any], config: AxialTransformerConfig) -> _Chosen:
+    each, count = array_files.images_of(description, config), description["shape"][0]
+    if not only.isdecimal() or int(only) >= count:
+        raise ValueError(f"the archive holds an array of {count} examples: choose one of 0..{count - 1}, not {only}")
+    first = int(only) * each
+    chosen = {**description, "shape": [1, *description["shape"][1:]]}
+    return _Chosen(range(first, first + each), range(0), array=chosen)
 
 
 def _images(reader: ArchiveReader, numbers: range, salvage: bool, progress: Progress) -> _Images:
@@ -321,4 +301,4 @@ def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Con
         return videos.read(source, config, other_sizes)
     if len(config.shape) != 2:
         raise ValueError(f"{source} is no .npz or .npy file, and the model of shape {config.shape} is not of pictures")
-    return picture_folders.read(source, config, other_sizes)
+    return pictures.read(source, config, other_sizes)

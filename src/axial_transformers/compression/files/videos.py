@@ -1,56 +1,87 @@
-"""Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files."""
+"""Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files.
 
-from collections.abc import Iterable, Iterator, Sequence
+Clips are read when they are asked for, the frames of one at a time.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression.archive_writer import File
-from axial_transformers.compression.errors import DamagedError
-from axial_transformers.compression.files import source_folders, tiles
-from axial_transformers.compression.files.contents import Contents, OtherSizes, Tiles, other_size_error
-from axial_transformers.compression.files.restored_names import Names, check_name, restored_names
-from axial_transformers.compression.files.source_folders import OtherFiles, Parts, shared_out
-from axial_transformers.compression.files.video_clips import TooLargeError, Video, clips_of, size_of
+from axial_transformers.compression.archive import File
+from axial_transformers.compression.container import DamagedError
+from axial_transformers.compression.files import tiles
+from axial_transformers.compression.files.entries import Entry, Names, planned
+from axial_transformers.compression.files.source import (
+    Contents,
+    OtherFiles,
+    OtherSizes,
+    Tiles,
+    content,
+    other_size_error,
+    source_of,
+)
 from axial_transformers.data import DataConfig
-from axial_transformers.data.movies import lossless_movie
-from axial_transformers.data.video import SUFFIXES, frame_rate, kind_of_videos
+from axial_transformers.data.movies import lossless_movie, write_lossless
+from axial_transformers.data.video import SUFFIXES, frame_rate, frames_of, kind_of_videos
 from axial_transformers.models import AxialTransformerConfig
 
+MOST_VALUES = 1 << 30
+"""Number of values of a clip's frames, which are in memory together."""
 _SUFFIX = ".mkv"
 _LARGEST = 1 << 31
 _HIGHEST_RATE = 1000
 _USUAL_RATE = Fraction(25)
 
+Frames = NDArray[np.uint8]
+_Video = tuple[Path, tuple[int, ...]]
+"""A video that is cut into clips; frames, height and width."""
 
-class Entry(NamedTuple):
-    """The description of one file."""
 
-    name: str
-    size: tuple[int, int, int] | None
-    """Frames, height and width; None if the archive holds the file itself."""
-    rate: Fraction
+@dataclass(frozen=True)
+class VideoEntry(Entry):
+    """The description of one file of a folder of videos; `size` is frames, height and width."""
+
+    AXES: ClassVar[int] = 3
+    SUFFIX: ClassVar[str] = _SUFFIX
+
+    rate: Fraction = _USUAL_RATE
     """Frames a second."""
 
-    @property
-    def restored_as_it_is(self) -> bool:
-        """True if the file is written under its own name."""
-        return self.size is None or PurePosixPath(self.name).suffix.lower() == _SUFFIX
-
-    def parts(self, config: AxialTransformerConfig) -> Parts:
-        """The parts of the archive that the file is made of."""
-        return Parts(True, prod(tiles.grid(self.size, config.shape))) if self.size else Parts(False, 1)
+    @classmethod
+    def read(cls, description: Any) -> "VideoEntry":
+        types = [type(part) for part in description] if isinstance(description, list) else []
+        if types == [str]:
+            return cls(description[0], None)
+        if types != [str, *[int] * 5]:
+            raise DamagedError(f"the archive describes a video as {description!r:.100}")
+        name, *size, numerator, denominator = description
+        sound = all(1 <= number < _LARGEST for number in description[1:])
+        if not sound or not Fraction(1, _HIGHEST_RATE) <= Fraction(numerator, denominator) <= _HIGHEST_RATE:
+            raise DamagedError(f"the archive's description of {name!r:.100} is damaged")
+        return cls(name, tuple(size), Fraction(numerator, denominator))
 
     def json(self) -> list[Any]:
-        """The entry as `planned` reads it."""
-        if self.size is None:
-            return [self.name]
-        return [self.name, *self.size, self.rate.numerator, self.rate.denominator]
+        return [self.name] if self.size is None else [self.name, *self.size, *self.rate.as_integer_ratio()]
+
+    def keeps(self, name: str) -> bool:
+        return PurePosixPath(name).suffix.lower() == _SUFFIX
+
+    def from_values(self, values: NDArray[np.uint8], name: str) -> bytes:
+        try:
+            return lossless_movie(values if values.shape[-1] == 3 else values[..., 0], self.rate)
+        except Exception as error:  # encoders raise errors of every kind
+            reason = f"no encoder takes frames of {self.size} ({type(error).__name__})"
+            raise DamagedError(f"the archive's description of {self.name!r:.100} is damaged: {reason}") from error
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
@@ -63,89 +94,39 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         ValueError: no videos of the model's colours, one of another size (unless tiled) or whose frames are too large,
             or another file that is too large.
     """
-    source, others = source_folders.source(path), OtherFiles()
-    entries, cut, files = list[Entry](), list[Video](), list[File]()
-    names = Names([source.name(file) for file in source.files])
-    for file in source.files:
-        name = source.name(file)
+    found, others = source_of(path), OtherFiles()
+    entries, cut, files = list[VideoEntry](), list[_Video](), list[File]()
+    names = Names([found.name(file) for file in found.files])
+    for file in found.files:
+        name = found.name(file)
         kept = not (name.lower().endswith(_SUFFIX) or names.has_room_for(name + _SUFFIX))
         entry = None if kept else _modelled(file, name, config)
         if entry is None:
             others.keep(file, name, f"is no video that comes back in {config.channels} channels of 8 bits")
-            files.append(partial(source_folders.content, file))
-            entries.append(Entry(name, None, _USUAL_RATE))
+            files.append(partial(content, file))
+            entries.append(VideoEntry(name, None))
             continue
         assert entry.size is not None
         if entry.size[1:] != config.shape[1:] and other_sizes == "refuse":
             raise other_size_error(file, entry.size[1:], config.shape[1:])
         entries.append(entry)
-        cut.append(Video(file, entry.size))
+        cut.append((file, entry.size))
     others.require_small()
     if not cut:
         raise ValueError(
             f"{path} holds no videos ({', '.join(SUFFIXES)}) that come back in {config.channels} channels of 8 bits:"
             " save other clips as an array in an .npz file"
         )
-    description = [entry.json() for entry in entries]
-    planned(description, config)
-    grids = [tiles.grid(video.size, config.shape) for video in cut]
+    planned(entries)
+    grids = [tiles.grid(size, config.shape) for _, size in cut]
     images = Tiles([prod(of_frame) for clips, *of_frame in grids for _ in range(clips)], clips_of(cut, config))
     return Contents(
-        images, {"videos": description}, files, left_out=source.left_out, whole=others.names, others=others.names,
-        examples=len(cut),
+        images, {"videos": [entry.json() for entry in entries]}, files, left_out=found.left_out, whole=others.names,
+        others=others.names, examples=len(cut),
     )  # fmt: skip
 
 
-def planned(videos: Any, config: AxialTransformerConfig, only_as: str | None = None) -> list[tuple[Entry, str]]:
-    """The description's entries and the names under which they are restored.
-
-    Args:
-        only_as: the name under which the only video is restored.
-
-    Raises:
-        DamagedError: the description is damaged, or names files outside of the folder.
-        ValueError: `only_as` has another suffix than the video.
-    """
-    if not isinstance(videos, list) or len(config.shape) != 3:
-        raise DamagedError("the archive's description of its videos is damaged")
-    entries = [_entry(video) for video in videos]
-    keeps = [entry.restored_as_it_is for entry in entries]
-    names = restored_names([entry.name for entry in entries], keeps, _SUFFIX)
-    if only_as is not None:
-        found, wanted = PurePosixPath(only_as).suffix.lower(), PurePosixPath(names[0]).suffix.lower()
-        if found != wanted:
-            raise ValueError(f"the archive holds a video that comes back as {wanted}: give such a target, not {found}")
-        names = [only_as]
-    return list(zip(entries, names))
-
-
-def restored(
-    plan: Sequence[tuple[Entry, str]], config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
-    files: Iterable[bytes | None],
-) -> Iterator[bytes | None]:  # fmt: skip
-    """The content of each planned file; None where a part is missing (None).
-
-    Raises:
-        DamagedError: the description does not fit the images and files.
-    """
-    wanted = [(entry.name, entry.parts(config)) for entry, _ in plan]
-    for parts, (entry, _) in zip(shared_out(wanted, images, files), plan):
-        if parts is None or entry.size is None:
-            yield None if parts is None else parts[0]
-        else:
-            (frames,) = tiles.join(np.stack(parts), entry.size)
-            yield _movie(entry, frames if config.channels == 3 else frames[..., 0])
-
-
-def _movie(entry: Entry, frames: NDArray[np.uint8]) -> bytes:
-    try:
-        return lossless_movie(frames, entry.rate)
-    except Exception as error:  # encoders raise errors of every kind
-        reason = f"no encoder takes frames of {entry.size} ({type(error).__name__})"
-        raise DamagedError(f"the archive's description of {entry.name!r:.100} is damaged: {reason}") from error
-
-
-def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> Entry | None:
+def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> VideoEntry | None:
     """A video's entry; None for a file that is none, or that does not come back in the model's channels.
 
     Raises:
@@ -164,20 +145,108 @@ def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> Entry | 
         raise
     except Exception:  # encoders and decoders raise errors of every kind
         return None
-    return size and Entry(name, size, rate)
+    return size and VideoEntry(name, size, rate)
 
 
-def _entry(video: Any) -> Entry:
-    types = [type(part) for part in video] if isinstance(video, list) else []
-    if types == [str]:
-        entry = Entry(video[0], None, _USUAL_RATE)
-    elif types == [str, *[int] * 5]:
-        name, *size, numerator, denominator = video
-        sound = all(1 <= number < _LARGEST for number in video[1:])
-        if not sound or not Fraction(1, _HIGHEST_RATE) <= Fraction(numerator, denominator) <= _HIGHEST_RATE:
-            raise DamagedError(f"the archive's description of {name!r:.100} is damaged")
-        entry = Entry(name, tuple(size), Fraction(numerator, denominator))
-    else:
-        raise DamagedError(f"the archive describes a video as {video!r:.100}")
-    check_name(entry.name)
-    return entry
+class TooLargeError(ValueError):
+    """The frames of a clip do not fit into memory together."""
+
+
+def frames_in(path: Path, channels: int) -> Iterator[Frames]:
+    """Frames [H, W] or [H, W, 3], all of one size.
+
+    Raises:
+        ValueError: they are not, or the video is damaged.
+    """
+    shape = None
+    for frame in frames_of(path, "gray" if channels == 1 else "rgb"):
+        pixels = np.asarray(frame)
+        if pixels.shape != (shape := shape or pixels.shape):
+            raise ValueError(f"{path} has frames of several sizes: {shape} and {pixels.shape}")
+        yield pixels
+
+
+def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction, suffix: str) -> tuple[int, int, int] | None:
+    """Frames, height and width of a video; None if its frames, written without loss and read again, are not the same.
+
+    Raises:
+        TooLargeError: a clip of its frames has more than MOST_VALUES values.
+        Exception: as encoders and decoders raise them, of every kind.
+    """
+    read, again = _Digest(), _Digest()
+    with tempfile.TemporaryDirectory() as folder:
+        movie = Path(folder, f"video{suffix}")
+        write_lossless(movie, read.of(_small(path, config)), rate, gray=config.channels == 1)
+        for _ in again.of(frames_in(movie, config.channels)):
+            pass
+    height, width = read.shape[:2]
+    return (read.count, height, width) if read.found == again.found else None
+
+
+def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
+    for frame in frames_in(path, config.channels):
+        covered = prod(tiles.grid(frame.shape[:2], config.shape[1:])) * prod(config.shape) * config.channels
+        if covered > MOST_VALUES:
+            raise TooLargeError(
+                f"{path}: {config.shape[0]} frames of {frame.shape[0]}x{frame.shape[1]}, a clip of the model, are more"
+                f" than {MOST_VALUES:,} values: make them smaller, or leave the video out"
+            )
+        yield frame
+
+
+class _Digest:
+    """Number, size and SHA-256 of frames that pass through."""
+
+    def __init__(self) -> None:
+        self.count, self.shape, self._hash = 0, tuple[int, ...](), hashlib.sha256()
+
+    def of(self, frames: Iterable[Frames]) -> Iterator[Frames]:
+        for frame in frames:
+            self.count, self.shape = self.count + 1, frame.shape
+            self._hash.update(frame.tobytes())
+            yield frame
+
+    @property
+    def found(self) -> tuple[int, tuple[int, ...], bytes]:
+        return self.count, self.shape, self._hash.digest()
+
+
+def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int, int], Frames]:
+    """Reads the tiles of the clips first..last - 1 of all videos; keeps those of the last one, and its place.
+
+    A clip is as many frames as the model's clips have; the last one of a video is repeated to fill its last clip. Who
+    asks for one clip after the other, or for the last one again, makes each video be read once.
+    """
+    clips: Iterator[Frames] = iter(())
+    upcoming = -1
+
+    @lru_cache(1)
+    def clip(number: int) -> Frames:
+        nonlocal clips, upcoming
+        if number != upcoming:
+            clips = _clips_from(number, videos, config)
+        upcoming = -1  # should reading fail
+        made = next(clips)
+        upcoming = number + 1
+        return made
+
+    def load(first: int, last: int) -> Frames:
+        empty = np.zeros((0, *config.shape, config.channels), np.uint8)
+        return np.concatenate([empty, *map(clip, range(first, last))])
+
+    return load
+
+
+def _clips_from(first: int, videos: Sequence[_Video], config: AxialTransformerConfig) -> Iterator[Frames]:
+    """The tiles of clip `first` and of those behind it, a clip at a time."""
+    length = config.shape[0]
+    for path, size in videos:
+        count, *_ = tiles.grid(size, config.shape)
+        if first < count:
+            frames = islice(frames_in(path, config.channels), first * length, None)
+            for number in range(first, count):
+                clip = np.array([*islice(frames, length)])
+                if clip.shape[:3] != (min(length, size[0] - number * length), *size[1:]):
+                    raise ValueError(f"{path} has changed since it was first read: compress it again")
+                yield tiles.cut(clip.reshape(1, *clip.shape[:3], -1), config.shape)
+        first = max(0, first - count)

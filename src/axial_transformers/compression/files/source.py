@@ -1,0 +1,165 @@
+"""What goes into an archive: the files of a folder, or one file, and the images that they are made of."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axial_transformers.compression import container
+from axial_transformers.compression.archive import File
+from axial_transformers.compression.container import DamagedError
+from axial_transformers.likelihood.evaluation import Images
+
+_MOST_OTHER = 1 << 26
+_MOST_OTHERS = 1 << 30
+_NAMED = 20
+"""Number of names that a message lists."""
+
+
+OtherSizes = Literal["refuse", "tile"]
+"""Treatment of images of another size than the model's: an error, or tiles of the model's size with repeated edges."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Images of the model's size, and everything else that is needed to write the source's files again."""
+
+    images: Images
+    """[N, *A, C], uint8; read when they are asked for."""
+    description: dict[str, Any]
+    """JSON that describes the files."""
+    files: list[File] = field(default_factory=list)
+    """Files that are stored whole."""
+    left_out: list[str] = field(default_factory=list)
+    """Names of the parts of the source that are not stored."""
+    as_png: list[str] = field(default_factory=list)
+    """Names of the pictures of the source that are stored as PNG files, not by the model."""
+    whole: list[str] = field(default_factory=list)
+    """Names of the files of the source that are stored byte for byte, not by the model."""
+    others: list[str] = field(default_factory=list)
+    """Those of them that cannot be read as what the model is of, such as notes.txt."""
+    examples: int = 0
+    """Number of pictures, examples of an array or videos of which the images are the tiles."""
+
+
+class Tiles:
+    """Images [N, *A, C], some of each example of a source: `images[start:stop]` reads the examples that they are of.
+
+    Args:
+        counts: number of images of each example.
+        load: reads the images of the examples first..last - 1, none if these are equal.
+    """
+
+    def __init__(self, counts: Sequence[int], load: Callable[[int, int], NDArray[np.uint8]]):
+        self._ends, self._load = np.cumsum([0, *counts]), load
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, chosen: slice) -> NDArray[np.uint8]:
+        start, stop, _ = chosen.indices(len(self))
+        if start >= stop:
+            return self._load(0, 0)
+        first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
+        skipped = self._ends[first - 1]
+        return self._load(first - 1, last)[start - skipped : stop - skipped]
+
+
+def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:
+    """The error about images of another size."""
+    return ValueError(
+        f"{path} is of size {'x'.join(map(str, size))}, the model of {'x'.join(map(str, shape))}:"
+        " tile it (other_sizes=tile), or leave it out"
+    )
+
+
+class Source(NamedTuple):
+    """The files that go into an archive."""
+
+    root: Path
+    """The folder in which they lie, and below which they are named."""
+    files: list[Path]
+    left_out: list[str]
+    """Names of everything else below that folder, unless one file alone was asked for."""
+
+    def name(self, file: Path) -> str:
+        """The name by which the archive knows a file."""
+        return file.relative_to(self.root).as_posix()
+
+    def enumeration(self, names: Sequence[str]) -> str:
+        """Number, size and the first names of some files: 12, 3,456 bytes: a, b, ..."""
+        count, _, first = enumeration(names).partition(":")
+        return f"{count}, {sum((self.root / name).stat().st_size for name in names):,} bytes:{first}"
+
+
+def source_of(path: Path) -> Source:
+    """The files below a folder in their order, or one file."""
+    if not path.is_dir():
+        return Source(path.parent, [path], [])
+    paths = sorted(found for found in path.rglob("*") if found.is_symlink() or not found.is_dir())
+    chosen = [found for found in paths if found.is_file() and not found.name.startswith(".")]
+    return Source(path, chosen, [found.relative_to(path).as_posix() for found in sorted({*paths} - {*chosen})])
+
+
+def content(path: Path) -> bytes:
+    """A file's bytes.
+
+    Raises:
+        ValueError: it is too large for an archive.
+    """
+    if path.stat().st_size > container.MOST_BYTES:
+        raise ValueError(f"{path} is larger than {container.MOST_BYTES:,} bytes: leave it out")
+    return path.read_bytes()
+
+
+def enumeration(names: Sequence[str]) -> str:
+    """The number of names, and the first of them: 12: a, b, ..."""
+    return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
+
+
+class OtherFiles:
+    """Files that the model's data are not read from, such as notes.txt, which an archive holds within bounds."""
+
+    def __init__(self) -> None:
+        self.names = list[str]()
+        self._size, self._too_large = 0, list[str]()
+
+    def keep(self, path: Path, name: str, reason: str) -> None:
+        """Counts one more of them.
+
+        Raises:
+            ValueError: all of them together are too large.
+        """
+        self.names.append(name)
+        size = path.stat().st_size
+        if size > _MOST_OTHER:
+            self._too_large.append(str(path) if self._too_large else f"{path} {reason}")
+            return
+        self._size += size
+        if self._size > _MOST_OTHERS:
+            raise ValueError(f"{path} {reason}; such files, kept whole, are larger than {_MOST_OTHERS >> 20:,} MiB in"
+                             " all: leave some out")  # fmt: skip
+
+    def require_small(self) -> None:
+        """Raises ValueError, which names them, where some are too large."""
+        if self._too_large:
+            first, *more = self._too_large
+            rest = f", as are {enumeration(more)}; leave them out" if more else ": leave it out"
+            raise ValueError(f"{first}, and is larger than {_MOST_OTHER >> 20} MiB, too large to be kept whole{rest}")
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Writes one of the restored files.
+
+    Raises:
+        DamagedError: there is one of that name.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError as error:  # file systems that take two names for one
+        raise DamagedError(f"the archive names {path.name!r:.100} twice") from error

@@ -1,0 +1,17 @@
+"""What people look at: images of examples, grids, heat maps, movies, and the elements of HTML pages."""
+
+from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display, window_of
+from axial_transformers.pictures.grids import image_grid
+from axial_transformers.pictures.saving import save_clips, save_grid, save_images
+
+__all__ = [
+    "Palette",
+    "can_be_shown",
+    "for_display",
+    "image_grid",
+    "marks_for_display",
+    "save_clips",
+    "save_grid",
+    "save_images",
+    "window_of",
+]

@@ -1,0 +1,72 @@
+"""Completions beside what was known."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.pictures.display import Pixels, marks_for_display, opaque, unseen
+from axial_transformers.pictures.grids import WIDTH, above, beside, enlargement, gap_of, sheet
+
+LONG = 6
+"""Width of tiles, divided by their height, above which there is one a row."""
+WIDEST_TITLE = 80
+"""Pixels of a column at least, for the titles."""
+MARK = "#e5484db0"
+"""Colour of marked sites."""
+
+
+def completion_sheet(
+    known: NDArray[np.uint8],
+    mask: NDArray[np.bool_],
+    filled: NDArray[np.integer],
+    show: Callable[[NDArray[np.integer]], Pixels],
+    *,
+    marked: NDArray[np.bool_] | None = None,
+    scale: int | None = None,
+    strips: bool | None = None,
+) -> Image.Image:
+    """Draw the known part of each example, its completions and the whole, with titles.
+
+    Args:
+        known: [N, *A, C], the whole examples.
+        mask: [*A, C], true where known.
+        filled: [N * count, *A, C].
+        show: `for_display` with its options: values [M, *A, C] to pictures [M, H, W] or [M, H, W, 3].
+        marked: [*A], true where the known part is to have a mark.
+        scale: enlargement; None: as `enlargement` says.
+        strips: whether each tile has a row of its own; None: if it is long. Otherwise an example has a row.
+    """
+    count = len(filled) // len(known)
+    tiles = _tiles(known, mask, filled, show, marked)
+    height, width = tiles.shape[1:3]
+    if strips is None:
+        strips = width > LONG * height
+    columns = 1 if strips else count + 2
+    least = max(WIDTH, WIDEST_TITLE * columns)
+    scale = scale or enlargement(columns * width, len(tiles) // columns * height, least)
+    grid = sheet(tiles, columns=columns, scale=scale, gap=gap_of(scale))
+    if strips:
+        return beside(grid, ["known", *["completion"] * count, "original"] * len(known))
+    return above(grid, [("known", 0.5 / columns), ("completions", 0.5), ("original", 1 - 0.5 / columns)])
+
+
+def _tiles(
+    known: NDArray[np.uint8],
+    mask: NDArray[np.bool_],
+    filled: NDArray[np.integer],
+    show: Callable[[NDArray[np.integer]], Pixels],
+    marked: NDArray[np.bool_] | None,
+) -> Pixels:
+    """Of each example the known part, its completions and the whole: [N * (count + 2), H, W, 4]."""
+    whole, drawn = (opaque(show(each)) for each in (known, filled))
+    given = whole
+    if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
+        given = opaque(show(np.where(mask, known, 0).astype(np.uint8)))
+    given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2]))
+    if marked is not None:
+        given = unseen(given, marks_for_display(marked, whole.shape[2]), MARK)
+    drawn = drawn.reshape(len(whole), -1, *whole.shape[1:])
+    tiles = np.concatenate([given[:, None], drawn, whole[:, None]], axis=1)
+    return tiles.reshape(-1, *whole.shape[1:])

@@ -1,0 +1,171 @@
+"""Numbers as pixels: shades, colours and line plots."""
+
+import colorsys
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from axial_transformers.data import join_uint16
+
+Palette = Literal["auto", "gray", "categories"]
+"""Colours of values: shades, or a colour for each. auto: categories where one channel has 3 to 12 values."""
+Window = tuple[float, float]
+"""The values that are shown black and white; those beyond are cut off."""
+Pixels = NDArray[np.uint8]
+
+INK = ("#14171f", "#4b5160", "#a6a8ad", "#f6f3ea")
+DRAWN = ("#14171f", "#6b3f12", "#d9822b", "#ffd9a0")
+HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
+"""Colours from the lowest level to the highest: of what is known, of what a model drew, and of bits."""
+UNSEEN = "#8b93a340"
+
+MOST_CATEGORIES = 12
+_PERCENTILES = (0.5, 99.5)
+_CATEGORIES = (
+    "#efe3c8", "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
+    "#aa3377", "#222222", "#ee7733", "#44bb99", "#882255", "#7f5539",
+)  # fmt: skip
+
+PLOT_HEIGHT, PLOT_WIDTH, WIDEST_PLOT = 96, 256, 512
+"""Pixels of line plots: short sequences have about the width, long ones are drawn in the widest."""
+_FINER = 3
+"""Lines are drawn so many times larger and shrunk, which smooths them."""
+_LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
+_PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
+_MOST_DOTS = 64
+
+
+def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool = False) -> Window:
+    """The window in which values [N, *A, C] are shown.
+
+    It is 0 ... num_values - 1; of 16-bit pairs it is from the 0.5th to the 99.5th percentile of the values, since
+    12-bit pictures, for example, would be black otherwise.
+    """
+    if not uint16:
+        return 0, num_values - 1
+    low, high = np.percentile(join_uint16(values.astype(np.uint8)), _PERCENTILES) if values.size else (0, 0)
+    return float(low), max(float(high), low + 1)
+
+
+def can_be_shown(axes: int) -> bool:
+    """Whether pictures show data of so many axes: sequences, images and clips or volumes."""
+    return 1 <= axes <= 3
+
+
+def for_display(
+    values: NDArray[np.integer],
+    num_values: int = 256,
+    uint16: bool = False,
+    palette: Palette = "auto",
+    window: Window | None = None,
+) -> NDArray[np.uint8]:
+    """Integers [N, *A, C] of one, two or three axes as pictures uint8 [N, H, W] or [N, H, W, 3].
+
+    The window (None: `window_of` these values) is stretched to 0 ... 255; of two channels the first is shown, of four
+    or more the first three. A clip is the strip of its frames, a sequence a line plot, or a row of cells if it is of
+    categories.
+
+    Raises:
+        ValueError: another number of axes.
+    """
+    if not can_be_shown(values.ndim - 2):
+        raise ValueError(f"values [N, *A, C] with one to three axes can be shown, not {list(values.shape)}")
+    low, high = window or window_of(values, num_values, uint16)
+    if uint16:
+        values = join_uint16(values.astype(np.uint8))
+    categories = _are_categories(values, num_values, uint16, palette)
+    if values.ndim == 3 and not categories:
+        return line_plots((values.astype(float) - low) / (high - low), f"{low:.0f}", f"{high:.0f}")
+    if values.ndim == 3:
+        values = np.stack([as_row(each) for each in values])
+    if values.ndim == 5:
+        count, frames, height, width, channels = values.shape
+        values = values.swapaxes(1, 2).reshape(count, height, frames * width, channels)
+    if categories:
+        return _colours_of(num_values)[values[..., 0]]
+    if (low, high) != (0, 255):
+        stretched = (np.asarray(values, np.float32) - low) * (255 / (high - low))
+        values = np.rint(np.clip(stretched, 0, 255))
+    shown = values.astype(np.uint8)
+    return shown[..., :3] if shown.shape[-1] >= 3 else shown[..., 0]
+
+
+def marks_for_display(marks: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
+    """Marks of sites [*A] at the pixels [H, width], or [1, width], of the picture that `for_display` makes of *A."""
+    if marks.ndim == 3:
+        return np.concatenate(list(marks), axis=1)
+    return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
+
+
+def as_row(sites: NDArray[Any]) -> NDArray[Any]:
+    """Sites [L, ...] of a sequence as a row of cells [H, L, ...], high enough to see."""
+    return sites[None].repeat(max(1, len(sites) // 16), axis=0)
+
+
+def opaque(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Gray [N, H, W] or RGB [N, H, W, 3] pictures as RGBA [N, H, W, 4]."""
+    if pictures.ndim == 3:
+        pictures = np.repeat(pictures[..., None], 3, axis=-1)
+    return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
+
+
+def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
+    """Levels 0..1 of any shape [...] as colours uint8 [..., 4], interpolated between the stops."""
+    places = np.linspace(0, 1, len(stops))
+    anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
+    channels = [np.interp(np.clip(levels, 0, 1), places, anchors[:, c]) for c in range(4)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pixels:
+    """Pixels [..., H, W, 4] of which those where a mask [H, W] is true are covered."""
+    return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
+
+
+def _are_categories(values: NDArray[np.integer], num_values: int, uint16: bool, palette: Palette) -> bool:
+    if palette == "auto":
+        return values.shape[-1] == 1 and not uint16 and 3 <= num_values <= MOST_CATEGORIES
+    return palette == "categories" and not uint16
+
+
+def _colours_of(count: int) -> NDArray[np.uint8]:
+    """Colours [count, 3] that differ; beyond the first dozen, less so."""
+    first = [tuple(bytes.fromhex(colour[1:])) for colour in _CATEGORIES[:count]]
+    hues = ((i * 0.618034 % 1, 0.65, 0.5 + 0.2 * (i % 3)) for i in range(len(first), count))
+    others = [tuple(round(255 * level) for level in colorsys.hsv_to_rgb(*hue)) for hue in hues]
+    return np.array(first + others, np.uint8)
+
+
+def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
+    """Sequences [N, L, C], levels 0..1, as plots [N, PLOT_HEIGHT, width, 3]: a line for each of at most four channels.
+
+    Site i is at the pixels from i width / L to (i + 1) width / L. The texts `low` and `high` stand at levels 0 and 1.
+    """
+    length = levels.shape[1]
+    width = length * max(1, round(PLOT_WIDTH / length)) if length <= WIDEST_PLOT else WIDEST_PLOT
+    plots = [_plot(each[:, : len(_LINES)], width, low, high) for each in np.clip(levels, 0, 1)]
+    return np.stack(plots) if plots else np.zeros((0, PLOT_HEIGHT, width, 3), np.uint8)
+
+
+def _plot(levels: NDArray[np.floating], width: int, low: str, high: str) -> NDArray[np.uint8]:
+    size, margin = (width * _FINER, PLOT_HEIGHT * _FINER), 6 * _FINER
+    paper = Image.new("RGB", size, _PAPER)
+    draw = ImageDraw.Draw(paper)
+    draw.rectangle((0, 0, size[0] - 1, size[1] - 1), outline=_EDGE, width=_FINER)
+    font = ImageFont.load_default(10 * _FINER)
+    draw.text((2 * _FINER, _FINER), high, fill=_TEXT, font=font, anchor="lt")
+    draw.text((2 * _FINER, size[1] - 2 * _FINER), low, fill=_TEXT, font=font, anchor="ls")
+    across = (np.arange(len(levels)) + 0.5) * (size[0] / len(levels))
+    for line, colour in zip(levels.T, _LINES):
+        down = margin + (1 - line) * (size[1] - 2 * margin)
+        points = list(zip(across.tolist(), down.tolist()))
+        draw.line(points, fill=colour, width=2 * _FINER - 1, joint="curve")
+        for x, y in points if len(points) <= _MOST_DOTS else []:
+            draw.circle((x, y), 2 * _FINER, fill=colour)
+    return np.asarray(paper.reduce(_FINER))
+
+
+def _rgba(text: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(f"{text[1:]}ff"[:8]))

@@ -1,0 +1,133 @@
+"""Grids of images, with titles and captions."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from axial_transformers.pictures.display import Palette, Pixels, Window, colour, for_display
+
+WIDTH, MOST_HEIGHT = 512, 4096
+"""Grids are enlarged to this width at least, unless they would be higher than that."""
+LETTER = (7, 14)
+"""Width and height of a letter, at most, in pixels."""
+NARROWEST = 96
+"""Pixels of a page at least, for its text."""
+_SIZE, _INK = 12, "#14171f"
+
+
+def image_grid(
+    values: NDArray[np.integer],
+    columns: int | None = None,
+    scale: int | None = None,
+    num_values: int = 256,
+    uint16: bool = False,
+    palette: Palette = "auto",
+    window: Window | None = None,
+) -> Image.Image:
+    """One picture of integers [N, *A, C], `columns` a row, each `scale` times enlarged, white between and around them.
+
+    columns=None: about square; of clips one a row. scale=None: as `enlargement` says. For others see `for_display`.
+
+    Raises:
+        ValueError: no examples, or a shape that `for_display` does not show.
+    """
+    pictures = for_display(values, num_values, uint16, palette, window)
+    count, height, width, *colours = pictures.shape
+    if not count:
+        raise ValueError("there are no examples to show")
+    if columns is None:
+        columns = 1 if values.ndim == 5 else max(1, round(math.sqrt(count * height / width)))
+    columns = min(count, columns)
+    if scale is None:
+        scale = enlargement(columns * width, -(-count // columns) * height)
+    gap = gap_of(scale)
+    sheet = contact_sheet(pictures, columns, scale, gap, background=255)
+    return Image.fromarray(np.pad(sheet, [(gap, gap)] * 2 + [(0, 0)] * len(colours), constant_values=255))
+
+
+def enlargement(width: int, height: int, least: int = WIDTH) -> int:
+    """The whole factor by which a picture becomes at least `least` pixels wide, unless it becomes too high."""
+    return max(1, min(-(-least // width), MOST_HEIGHT // height))
+
+
+def gap_of(scale: int) -> int:
+    """Pixels between the pictures of a grid."""
+    return min(16, max(1, scale // 2))
+
+
+def contact_sheet(
+    pictures: NDArray[np.uint8], columns: int, scale: int = 1, gap: int = 0, background: int = 0
+) -> NDArray[np.uint8]:
+    """Pictures [N, H, W] or [N, H, W, C] side by side, in reading order, as one [rows, columns] or [rows, columns, C].
+
+    Args:
+        columns: pictures in a row.
+        scale: times that each pixel is repeated along both sides.
+        gap: pixels between pictures.
+        background: value of all channels between pictures and after the last one.
+    """
+    count, height, width, *channels = pictures.shape
+    rows = -(-count // columns)
+    tall, wide = height * scale + gap, width * scale + gap
+    tiles = np.full((rows * columns, tall, wide, *channels), background, np.uint8)
+    tiles[:count, : height * scale, : width * scale] = pictures.repeat(scale, 1).repeat(scale, 2)
+    sheet = tiles.reshape(rows, columns, tall, wide, *channels).swapaxes(1, 2)
+    return sheet.reshape(rows * tall, columns * wide, *channels)[: rows * tall - gap, : columns * wide - gap]
+
+
+def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Image:
+    """Tiles [N, H, W, 4] as one picture, each `scale` times enlarged, on a transparent background."""
+    return Image.fromarray(contact_sheet(tiles, columns, scale, gap))
+
+
+def below(picture: Image.Image, text: str) -> Image.Image:
+    """The picture, transparent or not, on white paper, with a caption under it."""
+    lines = textwrap.wrap(text, max(10, picture.width // LETTER[0]))
+    page = _on_paper(picture, bottom=LETTER[1] * len(lines))
+    for i, line in enumerate(lines):
+        _write(page, (2, picture.height + LETTER[1] * (2 * i + 1) // 2), line, "lm")
+    return page
+
+
+def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Image:
+    """The picture on white paper, with titles centred above it, each with its place across the picture, 0..1."""
+    page = _on_paper(picture, top=LETTER[1] + 4)
+    for title, place in titles:
+        _write(page, (place * picture.width, LETTER[1] / 2 + 2), title, "mm")
+    return page
+
+
+def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
+    """The picture, of as many rows as titles, on white paper, with a title on the left of each."""
+    left = LETTER[0] * max(map(len, titles)) + 8
+    page = _on_paper(picture, left=left)
+    for row, title in enumerate(titles):
+        _write(page, (left - 6, (row + 0.5) * picture.height / len(titles)), title, "rm")
+    return page
+
+
+def with_scale(picture: Image.Image, stops: tuple[str, ...], highest: float, unit: str) -> Image.Image:
+    """The picture on white paper, and under it the colours of 0 (left) to `highest` or more (right), with numbers."""
+    bar, text = 10, LETTER[1] + 2
+    page = _on_paper(picture, bottom=6 + bar + text)
+    ramp = colour(np.linspace(0, 1, picture.width)[None].repeat(bar, 0), stops)
+    page.paste(Image.fromarray(ramp).convert("RGB"), (0, picture.height + 6))
+    middle = picture.height + 6 + bar + text / 2
+    _write(page, (0, middle), "0", "lm")
+    _write(page, (picture.width / 2, middle), f"{highest / 2:.3g}", "mm")
+    _write(page, (picture.width, middle), f"{highest:.3g}+ {unit}", "rm")
+    return page
+
+
+def _on_paper(picture: Image.Image, left: int = 0, top: int = 0, bottom: int = 0) -> Image.Image:
+    page = Image.new("RGB", (max(NARROWEST, left + picture.width), top + picture.height + bottom), "white")
+    page.paste(picture, (left, top), picture if picture.mode == "RGBA" else None)
+    return page
+
+
+def _write(page: Image.Image, place: tuple[float, float], text: str, anchor: str) -> None:
+    ImageDraw.Draw(page).text(place, text, fill=_INK, font=ImageFont.load_default(_SIZE), anchor=anchor)

@@ -1,0 +1,73 @@
+"""Heat maps: the bits of each site as a colour.
+
+The colours go from 0 to the bits of a site whose values are all as likely (rounded up), for all examples alike.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.pictures.display import HEAT, Pixels, as_row, can_be_shown, colour
+from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, sheet, with_scale
+
+
+def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:
+    """The bits [*A, C] of an example, averaged over channels, with the scale of the colours; frames side by side.
+
+    Raises:
+        ValueError: an example of more than three axes.
+    """
+    heat = heat_colours(bits[None], num_values)
+    picture = sheet(heat, columns=1, scale=enlargement(heat.shape[2], heat.shape[1]))
+    return with_scale(picture, HEAT, hottest(num_values), "bits")
+
+
+def under_examples(
+    values: NDArray[np.uint8], bits: NDArray[np.floating], num_values: int, uint16: bool = False
+) -> Image.Image:
+    """Examples [B, *A, C], and below each its bits [B, *A, C]: images in one row, clips and sequences below each other.
+
+    Raises:
+        ValueError: examples of more than three axes.
+    """
+    heat = heat_colours(bits, num_values)
+    columns = len(values) if values.ndim == 4 else 1
+    rows = len(values) // columns
+    scale = enlargement(columns * heat.shape[2], heat.shape[1] * rows) if values.ndim > 3 else None
+    gap = gap_of(scale or 1)
+    strips = list[Image.Image]()
+    for start in range(0, len(values), columns):
+        part = slice(start, start + columns)
+        shown = image_grid(values[part], columns, scale, num_values, uint16)
+        below = sheet(heat[part], columns, scale or 1, gap)
+        height = below.height if scale else max(12, shown.height // 8)
+        strips += [shown, below.resize((shown.width - 2 * gap, height), Image.Resampling.NEAREST)]
+    page = Image.new("RGB", (strips[0].width, sum(strip.height for strip in strips)), "white")
+    top = 0
+    for strip in strips:
+        page.paste(strip, ((page.width - strip.width) // 2, top), strip if strip.mode == "RGBA" else None)
+        top += strip.height
+    return with_scale(page, HEAT, hottest(num_values), "bits")
+
+
+def hottest(num_values: int) -> int:
+    """The bits that the last of the colours stands for: those of a site whose values are all as likely, rounded up."""
+    return math.ceil(math.log2(num_values))
+
+
+def heat_colours(bits: NDArray[np.floating], num_values: int) -> Pixels:
+    """The bits [B, *A, C], averaged over channels, as colours uint8 [B, H, W, 4]; frames side by side.
+
+    Raises:
+        ValueError: more than three axes.
+    """
+    if not can_be_shown(axes := bits.ndim - 2):
+        raise ValueError(f"heat maps are for sequences, images and clips, not for {axes} axes")
+    levels = bits.mean(axis=-1) / hottest(num_values)
+    if axes == 3:
+        levels = np.concatenate(list(levels.swapaxes(0, 1)), axis=2)
+    if axes == 1:
+        levels = np.stack([as_row(each) for each in levels])
+    return colour(levels, HEAT)

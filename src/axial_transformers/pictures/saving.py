@@ -1,0 +1,90 @@
+"""Examples and samples written as images and movies to look at."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.data import join_uint16
+from axial_transformers.data.movies import deep_colour_png, save_movie
+from axial_transformers.pictures.display import Palette, Window, for_display, window_of
+from axial_transformers.pictures.grids import image_grid
+from axial_transformers.storage.files import folder_written_whole, written_whole
+
+
+def save_grid(
+    path: str | Path,
+    values: NDArray[np.integer],
+    columns: int | None = None,
+    scale: int | None = None,
+    num_values: int = 256,
+    uint16: bool = False,
+    palette: Palette = "auto",
+    window: Window | None = None,
+) -> None:
+    """Writes `image_grid` as a PNG file."""
+    grid = image_grid(values, columns, scale, num_values, uint16, palette, window)
+    with written_whole(path) as aside:
+        grid.save(aside, format="PNG")
+
+
+def save_images(
+    folder: str | Path,
+    values: NDArray[np.integer],
+    names: Sequence[str] | None = None,
+    num_values: int = 256,
+    uint16: bool = False,
+    palette: Palette = "auto",
+) -> None:
+    """Writes each of integers [N, *A, C] as a PNG file of a new folder, called 0000.png, ... or by `names`.
+
+    Images of one or three 16-bit channels are written as 16-bit PNG, without loss; everything else as `for_display`
+    shows it.
+
+    Raises:
+        FileExistsError: the folder exists and is not empty.
+    """
+    if uint16 and values.ndim == 4 and values.shape[-1] in (2, 6):
+        pictures: NDArray[np.integer] = join_uint16(values.astype(np.uint8))
+        pictures = pictures if pictures.shape[-1] == 3 else pictures[..., 0]
+    else:
+        pictures = for_display(values, num_values, uint16, palette)
+    with folder_written_whole(folder) as aside:
+        for i, picture in enumerate(pictures):
+            path = aside / f"{names[i] if names else f'{i:04d}'}.png"
+            if picture.dtype == np.uint16 and picture.ndim == 3:
+                path.write_bytes(deep_colour_png(picture))
+            else:
+                Image.fromarray(picture).save(path)
+
+
+def save_clips(
+    path: str | Path,
+    values: NDArray[np.integer],
+    columns: int | None = None,
+    scale: int | None = None,
+    num_values: int = 256,
+    uint16: bool = False,
+    fps: int = 8,
+    palette: Palette = "auto",
+) -> None:
+    """Writes clips [N, T, H, W, C] as a movie.
+
+    .mp4 and .gif show all clips at once, in a grid as of `image_grid`. .mkv is lossless: the clips follow each other,
+    neither enlarged nor arranged, and `load` with frames=T reads them back (one and three channels of 8 bits; others as
+    `for_display` shows them).
+
+    Raises:
+        ValueError: not clips, or none; another suffix; an fps outside of 1..100.
+    """
+    if values.ndim != 5 or not len(values):
+        raise ValueError(f"{path}: a movie is made of clips [N, T, H, W, C], not of {list(values.shape)}")
+    frames, window = values.swapaxes(0, 1), window_of(values, num_values, uint16)
+    if Path(path).suffix == ".mkv":
+        movie = for_display(values.reshape(-1, *values.shape[2:]), num_values, uint16, palette, window)
+    else:
+        grids = (image_grid(frame, columns, scale, num_values, uint16, palette, window) for frame in frames)
+        movie = np.stack([np.asarray(grid) for grid in grids])
+    save_movie(path, movie, fps)

@@ -1,0 +1,125 @@
+"""Parameters, operations and decoding caches of a model, counted from its configuration alone.
+
+Operations are the multiplications and additions of matrix products, for one example, as torch's flop counter counts
+them with the MATH attention kernel, which computes masked scores too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from axial_transformers.baselines.by_name import build, class_of
+from axial_transformers.baselines.sequence_attention import SequenceAttention
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.inner_decoder import InnerAttention
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Layers over one axis of a slice."""
+
+    layers: int
+    attended: float
+    """Sites that a site is multiplied with: on average, where all are computed at once."""
+    cached: float
+    """The same where the sites are decoded one after the other, from caches."""
+
+
+def parameters(config: AxialTransformerConfig) -> dict[str, int]:
+    """Number of parameters of each part of the model."""
+    with torch.device("meta"):
+        model = build(config)
+    return {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+
+
+def forward_operations(config: AxialTransformerConfig) -> int:
+    """Operations of one forward pass: the logits of every slice."""
+    return _operations(config, cached=False)
+
+
+def training_operations(config: AxialTransformerConfig) -> int:
+    """Operations of the loss of one random slice and of its gradients: those of an example in training.
+
+    The gradients of a matrix product are two more of the same size, one for its input and one for its weights; the
+    channel encoder's first linear layer has data as its input, which needs none.
+    """
+    slices = config.bijection.channels - config.known_channels
+    return 3 * forward_operations(config) // slices - prod(config.bijection.shape) * _first_layer(config)
+
+
+def decode_operations(config: AxialTransformerConfig) -> int:
+    """Operations of decoding one example with caches: masked layers attend only to what is decoded already."""
+    return _operations(config, cached=True)
+
+
+def cache_numbers(config: AxialTransformerConfig) -> int:
+    """Numbers in the decoding caches of one example: keys and values, or the LSTM's state."""
+    shape, dim = config.bijection.shape, config.dim
+    outer = sum(
+        layers // (len(shape) - level) * prod(shape[level:])
+        for level, layers in enumerate(config.layers_of_outer_decoders)
+    )
+    inner = config.inner_layers * shape[-1] if config.inner == "attention" else 1
+    return 2 * dim * (outer + inner)
+
+
+def _operations(config: AxialTransformerConfig, cached: bool) -> int:
+    layout, dim = config.bijection, config.dim
+    shape, slices = layout.shape, layout.channels - config.known_channels
+    per_site = 2 * dim * config.num_logits
+    total = float(per_site + _first_layer(config))
+    for group in _layer_groups(config):
+        attended = group.cached if cached else group.attended
+        total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * attended * dim)
+    if config.inner == "lstm":
+        total += 16 * dim**2
+    return round(total * prod(shape) * slices)
+
+
+def _first_layer(config: AxialTransformerConfig) -> int:
+    """Operations of the channel encoder's convolution at one site."""
+    if not config.encoder_layers:
+        return 0
+    layout = config.bijection
+    planes = layout.channels if config.channel_planes == "one_hot" else 1
+    return 2 * 3 ** len(layout.shape) * (layout.channels + planes) * config.dim
+
+
+def _layer_groups(config: AxialTransformerConfig) -> Iterator[_Layers]:
+    shape = config.bijection.shape
+    for length in shape:
+        yield _along_axis(config.layers_of_encoder // len(shape), length, masked=False)
+    for level, layers in enumerate(config.layers_of_outer_decoders):
+        for axis in range(level, len(shape)):
+            yield _along_axis(layers // (len(shape) - level), shape[axis], masked=axis == level)
+    if type(config) is not AxialTransformerConfig:
+        yield from _sequence_layers(config)
+    elif config.inner == "attention":
+        yield _along_axis(config.inner_layers, shape[-1], masked=True)
+
+
+def _along_axis(layers: int, length: int, masked: bool) -> _Layers:
+    """Of L cached steps, the i-th attends to i + 1 sites: on average to (L + 1) / 2."""
+    return _Layers(layers, length, (length + 1) / 2 if masked else length)
+
+
+def _sequence_layers(config: AxialTransformerConfig) -> Iterator[_Layers]:
+    """Those of the baselines' inner decoders, the attentions of which have patterns of their own."""
+    length = config.bijection.shape[-1]
+    with torch.device("meta"):
+        inner = class_of(config).build_inner(config)
+    assert isinstance(inner, InnerAttention)
+    for block in inner.blocks:
+        attention = block.attention.attention
+        assert isinstance(attention, SequenceAttention)
+        yield _Layers(1, attention.products(length) / length, attention.pairs(length) / length)
+
+
+def engineering(number: float) -> str:
+    """Return three digits and a prefix: 1.23 k."""
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g} "

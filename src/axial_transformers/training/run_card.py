@@ -1,0 +1,109 @@
+"""What a model card says of a run: the steps, the data, the validation."""
+
+import json
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from axial_transformers.models.hub_card import Result
+from axial_transformers.storage.files import require_inside
+from axial_transformers.storage.typed_json import to_json
+from axial_transformers.training.checkpoints import Counters, Record, newest_checkpoint
+from axial_transformers.training.metrics import LONGEST_LINE, VALIDATION
+from axial_transformers.training.run_folder import Origin, RunRecord, read_run
+
+
+@dataclass(frozen=True)
+class RunCard:
+    """The parts of a model card that a run knows."""
+
+    rows: dict[str, str]
+    result: Result | None
+    settings: dict[str, Any]
+
+
+def describe_run(folder: Path) -> RunCard | None:
+    """Return what a model card says of the run in a folder; None if there is none. Of paths it has only the last part.
+
+    Raises:
+        ValueError: the record of the run is damaged.
+    """
+    record = read_run(folder)
+    if record is None:
+        return None
+    counters = _counters(folder)
+    rows = {"trained": _training(record, counters), "training data": _data(record)}
+    if record.command is not None:
+        rows["command"] = f"`{shlex.join(map(_last_part, record.command))}`"
+    result = None
+    if counters is not None and counters.best_step is not None and counters.best_bits_per_dim is not None:
+        name = "its data" if record.about is None else _name(record.about)
+        result = Result(data=name, split="validation", bits_per_dim=counters.best_bits_per_dim)
+        rows["validation"] = _validation(folder, record, counters.best_step, counters.best_bits_per_dim)
+    return RunCard(rows, result, to_json(record.training))
+
+
+def _counters(folder: Path) -> Counters | None:
+    """The counters of the newest checkpoint; None where there is none, or it is damaged."""
+    newest = newest_checkpoint(folder)
+    if newest is not None:
+        with suppress(OSError, ValueError):
+            return Record.read(require_inside(newest, folder)).counters
+    return None
+
+
+def _training(record: RunRecord, counters: Counters | None) -> str:
+    config = record.training
+    steps = config.steps if counters is None else counters.step
+    time = "" if counters is None else f", {timedelta(seconds=round(counters.seconds))} h"
+    recipe = "" if record.about is None else f"recipe `{record.about.recipe}`: "
+    return f"{recipe}{steps:,} steps of {config.batch_size} examples, {config.precision}, seed {config.seed}{time}"
+
+
+def _data(record: RunRecord) -> str:
+    about = record.about
+    name = "" if about is None else f"`{_name(about)}`, "
+    found = None if about is None else about.summary
+    count = "" if found is None else f"{found.train:,} examples, "
+    return f"{name}{count}fingerprint `{record.data.fingerprint}`"
+
+
+def _validation(folder: Path, record: RunRecord, step: int, bits_per_dim: float) -> str:
+    line = _evaluation(folder, step)
+    error = line.get(f"{VALIDATION}standard_error")
+    about, count = record.about, ""
+    if about is not None and about.summary is not None:
+        count = f" of {min(about.summary.validation, about.validate_on):,} examples"
+    within = "" if error is None else f" ± {error:.2g} (standard error)"
+    return (
+        f"{bits_per_dim:.4f}{within} bits/dim{count}, of the moving average of the weights at"
+        f" step {step:,}: the lowest of the run"
+    )
+
+
+def _evaluation(folder: Path, step: int) -> dict[str, float]:
+    """The line of metrics.jsonl about the evaluation at a step; empty where there is none."""
+    path, found = require_inside(folder / "metrics.jsonl", folder), {}
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        for line in iter(lambda: file.readline(LONGEST_LINE), ""):
+            with suppress(ValueError, RecursionError):
+                figures = json.loads(line)
+                if isinstance(figures, dict) and figures.get("step") == step and f"{VALIDATION}bits_per_dim" in figures:
+                    found = {name: value for name, value in figures.items() if type(value) in (int, float)}
+    return found
+
+
+def _name(about: Origin) -> str:
+    """The last part of the source's path or address: the rest may tell what is nobody's business."""
+    return _last_part(about.source) or "its data"
+
+
+def _last_part(word: str) -> str:
+    """Of a path, or of an address, also after `--option=`; other words as they are."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    path = urlsplit(value).path if "://" in value else value
+    return f"{option}{equals}{PurePath(path.replace(chr(92), '/')).name or path}"
