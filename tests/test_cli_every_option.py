@@ -338,7 +338,7 @@ SETTINGS = {
     "data.size": "8", "data.fit": "crop", "data.frames": "2", "data.stride": "2", "data.offsets": "random",
     "data.mode": "gray", "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
     "data.num-values": "5", "data.channels-last": "True", "data.key": "other",
-    "data.skip-bad": "2", "data.download-limit": "3", "data.download-timeout": "3",
+    "data.skip-bad": "2",
     "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.num-classes": "3",
     "model.layout": "rows", "model.prediction": "neighbours",
     "model.signed-differences": "", "model.dim": "8", "model.heads": "2", "model.mlp-ratio": "2",

@@ -77,7 +77,7 @@ def test_the_library_of_linear_layers_changes_only_where_the_other_is_clearly_fa
     for times, changes in ((0.5, False), (1.2, False), (2.0, linear.HAS_ONEDNN)):
         on(ProductRates(float32=1e11, onednn=times * 1e11, bfloat16=0))
         assert linear.onednn_is_faster() is changes
-        assert linear.onednn_adds_biases(torch.float32) is (times > 0.5 and linear.HAS_ONEDNN)
+        assert linear.onednn_adds_biases() is (times > 0.5 and linear.HAS_ONEDNN)
 
 
 def test_rates_are_measured_and_the_state_is_left_alone():

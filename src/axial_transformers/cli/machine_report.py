@@ -45,7 +45,7 @@ def facts() -> dict[str, Any]:
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
             "linear": "oneDNN" if onednn_is_faster() else "torch",
-            "linear with a bias": "oneDNN" if onednn_is_faster() or onednn_adds_biases(torch.float32) else "torch",
+            "linear with a bias": "oneDNN" if onednn_is_faster() or onednn_adds_biases() else "torch",
             "attention": "compiled" if HAS_NUMBA else "torch",
             "compiler": cpp_compiler(),
         },
