@@ -17,11 +17,6 @@ Weights = Annotated[
     runs.Weights, arg(help="The moving average of the weights, or the raw ones of a run's newest checkpoint.")
 ]
 Device = Annotated[str, arg(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
-TrustSource = Annotated[
-    bool,
-    FlagCreatePairsOff,
-    arg(help="Read or download the data that a run names, although it was not begun by you on this machine."),
-]
 BatchSize = Annotated[int, arg(help="Examples at a time; the result does not depend on it.")]
 Temperature = Annotated[
     float, arg(help="1 draws from the model's distribution, less favours likely values, 0 takes the likeliest ones.")

@@ -75,7 +75,6 @@ class Complete:
     seed: int = 0
     """Equal seeds draw equal completions."""
     temperature: arguments.Temperature = 1.0
-    trust_source: arguments.TrustSource = False
     weights: arguments.Weights = "ema"
     device: arguments.Device = "auto"
     compile: arguments.Compile = False
@@ -89,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
         require_within(name, getattr(options, name), 1)
     require_within("seed", options.seed, -(2**63))
     compiled = either(options.compile, options.no_compile, "compile")
-    trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
+    trained = options.data.of(open_model(options.model, options.weights, options.device))
     outputs.require_other_file(options.output, options.source)
     outputs.check_output(options.output, trained.model.config, options.scale, folder=False)
     label = label_of(trained, options.label)

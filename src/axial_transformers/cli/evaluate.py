@@ -44,7 +44,6 @@ class Evaluate:
     split: Split | None = None
     """Part of the data. None: all of a source that is given; of the run's own data the test part, or the validation
     part where there is no test part."""
-    trust_source: arguments.TrustSource = False
     weights: arguments.Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
@@ -74,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
         with one_voice():
             if options.precision == "bfloat16":
                 warn_if_slow("precision", processes.device)
-            opened = open_model(options.model, options.weights, str(processes.device), options.trust_source)
+            opened = open_model(options.model, options.weights, str(processes.device))
             trained = options.data.of(opened)
             whole, described = trained.examples(options.source, options.split)
             examples = limited(whole, options.limit)

@@ -65,7 +65,6 @@ class Score:
     data: Reading = field(default_factory=Reading)
     against: str | None = None
     """Another source, all of it, whose images the scores should tell from those of the first."""
-    trust_source: arguments.TrustSource = False
     weights: arguments.Weights = "ema"
     batch_size: arguments.BatchSize = 64
     device: arguments.Device = "auto"
@@ -78,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
         processes = processes_on(options.device)
     with processes:
         with one_voice():
-            opened = open_model(options.model, options.weights, str(processes.device), options.trust_source)
+            opened = open_model(options.model, options.weights, str(processes.device))
             trained = options.data.of(opened)
             examples = limited(trained.examples(options.source, options.split)[0], options.limit)[:]
             others = limited(trained.examples(options.against, "all")[0], options.limit)[:] if options.against else None

@@ -44,7 +44,6 @@ class Studio:
     """None: the first free one from 7860."""
     palette: arguments.Palette = "auto"
     fps: arguments.Fps = 8
-    trust_source: arguments.TrustSource = False
     weights: arguments.Weights = "ema"
     device: arguments.Device = "auto"
 
@@ -57,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     require_within("fps", options.fps, 1, 100)
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
-    opened = open_model(options.model, options.weights, options.device, options.trust_source)
+    opened = open_model(options.model, options.weights, options.device)
     subject = subject_of(opened, options)
     if options.host not in LOOPBACK:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")

@@ -1,6 +1,5 @@
 """axial train: a recipe, or a model of one's own data."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
 from axial_transformers.cli.machine import fitted_to_this_machine
 from axial_transformers.cli.reading import limited
-from axial_transformers.cli.runs import untrusted, ways_to_fit
+from axial_transformers.cli.runs import check_recorded, ways_to_fit
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
 from axial_transformers.cli.sharing import one_voice
 from axial_transformers.cli.understood import lines, understanding
@@ -97,9 +96,9 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
     settings = preset.settings
     if not preset.source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
-    if not (preset.is_own or settings.trust_source):
-        raise untrusted(settings.out, preset.source)
-    examples = preset.examples or _load_to_train(preset)
+    if preset.recorded:
+        check_recorded(settings.out, preset.source)
+    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
     check_shape(examples, preset)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
@@ -127,16 +126,6 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         for line in [*([changed] if changed else []), *lines(found, preset, examples)]:
             say(line)
     return preset, examples, validation[: settings.validate_on], origin
-
-
-def _load_to_train(preset: Preset) -> Examples:
-    try:
-        return load(preset.source, preset.settings.data, "train", bar("reading"))
-    except FileNotFoundError as error:
-        if preset.resumed is None:
-            raise
-        again = shlex.join(["axial", "train", str(preset.settings.out)])
-        raise FileNotFoundError(f"the data of this run, {preset.source}, is gone: {again} NEW_PLACE") from error
 
 
 def _size_of_test(preset: Preset) -> int | None:
