@@ -26,7 +26,7 @@ Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]
 
 def compiled(qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
     width = qkv.shape[-1] // 3
-    return compiled_attention.attend_packed(qkv, heads, (width, width, width), 1, causal, mask)
+    return compiled_attention.attend((qkv,), (heads, width, width, width), 1, causal, mask)
 
 
 def along_lines(name: str, qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:

@@ -32,8 +32,7 @@ from axial_transformers.data.shards.index import ROW, ShardIndex
 from axial_transformers.data.shards.record_decoding import Form
 from axial_transformers.data.shards.shard_examples import Records, ShardExamples
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import batches
-from axial_transformers.training.example_order import example_indices
+from axial_transformers.training.batches import batches, example_indices
 from axial_transformers.training.processes import Processes
 
 SIDE = 4

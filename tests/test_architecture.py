@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
-    "cli", "studio", "recipes", "training", "compression", "decoding", "costs", "likelihood", "inference", "importers",
-    "baselines", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress",
+    "cli", "studio", "recipes", "training", "compression", "decoding", "planning", "likelihood", "inference",
+    "importers", "baselines", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress",
     "processor", "torch_private",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
@@ -34,7 +34,7 @@ ADAPTERS = {
     "torch_private.py": {"torch"},
 }
 """The files that may use private names of other packages, and these packages. Each adapter has a test of its own."""
-HAVE_C = {"kernels/bfloat16_tiles.py", "kernels/threads.py", "training/allocator.py", "training/processes.py"}
+HAVE_C = {"kernels/bfloat16_tiles.py", "kernels/threads.py", "training/run.py", "training/processes.py"}
 """The files that call public functions of C libraries: the system's, OpenMP's and Python's."""
 PRIVATE = re.compile(r"(\w+\.)*_[a-zA-Z][\w.]*")
 FOREIGN = re.compile(r"\b_[a-zA-Z]|^numba\.core|^llvmlite")

@@ -250,8 +250,8 @@ def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module.machine_report, "facts", dict)
     patch.setattr(module.machine_report, "rows", lambda found: found)
-    patch.setattr(module, "training_rows", lambda *given: {})
-    recorder.replace(module, "size", lambda *given: {})
+    patch.setattr(module, "_training_rows", lambda *given: {})
+    recorder.replace(module, "plan", lambda *given: SimpleNamespace(to_json=dict))
     recorder.watch(module, "inspect")
 
 
@@ -377,10 +377,9 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "bits_map": lambda model, x, label: torch.zeros(x.shape),
         "under_examples": lambda *given: Image.new("L", (3, 2)),
         "check_shape": lambda *given: None,
-        "fitted_to_this_machine": lambda preset: (preset, ""),
-        "decided": lambda training, out: training,
-        "understanding": lambda *given: None,
-        "lines": lambda *given: [],
+        "plan": lambda model, training, *given: SimpleNamespace(fits=True, model=model, training=training),
+        "_summary": lambda *given: None,
+        "_lines": lambda *given: [],
     }.items():
         recorder.replace(module, name, answer)
     with suppress(Reached):

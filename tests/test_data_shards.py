@@ -30,8 +30,7 @@ from axial_transformers.data.shards.sources import expand, shard_files
 from axial_transformers.data.shards.tar import members, records
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import batches, draw_batch
-from axial_transformers.training.example_order import step_positions
+from axial_transformers.training.batches import batches, draw_batch, step_positions
 from axial_transformers.training.processes import Processes
 from conftest import TINY, Axial
 from shard_writer import array, picture, pictures, write

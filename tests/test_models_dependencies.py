@@ -93,13 +93,13 @@ def give_the_encoder_its_own_channel(model: AxialTransformer, monkeypatch: pytes
     monkeypatch.setattr(model.encoder, "forward", lambda x, channel, given: forward(x, channel + 1, given))
 
 
-def add_unshifted(x: torch.Tensor, y: torch.Tensor, axis: int) -> torch.Tensor:
-    return x + y
+def unshifted(x: torch.Tensor, axis: int) -> torch.Tensor:
+    return x
 
 
 MUTATIONS = {
-    "no shift of values": lambda model, patch: patch.setattr(axial_transformer, "add_shifted", add_unshifted),
-    "no shift of the upper context": lambda model, patch: patch.setattr(outer_decoder, "add_shifted", add_unshifted),
+    "no shift of values": lambda model, patch: patch.setattr(axial_transformer, "shift", unshifted),
+    "no shift of the upper context": lambda model, patch: patch.setattr(outer_decoder, "shift", unshifted),
     "no mask in the inner decoder": lambda model, patch: unmask(model, model.inner_decoder),
     "no mask in the outer decoder": lambda model, patch: unmask(model, model.outer_decoders[0]),
     "encoder depends on its own channel": give_the_encoder_its_own_channel,

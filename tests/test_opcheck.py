@@ -13,7 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import axial_transformers
 from axial_transformers.ops import (
     compiled_attention,
-    compiled_relative_attention,
     elementwise,
     kernel_choice,
     linear,
@@ -36,22 +35,22 @@ TABLES = [random(5, 1, width) for width in (4, 4, 3)]
 OPERATORS = {
     "attend_lines": (
         compiled_attention._forward,
-        ([Q, K, V], 2, True, MASK, BIAS, random(5, 4), torch.empty_like(V), SUMS),
+        ([Q, K, V], [BIAS], 2, True, MASK, random(5, 4), torch.empty_like(V), SUMS),
         needs_numba,
     ),
     "attend_lines_backward": (
         compiled_attention._backward,
-        ([Q, K, V, random(*V.shape)], 2, True, MASK, BIAS, random(5, 4), SUMS, GRADS),
+        ([Q, K, V, random(*V.shape)], [BIAS], 2, True, MASK, random(5, 4), SUMS, GRADS),
         needs_numba,
     ),
     "attend_relative": (
-        compiled_relative_attention._forward,
+        compiled_attention._forward_relative,
         ([Q, K, V], TABLES, 2, True, 0.5, torch.empty_like(V), SUMS),
         needs_numba,
     ),
     "attend_relative_backward": (
-        compiled_relative_attention._backward,
-        ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, GRADS[:3], [torch.empty_like(x) for x in TABLES]),
+        compiled_attention._backward_relative,
+        ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, [*GRADS[:3], *map(torch.empty_like, TABLES)]),
         needs_numba,
     ),
     "kept": (elementwise._kept, (random(5, 7), 1000), ()),
@@ -70,11 +69,14 @@ def test_custom_operators_are_declared_as_they_are(operator, arguments):
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
-    "_RelativeAttention": (
-        lambda *x: compiled_relative_attention.attend(x[:3], None, x[3:], 2, True, 0.5),
+    "_Attention, relative": (
+        lambda *x: compiled_attention.attend_relative(x[:3], None, x[3:], 2, True, 0.5),
         (Q, K, V, *TABLES),
     ),
-    "_Attention": (lambda q, k, v, bias: compiled_attention.attend(q, k, v, 2, True, bias=bias), (Q, K, V, BIAS)),
+    "_Attention": (
+        lambda q, k, v, bias: compiled_attention.attend((q, k, v), None, 2, True, bias=bias),
+        (Q, K, V, BIAS),
+    ),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),
     "_AddDropped": (lambda *tensors: elementwise.add_dropped(*tensors, 0.5), (random(256, 256), random(256, 256))),
     "_Linear": (lambda *tensors: linear._Linear.apply(*tensors), (random(32, 16), random(16, 16), random(16))),
@@ -86,7 +88,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     [
         pytest.param(
             *case,
-            marks={"_Attention": needs_numba, "_RelativeAttention": needs_numba, "_Linear": needs_onednn}.get(name, ()),
+            marks={"_Attention": needs_numba, "_Attention, relative": needs_numba, "_Linear": needs_onednn}.get(
+                name, ()
+            ),
             id=name,
         )
         for name, case in FUNCTIONS.items()
@@ -106,4 +110,6 @@ def test_autograd_functions_have_values_and_gradients_of_the_same_form_without_v
 def test_no_operator_or_function_is_left_out():
     sources = "\n".join(path.read_text() for path in Path(axial_transformers.__file__).parent.rglob("*.py"))
     assert set(re.findall(r'"axial_transformers::(\w+)"', sources)) == OPERATORS.keys()
-    assert set(re.findall(r"class (\w+)\(torch\.autograd\.Function\)", sources)) == FUNCTIONS.keys()
+    assert set(re.findall(r"class (\w+)\(torch\.autograd\.Function\)", sources)) == {
+        name.split(",")[0] for name in FUNCTIONS
+    }

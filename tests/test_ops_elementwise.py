@@ -15,10 +15,8 @@ def slow_quick_gelu(x: torch.Tensor) -> torch.Tensor:
     return x / (1 + torch.exp(-1.702 * x))
 
 
-@pytest.mark.parametrize("block", [1, 4, 2**18])
 @pytest.mark.parametrize("shape", [(3, 5, 2), (1, 7), (0, 3), ()])
-def test_quick_gelu_and_its_gradient_are_the_authors_in_blocks_of_any_size(monkeypatch, block, shape):
-    monkeypatch.setattr(elementwise, "BLOCK", block)
+def test_quick_gelu_and_its_gradient_are_the_authors(shape):
     x = (4 * torch.randn(shape, dtype=torch.float64)).requires_grad_()
     torch.testing.assert_close(quick_gelu(x), slow_quick_gelu(x))
     assert torch.autograd.gradcheck(quick_gelu, x)

@@ -9,7 +9,6 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops import (
     compiled_attention,
-    compiled_relative_attention,
     kernel_choice,
     reference,
     torch_attention,
@@ -32,7 +31,7 @@ def inputs(shape, heads, width, value_width, rows, tables):
 
 
 def compiled(tensors, axis, causal):
-    return compiled_relative_attention.attend(
+    return compiled_attention.attend_relative(
         tensors[:3], None, tuple(tensors[3:]), axis, causal, tensors[0].shape[-1] ** -0.5
     )
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from axial_transformers.ops import reference
-from axial_transformers.ops.shift import add_shifted, shift, shifted_copies
+from axial_transformers.ops.shift import shift, shifted_copies
 
 
 @pytest.mark.parametrize("axis", [1, 2, 3, -2, -3])
@@ -13,17 +13,6 @@ from axial_transformers.ops.shift import add_shifted, shift, shifted_copies
 def test_shift_moves_one_place(shape, axis):
     x = torch.randn(shape)
     assert torch.equal(shift(x, axis), reference.shift(x, axis))
-
-
-@pytest.mark.parametrize("gradients", [False, True])
-@pytest.mark.parametrize("axis", [-2, -3, -4])
-def test_a_shifted_tensor_is_added_with_and_without_gradients(axis, gradients):
-    y = torch.randn(2, 3, 1, 5, 4).bfloat16()
-    for x in (torch.randn(2, 3, 1, 5, 4), torch.randn(3, 1, 5, 4)):
-        with torch.set_grad_enabled(gradients):
-            found = add_shifted(x, y, axis)
-        assert found.dtype == torch.float32
-        assert torch.equal(found, x + reference.shift(y, axis))
 
 
 @pytest.mark.parametrize(("shape", "convolve"), [((5,), F.conv1d), ((3, 5), F.conv2d), ((2, 1, 4), F.conv3d)])

@@ -73,22 +73,6 @@ def product_rates() -> ProductRates:
     return ProductRates(**{"onednn": 0.0} | {name: 2 * SIDE**3 / took for name, took in seconds.items()})
 
 
-@cache
-def products_sum_columns() -> bool:
-    """Whether a product with ones sums the columns of a bfloat16 matrix clearly faster than torch's sum, measured."""
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        matrix = torch.ones(8 * SIDE, SIDE, dtype=torch.bfloat16, device="cpu")
-        product, total = _least_seconds(
-            {"product": lambda: column_sums_by_product(matrix), "sum": lambda: matrix.sum(dim=0)}
-        ).values()
-    return product * CLEARLY <= total
-
-
-def column_sums_by_product(x: torch.Tensor) -> torch.Tensor:
-    """The sums of the columns of a matrix, by a product with ones."""
-    return (x.mT @ x.new_ones(len(x), 1)).squeeze(1)
-
-
 def multiplies_bfloat16(device: torch.device) -> bool:
     """Whether products in bfloat16 are native on the device, and clearly faster than those in float32."""
     if device.type == "cuda":

@@ -46,11 +46,3 @@ class _OnConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if rank() == 0:
             say(self.format(record), style="dim")
-
-
-def engineering(number: float) -> str:
-    """Three digits and a prefix: 1.23 k."""
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor:
-            return f"{number / factor:.3g} {prefix}"
-    return f"{number:.3g} "

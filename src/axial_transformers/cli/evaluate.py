@@ -17,11 +17,11 @@ from axial_transformers.cli.reading import Reading, limited
 from axial_transformers.cli.runs import open_model
 from axial_transformers.cli.sharing import one_voice, processes_on
 from axial_transformers.cli.streams import printable
-from axial_transformers.costs.measurements import matmul_rate
-from axial_transformers.costs.operations import forward_operations
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.operations import forward_operations
 from axial_transformers.progress import bar
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import warn_if_slow

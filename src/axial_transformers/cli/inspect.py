@@ -12,19 +12,25 @@ from rich.table import Table
 
 from axial_transformers.baselines.by_name import build, read_config
 from axial_transformers.cli import machine_report
-from axial_transformers.cli.console import engineering, working
-from axial_transformers.cli.machine import this_machine
+from axial_transformers.cli.console import working
 from axial_transformers.cli.parsing import parse, parse_known
 from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
-from axial_transformers.cli.sizing import rows as training_rows
-from axial_transformers.cli.sizing import size
-from axial_transformers.costs.operations import cache_numbers, decode_operations, forward_operations, parameters
-from axial_transformers.costs.training_step import Hardware
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.planning import Machine, Plan, describe, plan, this_machine
+from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.operations import (
+    cache_numbers,
+    decode_operations,
+    engineering,
+    forward_operations,
+    parameters,
+)
+from axial_transformers.planning.plan import describe_memory
 from axial_transformers.storage import model_folders
-from axial_transformers.training import Origin, TrainConfig, read_run, understanding
+from axial_transformers.training import Origin, TrainConfig, read_run
+from axial_transformers.training.run_folder import describe_data
 from axial_transformers.training.run_page import write_page
 
 MOST_SITES = 300
@@ -76,19 +82,13 @@ def main(argv: Sequence[str]) -> int:
         return 0
     options, words = _options(argv)
     config, training, origin = _configs(words)
-    if options.elsewhere and training.precision == "auto":
-        training = replace(training, precision="bfloat16")  # the devices are taken for such as multiply it
-    elif not options.elsewhere:
-        training = training.resolved()
-    hardware = options.hardware(training)
-    here = None if options.elsewhere else training.torch_device().type
+    planned = plan(config, training, None, options.machine(training))
     facts = {
         **inspect(config, options.dependencies),
         "data": None if origin is None else asdict(origin),
-        "training": size(config, training, hardware, here),
+        "training": planned.to_json(),
     }
-    tables = {**_sections(config, facts), **_data_rows(config, origin)}
-    tables |= training_rows(facts["training"], here is not None)
+    tables = {**_sections(config, facts), **_data_rows(config, origin), **_training_rows(planned)}
     _print(facts, tables, "--json" in argv)
     return 0
 
@@ -136,12 +136,15 @@ class Options:
         """Whether other devices than those of this machine are asked about."""
         return any(option is not None for option in (self.devices, self.memory, self.rate))
 
-    def hardware(self, training: TrainConfig) -> Hardware:
-        """The devices asked about."""
+    def machine(self, training: TrainConfig) -> Machine:
+        """The devices asked about; of this machine, with the measured rate of its matrix products."""
         if not self.elsewhere:
-            return this_machine(training, self.utilisation)
+            device, training = training.torch_device(), training.resolve_auto()
+            dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+            found = this_machine(device)
+            return replace(found, rate=matmul_rate(device, dtype) / 1e12, utilisation=self.utilisation)
         names = ("devices", "memory", "rate", "utilisation")
-        return Hardware(**{name: value for name in names if (value := getattr(self, name)) is not None})
+        return Machine(**{name: value for name in names if (value := getattr(self, name)) is not None})
 
 
 def _options(argv: Sequence[str]) -> tuple[Options, list[str]]:
@@ -224,11 +227,14 @@ def _data_rows(config: AxialTransformerConfig, origin: Origin | None) -> dict[st
     """The data of a run, as far as its record knows it."""
     if origin is None:
         return {}
-    rows = {"source": origin.source, "recipe": origin.recipe, "classes": understanding.classes(origin.class_names)}
-    if found := origin.understood:
-        rows["examples"] = understanding.splits(found, origin.validate_on)
-        rows["each"] = understanding.each(found, config.shape, config.num_values)
-    return {"data of the run": rows}
+    return {"data of the run": {"recipe": origin.recipe, **describe_data(origin, config)}}
+
+
+def _training_rows(found: Plan[TrainConfig]) -> dict[str, dict[str, str]]:
+    devices = "this machine" if found.machine.is_this else f"{found.machine.devices} devices"
+    title = f"training on {devices}, {found.training.batch_size} examples a step in {found.training.precision}"
+    rate = {} if found.machine.rate is None else {"matrix products": f"{found.machine.rate:.3g} TFLOP/s"}
+    return {title: {**describe(found), **describe_memory(found), **rate}}
 
 
 def _verdict(found: dict[str, int] | None) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from axial_transformers.cli import WAITING
-from axial_transformers.cli.console import engineering
 from axial_transformers.kernels import compiled_for
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
+from axial_transformers.planning.operations import engineering
 from axial_transformers.processor import (
     cpp_compiler,
     multiplies_bfloat16,
@@ -45,7 +45,7 @@ def facts() -> dict[str, Any]:
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
             "linear": "oneDNN" if onednn_is_faster() else "torch",
-            "linear with a bias": "oneDNN" if onednn_is_faster() or onednn_adds_biases(torch.float32) else "torch",
+            "linear with a bias": "oneDNN" if onednn_is_faster() or onednn_adds_biases() else "torch",
             "attention": "compiled" if HAS_NUMBA else "torch",
             "compiler": cpp_compiler(),
         },

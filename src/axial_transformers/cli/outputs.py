@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.cli.console import engineering
 from axial_transformers.cli.runs import TrainedModel
-from axial_transformers.costs.available_memory import available_memory
 from axial_transformers.data import MOVIES, save_arrays
 from axial_transformers.decoding.drawing import most_together, numbers_each
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.pictures import Palette, save_clips, save_grid, save_images
+from axial_transformers.planning.machine import free_memory
+from axial_transformers.planning.operations import engineering
 from axial_transformers.storage.files import require_place, written_whole
 
 FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
@@ -63,7 +63,7 @@ def require_room(count: int, output: Path, config: AxialTransformerConfig, scale
     Args:
         inputs: so many times --count are drawn.
     """
-    available = available_memory()
+    available = free_memory()
     if available is None:
         return
     sites = prod(config.shape) * config.channels

@@ -10,13 +10,14 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from axial_transformers import __version__
 from axial_transformers.baselines.by_name import read_model
-from axial_transformers.cli.console import engineering, say
+from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import parse
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import model_card
+from axial_transformers.planning.operations import engineering
 from axial_transformers.storage import hub
 from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
-from axial_transformers.training.run_facts import facts
+from axial_transformers.training.run_card import describe_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def _card(options: Push, model: AxialTransformer) -> str:
         if options.licence is not None:
             raise ValueError(f"{own} is the model card: state the licence {options.licence} there, or remove the file")
         return own.read_text(encoding="utf-8")
-    run, today = facts(options.folder), f"{datetime.now().astimezone():%Y-%m-%d}"
+    run, today = describe_run(options.folder), f"{datetime.now().astimezone():%Y-%m-%d}"
     return model_card(
         model,
         model.config,

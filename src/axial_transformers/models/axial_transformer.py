@@ -30,7 +30,7 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
 from axial_transformers.models.outer_decoder import OuterDecoder
-from axial_transformers.ops.shift import add_shifted
+from axial_transformers.ops.shift import shift
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
@@ -152,7 +152,7 @@ class AxialTransformer(nn.Module):
         h = self.embed_value(_slice(x, channel))
         for outer in self.outer_decoders:
             context = outer(h, context)
-        return self.inner_decoder(add_shifted(context, h, -2))
+        return self.inner_decoder(context + shift(h, -2))
 
     def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
         """The values, or differences, whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""

@@ -8,7 +8,7 @@ from axial_transformers.layers.blocks import ModuleListOf, TransformerBlock
 from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.models.axis_attention import axis_attention
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.ops.shift import add_shifted
+from axial_transformers.ops.shift import shift
 
 
 class OuterDecoder(nn.Module):
@@ -41,7 +41,7 @@ class OuterDecoder(nn.Module):
         u = h + context
         for block in self.blocks:
             u = block(u)
-        return add_shifted(context, u, self.axis)
+        return context + shift(u, self.axis)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
         """Empty caches for the steps along the axis: one for each causal layer, None for the others."""

@@ -76,7 +76,7 @@ def axial_attention(  # noqa: PLR0913
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
     optional = attn_bias is not None or span is not None or dropout or dilation > 1
     if not optional and sharing[0] == sharing[1] and _is_compiled(q, axis):
-        return compiled_attention.attend(q, k, v, axis, causal, key_mask)
+        return compiled_attention.attend((q, k, v), None, axis, causal, key_mask)
     k, v = (x.repeat_interleave(heads, dim=-2) if heads > 1 else x for x, heads in zip((k, v), sharing))
     if optional:
         return _with_options((q, k, v), axis, causal, key_mask, attn_bias, span, dropout, dilation)
@@ -108,11 +108,12 @@ def axial_self_attention(
     """
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, attn_bias, rotations, k=qkv.unsqueeze(-1))
-    q, k, v = compiled_attention.unpacked((qkv,), (heads, *widths))
+    packing = heads, *widths
+    q, k, v = compiled_attention.unpacked((qkv,), packing)
     bias = None if attn_bias is None else _bias_of_lines(attn_bias, q, axis, span=None, dilation=1)
     if _is_compiled(q, axis) and (bias is None or _shared(bias)):
         bias = None if bias is None else _of_examples(bias)
-        return compiled_attention.attend_packed(qkv, heads, widths, axis, causal, key_mask, bias, rotations)
+        return compiled_attention.attend((qkv,), packing, axis, causal, key_mask, bias, rotations)
     if rotations is not None:
         q, k = (rotate(part, rotations, axis) for part in (q, k))
     return axial_attention(q, k, v, axis, causal, key_mask, attn_bias)
@@ -239,7 +240,7 @@ def _with_options(
 ) -> Tensor:
     """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
     if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis):
-        return compiled_attention.attend(*qkv, axis, causal, key_mask, _of_examples(bias))
+        return compiled_attention.attend(qkv, None, axis, causal, key_mask, _of_examples(bias))
     sizes = qkv[0].shape[:-2]
     batch, length, others = sizes[0], sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
     lines = prod(others)
@@ -249,21 +250,29 @@ def _with_options(
         if not _shared(bias):
             bias = bias.expand(-1, *others, -1, -1, -1)
         bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
-    if span is not None and _is_of_any_length(qkv[0], axis):
-        out = windowed_attention.gathered(q, k, v, span, causal, bias, present, dropout, dilation)
-    elif span is not None:
+    if span is not None and not _is_of_any_length(qkv[0], axis):
         out = windowed_attention.attend(q, k, v, span, causal, bias, present, dropout)
     else:
         allowed = None if present is None else present[:, :, None, None, :]
-        if causal or dilation > 1:
+        if causal or dilation > 1 or span is not None:
             place = torch.arange(length, device=q.device)
             offset = place - place[:, None]
             inside = offset % dilation == 0
             if causal:
                 inside = inside & (offset <= 0)
+            if span is not None:  # blocks cannot be counted: a mask of all pairs
+                inside = inside & (offset.abs() <= span // 2 * dilation)
+                bias = None if bias is None else _of_all_pairs(bias, offset // dilation)
             allowed = inside[None, None, None] if allowed is None else allowed & inside
         out = torch_attention.attend_groups(q, k, v, bias, allowed, dropout)
     return from_lines(out.flatten(0, 1), qkv[2], axis)
+
+
+def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l span"], steps: Tensor) -> Float[Tensor, "#b #m #n l l"]:
+    """A bias of the places of a window as one of pairs, that are so many steps [L, L] apart; any number outside."""
+    span = bias.shape[-1]
+    column = (steps + span // 2).clamp(0, span - 1).expand(*bias.shape[:-2], -1, -1)
+    return bias.expand(*bias.shape[:-2], steps.shape[0], span).gather(-1, column)
 
 
 def _shared(bias: Tensor) -> bool:

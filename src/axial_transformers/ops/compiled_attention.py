@@ -11,14 +11,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels import Sizes, Strides, line_kernels, parallel_ranges, short_line_kernels
-from axial_transformers.ops.operator_checks import check_extras, check_lines, check_written, strides_of_lines
+from axial_transformers.kernels import (
+    Sizes,
+    Strides,
+    line_kernels,
+    parallel_ranges,
+    relative_kernels,
+    short_line_kernels,
+)
+from axial_transformers.ops.operator_checks import (
+    SINGLE,
+    check_extras,
+    check_lines,
+    check_tables,
+    check_written,
+    strides_of_lines,
+)
 from axial_transformers.ops.operators import cpu_operator
 
 Packing = tuple[int, int, int, int] | None
 """Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""
-PARTS = 32
+PARTS_OF_BIAS = 32
 """Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
+PARTS_OF_TABLES = 16
+"""Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
 TOGETHER = 2**17
 """Numbers of heads that the kernels load together: what a core's own cache holds."""
 SHORT = 16
@@ -29,58 +45,69 @@ NONE = np.zeros(0, np.float32)
 
 
 def attend(
-    q: Float[Tensor, "b *a n k"],
-    k: Float[Tensor, "b *a h k"],
-    v: Float[Tensor, "b *a h w"],
-    axis: int,
-    causal: bool = False,
-    key_mask: Bool[Tensor, " b *a"] | None = None,
-    bias: Float[Tensor, "#b #n #l #l"] | None = None,
-) -> Float[Tensor, "b *a n w"]:
-    """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only.
-
-    All lines of an example share the bias. Without one, keys and values may have fewer heads than q, a divisor: they
-    are read where they are, once for all heads of a group.
-    """
-    arguments = axis, causal, key_mask, _by_head(bias, q.shape[-2], q.shape[axis]), None
-    out: Tensor = _Attention.apply(None, *arguments, q, k, v)  # type: ignore[no-untyped-call]
-    return out
-
-
-def attend_packed(
-    qkv: Float[Tensor, "b *a e"],
-    heads: int,
-    widths: tuple[int, int, int],
+    tensors: Sequence[Tensor],
+    packing: Packing,
     axis: int,
     causal: bool = False,
     key_mask: Bool[Tensor, " b *a"] | None = None,
     bias: Float[Tensor, "#b #n #l #l"] | None = None,
     rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`attend` of queries, keys and values in one tensor, `widths` wide; their gradients are written into one, too.
+    """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only.
 
-    With `rotations`, see `ops.positions.rotate`, queries and keys are rotated first.
+    All lines of an example share the bias. Without one, keys and values may have fewer heads than queries, a divisor:
+    they are read where they are, once for all heads of a group.
+
+    Args:
+        tensors: queries, keys and values [B, *A, heads, width], or by `packing` one tensor of all, whose gradient is
+            one, too.
+        rotations: of queries and keys before the products, see `ops.positions.rotate`.
     """
-    arguments = axis, causal, key_mask, _by_head(bias, heads, qkv.shape[axis]), rotations
-    out: Tensor = _Attention.apply((heads, *widths), *arguments, qkv)  # type: ignore[no-untyped-call]
+    biases: tuple[Tensor, ...] = ()
+    if bias is not None:  # as kernels read it: float32, heads before examples, keys before queries
+        heads, length = packing[0] if packing else tensors[0].shape[-2], tensors[0].shape[axis]
+        biases = (bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous(),)
+    arguments = packing, axis, causal, None, key_mask, rotations, len(biases), *biases, *tensors
+    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
     return out
 
 
-def _by_head(bias: Tensor | None, heads: int, length: int) -> Float[Tensor, " n #b l l"] | None:
-    """The bias in float32, heads before examples, keys before queries, with all sizes but that of examples whole."""
-    return None if bias is None else bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous()
+def attend_relative(
+    tensors: Sequence[Tensor],
+    packing: Packing,
+    tables: tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]],
+    axis: int,
+    causal: bool,
+    scale: float,
+) -> Float[Tensor, "b *a n w"]:
+    """Equation 4 of Axial-DeepLab, its scores times `scale`, of float32 tensors on a CPU; first derivatives only.
+
+    Args:
+        tensors: queries, keys and values [B, *A, heads, width], or by `packing` one tensor of all.
+        tables: of queries, keys and values, [2R + 1, heads or 1, width].
+        axis: 1..d.
+    """
+    rows = tables[0].shape[0]
+    if (beyond := rows // 2 - (tensors[0].shape[axis] - 1)) > 0:
+        tables = tuple(table[beyond : rows - beyond] for table in tables)  # type: ignore[assignment]
+    arguments = packing, axis, causal, scale, None, None, len(tables), *tables, *tensors
+    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
+    return out
 
 
-def unpacked(tensors: tuple[Tensor, ...], packing: Packing) -> tuple[Tensor, ...]:
+def unpacked(tensors: Sequence[Tensor], packing: Packing) -> tuple[Tensor, ...]:
     """Queries, keys and values [B, *A, heads, width]."""
     if packing is None:
-        return tensors
+        return tuple(tensors)
     heads, *widths = packing
     return tuple(part.unflatten(-1, (heads, -1)) for part in tensors[0].split(widths, dim=-1))
 
 
 class _Attention(torch.autograd.Function):
-    """`attend` of three tensors or one, with a bias float32 [heads, B or 1, L, L] or None, and rotations or None."""
+    """Attention of three tensors or one; before them come those that are learned, a bias or none, or tables.
+
+    With a `scale` it is position-sensitive, otherwise it has a mask and rotations, or None.
+    """
 
     @staticmethod
     def forward(
@@ -88,96 +115,89 @@ class _Attention(torch.autograd.Function):
         packing: Packing,
         axis: int,
         causal: bool,
+        scale: float | None,
         key_mask: Tensor | None,
-        bias: Tensor | None,
         rotations: Tensor | None,
+        learned: int,
         *tensors: Tensor,
     ) -> Tensor:
-        q, k, v = unpacked(tensors, packing)
+        q, k, v = unpacked(tensors[learned:], packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        _forward([q, k, v], axis, causal, key_mask, bias, rotations, out, sums)
-        ctx.save_for_backward(key_mask, bias, rotations, sums, *tensors)
-        ctx.packing, ctx.axis, ctx.causal = packing, axis, causal
+        before = [q, k, v], tensors[:learned], axis, causal
+        if scale is None:
+            _forward(*before, key_mask, rotations, out, sums)
+        else:
+            _forward_relative(*before, scale, out, sums)
+        ctx.save_for_backward(sums, key_mask, rotations, *tensors)
+        ctx.packing, ctx.axis, ctx.causal, ctx.scale, ctx.learned = packing, axis, causal, scale, learned
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        key_mask, bias, rotations, sums, *tensors = ctx.saved_tensors
-        grads = tuple(x.new_empty(x.shape) for x in tensors)
-        d_bias = torch.empty_like(bias) if bias is not None and ctx.needs_input_grad[4] else None
-        qkv, d_qkv = unpacked(tensors, ctx.packing), unpacked(grads, ctx.packing)
-        of_bias = [] if d_bias is None else [d_bias]
-        _backward([*qkv, grad], ctx.axis, ctx.causal, key_mask, bias, rotations, sums, [*d_qkv, *of_bias])
-        return None, None, None, None, d_bias, None, *grads
+        sums, key_mask, rotations, *tensors = ctx.saved_tensors
+        learned, given = tensors[: ctx.learned], tensors[ctx.learned :]
+        grads = [x.new_empty(x.shape) for x in given]
+        d_learned = [x.new_empty(x.shape) for x in learned if any(ctx.needs_input_grad[7 : 7 + ctx.learned])]
+        before = [*unpacked(given, ctx.packing), grad], learned, ctx.axis, ctx.causal
+        written = [*unpacked(grads, ctx.packing), *d_learned]
+        if ctx.scale is None:
+            _backward(*before, key_mask, rotations, sums, written)
+        else:
+            _backward_relative(*before, ctx.scale, sums, written)
+        return *[None] * 7, *(d_learned or [None] * ctx.learned), *grads
 
 
 @cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
 def _forward(
     qkv: Sequence[Tensor],
+    biases: Sequence[Tensor],
     axis: int,
     causal: bool,
     key_mask: Tensor | None,
-    bias: Tensor | None,
     rotations: Tensor | None,
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    check_lines([*qkv, out], axis, sums, grouped=bias is None)
-    check_extras(qkv[0], axis, key_mask, bias, rotations)
+    """Lines of queries, keys and values, with a bias [heads, B or 1, L, L], keys before queries, or none."""
     check_written([out], [out], axis)
-    arrays, strides = flat_lines([*qkv, out], axis)
-    if pieces := _pieces_of_short_lines(qkv, axis, key_mask, bias, rotations):
-        of_lines = sizes_of(qkv[0], qkv[2], axis)
-        parallel_ranges(partial(short_line_kernels().forward, *arrays, strides, of_lines, causal), pieces)
+    kernels, arguments, sizes, pieces = _of_lines([*qkv, out], [], biases, axis, causal, key_mask, rotations, sums)
+    if sizes is None:
+        parallel_ranges(partial(kernels.forward, *arguments), pieces)
         return
-    sizes = _with_shares(sizes_of(qkv[0], qkv[2], axis), qkv, bias)
-    kernels = _kernels(out.dtype, sizes)
-    mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
-    turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int) -> None:
-        pieces = first * sizes.together, last * sizes.together
-        kernels.forward(*arrays, strides, sizes, causal, mask, biases, turns, sums.numpy(), *pieces)
+        kernels.forward(*arguments, sums.numpy(), first * sizes.together, last * sizes.together)
 
-    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
+    parallel_ranges(work, pieces)
 
 
 @cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
 def _backward(
     qkv_grad: Sequence[Tensor],
+    biases: Sequence[Tensor],
     axis: int,
     causal: bool,
     key_mask: Tensor | None,
-    bias: Tensor | None,
     rotations: Tensor | None,
     sums: Tensor,
     grads: Sequence[Tensor],
 ) -> None:
-    """Writes the gradients of q, k and v, and that of the bias where there is a fourth of `grads`."""
-    check_lines(qkv_grad, axis, sums, grouped=bias is None)
-    check_extras(qkv_grad[0], axis, key_mask, bias, rotations)
-    check_written(grads, [*qkv_grad[:3], *[bias][: len(grads) - 3]], axis)
-    arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
-    if pieces := _pieces_of_short_lines(qkv_grad, axis, key_mask, bias, rotations):
-        of_lines = sizes_of(qkv_grad[0], qkv_grad[2], axis)
-        parallel_ranges(partial(short_line_kernels().backward, *arrays, strides, of_lines, causal), pieces)
+    check_written(grads, [*qkv_grad[:3], *biases][: len(grads)], axis)
+    kernels, arguments, sizes, pieces = _of_lines(qkv_grad, grads[:3], biases, axis, causal, key_mask, rotations, sums)
+    if sizes is None:
+        parallel_ranges(partial(kernels.backward, *arguments), pieces)
         return
-    sizes = _with_shares(sizes_of(qkv_grad[0], qkv_grad[2], axis), qkv_grad, bias)
-    kernels = _kernels(qkv_grad[0].dtype, sizes)
-    mask, biases = _flat_mask(key_mask, axis), _flat_bias(bias)
-    turns = rotations_of_lines(rotations, sizes.length, sizes.width)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
-        pieces = first * sizes.together, last * sizes.together
-        kernels.backward(*arrays, strides, sizes, causal, mask, biases, turns, d_bias, sums.numpy(), *pieces)
+        kernels.backward(*arguments, d_bias, sums.numpy(), first * sizes.together, last * sizes.together)
 
     if len(grads) == 3:
-        parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
+        parallel_ranges(work, pieces)
         return
     biases_of_lines, lines = grads[3].shape[:2].numel(), sizes.lines_to_bias
-    parts = min(lines, -(-PARTS // biases_of_lines))
+    parts = min(lines, -(-PARTS_OF_BIAS // biases_of_lines))
     sums_of_parts = np.zeros((biases_of_lines, parts, sizes.length**2), np.float32)
 
     def work_on_parts(first: int, last: int) -> None:
@@ -189,11 +209,96 @@ def _backward(
     grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
 
 
-def rotations_of_lines(rotations: Tensor | None, length: int, width: int) -> NDArray[np.float32]:
-    """[L, K], the rows for lines of so many places; [0, K] without rotations."""
-    if rotations is None:
-        return np.zeros((0, width), np.float32)
-    return np.ascontiguousarray(rotations.detach()[:length].float().numpy())
+@cpu_operator("axial_transformers::attend_relative", mutates_args=("out", "sums"))
+def _forward_relative(
+    qkv: Sequence[Tensor], tables: Sequence[Tensor], axis: int, causal: bool, scale: float, out: Tensor, sums: Tensor
+) -> None:
+    relative_attention = relative_kernels()
+    check_lines([*qkv, out], axis, sums, dtypes=SINGLE)
+    check_tables(tables, qkv, axis)
+    check_written([out], [out], axis)
+    arrays, strides = flat_lines([*qkv, out], axis)
+    sizes = sizes_of(qkv[0], qkv[2], axis)
+    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], together=heads_together(sizes))
+    encodings = _padded(tables, scale)
+
+    def work(first: int, last: int) -> None:
+        pieces = first * sizes.together, last * sizes.together
+        relative_attention.forward(*arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces)
+
+    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
+
+
+@cpu_operator("axial_transformers::attend_relative_backward", mutates_args=("grads",))
+def _backward_relative(
+    qkv_grad: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    scale: float,
+    sums: Tensor,
+    grads: Sequence[Tensor],
+) -> None:
+    relative_attention = relative_kernels()
+    check_lines(qkv_grad, axis, sums, dtypes=SINGLE)
+    check_tables(tables, qkv_grad, axis)
+    check_written(grads, [*qkv_grad[:3], *tables][: len(grads)], axis)
+    arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
+    sizes = sizes_of(qkv_grad[0], qkv_grad[2], axis)
+    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], together=heads_together(sizes))
+    encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.together)
+    parts = min(PARTS_OF_TABLES, groups)
+    (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
+    found = [_zeros(parts, heads * (rows + relative_attention.HIGH) * width) for width in widths]
+    bounds = np.arange(parts + 1) * groups // parts * sizes.together
+
+    def work(first: int, last: int) -> None:
+        relative_attention.backward(
+            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *found, bounds, first, last
+        )
+
+    parallel_ranges(work, parts)
+    for d_table, of_parts, width, factor in zip(grads[3:], found, widths, (1.0, scale, 1.0)):
+        total = of_parts.sum(axis=0).reshape(heads, -1, width)[:, :rows, : d_table.shape[-1]]
+        np.multiply(total.swapaxes(0, 1), np.float32(factor), out=d_table.numpy())
+
+
+def _of_lines(
+    lines: Sequence[Tensor],
+    written: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    axis: int,
+    causal: bool,
+    key_mask: Tensor | None,
+    rotations: Tensor | None,
+    sums: Tensor,
+) -> tuple[Any, tuple[Any, ...], Sizes | None, int]:
+    """The module with kernels for lines, their first arguments, sizes, and pieces of work; no sizes for `short_lines`.
+
+    Args:
+        lines: queries, keys, values, and the result or its gradient.
+        written: gradients of the first three, in the backward pass.
+    """
+    bias = biases[0] if biases else None
+    check_lines(lines, axis, sums, grouped=bias is None)
+    check_extras(lines[0], axis, key_mask, bias, rotations)
+    arrays, strides = flat_lines([*lines, *written], axis)
+    sizes = sizes_of(lines[0], lines[2], axis)
+    if pieces := _pieces_of_short_lines(lines, axis, key_mask, bias, rotations):
+        return short_line_kernels(), (*arrays, strides, sizes, causal), None, pieces
+    group, count = sizes.heads // lines[1].shape[-2], sizes.outer * sizes.inner
+    sizes = sizes._replace(
+        lines_to_bias=count if bias is None else count // bias.shape[1],
+        group=group,
+        together=1 if bias is not None else heads_together(sizes, group),
+    )
+    kernels = line_kernels(lines[0].dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
+    biases_of_lines = NONE if bias is None else bias.detach().flatten().numpy()
+    turns = np.zeros((0, sizes.width), np.float32)
+    if rotations is not None:
+        turns = np.ascontiguousarray(rotations.detach()[: sizes.length].float().numpy())
+    arguments = *arrays, strides, sizes, causal, _flat_mask(key_mask, axis), biases_of_lines, turns
+    return kernels, arguments, sizes, len(sums) // (sizes.length * sizes.together)
 
 
 def _pieces_of_short_lines(
@@ -209,12 +314,7 @@ def _pieces_of_short_lines(
     return -(-outer * inner // lanes) * heads if plain and fits and pays else 0
 
 
-def _kernels(dtype: torch.dtype, sizes: Sizes) -> Any:
-    """The module with `forward` and `backward` for tensors of a dtype and lines of the given sizes."""
-    return line_kernels(dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
-
-
-def flat_lines(tensors: list[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
+def flat_lines(tensors: Sequence[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
     """Tensors [B, *A, N, K] as flat arrays, and their strides along outer axes, inner axes, heads and `axis`.
 
     A tensor that has no such strides is copied first; the output of a linear layer has them.
@@ -244,21 +344,35 @@ def heads_together(sizes: Sizes, group: int = 1) -> int:
     return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= TOGETHER))
 
 
-def _with_shares(sizes: Sizes, qkv: Sequence[Tensor], bias: Tensor | None) -> Sizes:
-    """Sizes, the lines that share a bias, the heads that share keys and values, and those that are loaded together."""
-    lines, group = sizes.outer * sizes.inner // (1 if bias is None else bias.shape[1]), sizes.heads // qkv[1].shape[-2]
-    together = heads_together(sizes, group) if bias is None else 1
-    return sizes._replace(lines_to_bias=lines, group=group, together=together)
-
-
-def _flat_bias(bias: Tensor | None) -> NDArray[np.float32]:
-    """The bias, flat; empty for None."""
-    return NONE if bias is None else bias.detach().flatten().numpy()
-
-
 def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
     """The mask [B, *A] as uint8, flat [outer, inner, L]; empty for None."""
     if key_mask is None:
         return np.zeros(0, np.uint8)
     outer = key_mask.shape[:axis].numel()
     return key_mask.reshape(outer, key_mask.shape[axis], -1).mT.contiguous().view(torch.uint8).flatten().numpy()
+
+
+def _padded(tables: Sequence[Tensor], scale: float) -> Any:
+    """Tables [2R + 1, heads or 1, width] as `relative_attention.Tables`; that of keys times `scale`."""
+    relative_attention, (rows, heads) = relative_kernels(), tables[0].shape[:2]
+    columns, first = relative_attention.transposed_columns(rows // 2), relative_attention.FIRST
+    padded, transposed = [], []
+    for table, factor in zip(tables, (1.0, scale, 1.0)):
+        x = _zeros(heads, rows, _whole(table.shape[-1]))
+        np.multiply(table.detach().numpy().swapaxes(0, 1), np.float32(factor), out=x[..., : table.shape[-1]])
+        padded.append(x.ravel())
+        across = _zeros(heads, x.shape[-1], columns)
+        across[..., first : first + rows] = x.swapaxes(1, 2)
+        transposed.append(across.ravel())
+    return relative_attention.Tables(*padded, *transposed)
+
+
+def _zeros(*shape: int) -> NDArray[np.float32]:
+    """Zeros from the start of a cache line on, as torch keeps them: vectors of whole lines load faster."""
+    return torch.zeros(shape).numpy()
+
+
+def _whole(width: int) -> int:
+    """A width in whole vectors of the kernels."""
+    lanes = relative_kernels().LANES
+    return -(-width // lanes) * lanes

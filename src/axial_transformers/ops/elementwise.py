@@ -1,7 +1,7 @@
 """Quick GELU and dropout, with little traffic to memory and few random numbers: in one pass by `kernels.pointwise`
 where a CPU has much to do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,6 @@ from axial_transformers.ops.operators import cpu_operator
 from axial_transformers.torch_private import is_transformed
 
 STEEPNESS = 1.702
-BLOCK = 2**18
-"""Numbers that several operations in a row work on at a time on a CPU: they stay in its cache."""
 PAYS_FROM = 2**16
 """Numbers from which a compiled kernel pays: for fewer, the call takes as long as torch's operations."""
 UNIT = 1024
@@ -95,9 +93,7 @@ class _QuickGELU(torch.autograd.Function):
         if _pays(x):
             _in_units(pointwise_kernels().quick_gelu, x, out)
             return out
-        for part, result in _blocks(x, out):
-            torch.mul(part, STEEPNESS, out=result).sigmoid_().mul_(part)
-        return out
+        return torch.mul(x, STEEPNESS, out=out).sigmoid_().mul_(x)
 
     @staticmethod
     @once_differentiable
@@ -107,10 +103,8 @@ class _QuickGELU(torch.autograd.Function):
         if _pays(x) and _pays(grad):
             _in_units(pointwise_kernels().quick_gelu_backward, x, grad, out)
             return out
-        for part, part_grad, result in _blocks(x, grad, out):
-            torch.mul(part, STEEPNESS, out=result)  # the derivative of quick_gelu at x is that of silu at 1.702 x
-            torch.ops.aten.silu_backward.grad_input(part_grad, result, grad_input=result)
-        return out
+        torch.mul(x, STEEPNESS, out=out)  # the derivative of quick_gelu at x is that of silu at 1.702 x
+        return torch.ops.aten.silu_backward.grad_input(grad, out, grad_input=out)
 
 
 class _AddDropped(torch.autograd.Function):
@@ -162,9 +156,3 @@ def _array(x: Tensor) -> NDArray[Any]:
     """A contiguous tensor, flat; bfloat16 as int16 bits."""
     flat = x.detach().view(-1)
     return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
-
-
-def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Parts of contiguous tensors of one shape, flat, that fit into a CPU's cache."""
-    size = BLOCK if tensors[0].device.type == "cpu" else max(1, tensors[0].numel())
-    return zip(*(tensor.view(-1).split(size) for tensor in tensors), strict=True)

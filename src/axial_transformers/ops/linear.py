@@ -8,12 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.ops.operators import cpu_operator
-from axial_transformers.processor import (
-    column_sums_by_product,
-    multiplies_bfloat16,
-    product_rates,
-    products_sum_columns,
-)
+from axial_transformers.processor import product_rates
 from axial_transformers.torch_private import HAS_ONEDNN, is_transformed, onednn_linear
 
 PAYS_FROM = 2**24
@@ -25,7 +20,7 @@ NARROWEST = 16
 def linear(
     x: Float[Tensor, "*s i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None = None
 ) -> Float[Tensor, "*s o"]:
-    """x W^T + b: by oneDNN on a processor where that is faster, elsewhere as torch computes it.
+    """x W^T + b: in float32 by oneDNN on a processor where that is faster, elsewhere as torch computes it.
 
     On AMD's processors with AVX-512 torch takes MKL, which uses half of a vector register: benchmarks/linear.py. On all
     of them torch copies b into every row of the output before it multiplies, which oneDNN does not. Both can be
@@ -39,15 +34,14 @@ def linear(
 
 def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
     return (
-        (biased or x.dtype == torch.float32)  # first, as it takes the least time and is often false
+        x.dtype == weight.dtype == torch.float32
         and not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
         and not is_transformed()
         and x.device.type == weight.device.type == "cpu"
-        and x.dtype == weight.dtype
         and x.numel() * len(weight) >= PAYS_FROM
         and min(x.shape[:-1].numel(), *weight.shape) >= NARROWEST
         and not torch.is_autocast_enabled("cpu")
-        and ((x.dtype == torch.float32 and onednn_is_faster()) or (biased and onednn_adds_biases(x.dtype)))
+        and (onednn_is_faster() or (biased and onednn_adds_biases()))
     )
 
 
@@ -58,14 +52,9 @@ def onednn_is_faster() -> bool:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def onednn_adds_biases(dtype: torch.dtype) -> bool:
-    """Whether a layer with a bias is faster by oneDNN: in float32 unless its products are clearly slower.
-
-    In bfloat16 the products are oneDNN's in any case, where the processor has the instructions.
-    """
-    if dtype == torch.bfloat16:
-        return HAS_ONEDNN and multiplies_bfloat16(torch.device("cpu"))
-    return dtype == torch.float32 and HAS_ONEDNN and product_rates().onednn_keeps_up
+def onednn_adds_biases() -> bool:
+    """Whether a layer with a bias is faster by oneDNN: unless its products are clearly slower."""
+    return HAS_ONEDNN and product_rates().onednn_keeps_up
 
 
 class _Linear(torch.autograd.Function):
@@ -84,16 +73,7 @@ class _Linear(torch.autograd.Function):
             wider = len(weight) > weight.shape[1]
             d_weight = linear(rows.mT, grads.mT).mT if wider else linear(grads.mT, rows.mT)
         d_x = linear(grads, weight.mT).view(x.shape) if needs_x else None
-        return d_x, d_weight, _column_sums(grads) if needs_bias else None
-
-
-def _column_sums(x: Tensor) -> Tensor:
-    return column_sums_by_product(x) if x.dtype == torch.bfloat16 and _products_sum_columns() else x.sum(dim=0)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _products_sum_columns() -> bool:
-    return products_sum_columns()
+        return d_x, d_weight, grads.sum(dim=0) if needs_bias else None
 
 
 @cpu_operator("axial_transformers::linear", fake=lambda x, weight, bias: x.new_empty(len(x), len(weight)))

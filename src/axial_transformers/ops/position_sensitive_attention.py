@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from axial_transformers.ops import compiled_relative_attention
+from axial_transformers.ops import compiled_attention
 from axial_transformers.ops.argument_checks import check_tensors, data_axis
 from axial_transformers.ops.axial_attention import from_lines, mask_of_lines, to_lines
 from axial_transformers.ops.compiled_attention import Packing, unpacked
@@ -116,7 +116,7 @@ def _attend(
     if key_mask is None and is_compiled(q, axis, odd_rows(tables[0])):
         query, key, value = (table.float() for table in tables)
         single = [x.float() for x in tensors]
-        return compiled_relative_attention.attend(single, packing, (query, key, value), axis, causal, scale).to(v.dtype)
+        return compiled_attention.attend_relative(single, packing, (query, key, value), axis, causal, scale).to(v.dtype)
     lines = to_lines(q, axis), to_lines(k, axis), to_lines(v, axis)
     return from_lines(_in_pieces(lines, mask_of_lines(key_mask, axis), tables, causal, scale), v, axis)
 

@@ -14,17 +14,6 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
     return torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], dim=axis)
 
 
-def add_shifted(x: Float[Tensor, "..."], y: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
-    """x + shift(y, axis), in the shape of y, the axis counted from the end; on a CPU without gradients in one pass."""
-    if y.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return x + shift(y, axis)
-    x, left = x.expand_as(y), y.shape[axis] - 1
-    total = y.new_empty(y.shape, dtype=torch.result_type(x, y))
-    total.narrow(axis, 0, 1).copy_(x.narrow(axis, 0, 1))
-    torch.add(x.narrow(axis, 1, left), y.narrow(axis, 0, left), out=total.narrow(axis, 1, left))
-    return total
-
-
 def shifted_copies(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
     """Concatenates the 3^d shifted copies of x [B, *A, C] (zeros outside) into [B, *A, 3^d * C].
 

@@ -63,32 +63,3 @@ def attend(
     k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
     out = torch_attention.attend_groups(q, k, v, bias, allowed, dropout)
     return out.unflatten(0, (batch, blocks)).movedim(1, 3).flatten(3, 4)[..., :length, :]
-
-
-def gathered(  # noqa: PLR0913
-    q: Float[Tensor, "b m n l k"],
-    k: Float[Tensor, "b m n l k"],
-    v: Float[Tensor, "b m n l w"],
-    span: int,
-    causal: bool,
-    bias: Float[Tensor, "#b #m #n #l span"] | None,
-    present: Bool[Tensor, "b m l"] | None,
-    dropout: float = 0.0,
-    dilation: int = 1,
-) -> Float[Tensor, "b m n l w"]:
-    """`attend` to the places o + j * dilation, by operations that a graph for lines of any length can have.
-
-    There are no blocks, which such a graph cannot count: each query's keys and values are copied, `span` of them.
-    """
-    length, radius = q.shape[-2], span // 2
-    columns = radius + 1 if causal else span
-    offset = (torch.arange(columns, device=q.device) - radius) * dilation
-    place = torch.arange(length, device=q.device)[:, None] + offset
-    inside = (place >= 0) & (place < length)
-    place = torch.where(inside, place, 0)
-    allowed = inside if present is None else (inside & present[..., place])[:, :, None]
-    bias = None if bias is None else bias[..., None, :columns]
-    out = torch_attention.composed(
-        q.unsqueeze(-2), k[..., place, :], v[..., place, :], bias, allowed.unsqueeze(-2), dropout
-    )
-    return out.squeeze(-2)
