@@ -26,10 +26,10 @@ from typing import Literal, get_args
 import torch
 import tyro
 
-from axial_transformers.costs.measurements import matmul_rate
 from axial_transformers.data import load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.progress import Bar
 from axial_transformers.training import TrainConfig, train
 

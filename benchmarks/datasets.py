@@ -38,8 +38,8 @@ Files = Mapping[str, Path]
 def fetched(name: str) -> Files:
     """The files of a source, from the web or from the cache."""
     source = SOURCES[name]
-    options = DataConfig(download_limit=source.gigabytes)
-    paths = download(list(source.checksums), options, bar(f"downloading {name}"), source.checksums)
+    most = round(source.gigabytes * 1e9)
+    paths = download(list(source.checksums), bar(f"downloading {name}"), source.checksums, most)
     return {path.name: path for path in paths}
 
 

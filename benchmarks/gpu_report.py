@@ -26,15 +26,15 @@ from safetensors.torch import load_file
 
 import axial_transformers as axial
 from axial_transformers import recipes
-from axial_transformers.costs.measurements import forget_peak_memory, peak_memory
-from axial_transformers.costs.training_step import memory
 from axial_transformers.data import Examples
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning.step_memory import memory
 from axial_transformers.training import TrainConfig, train
+from axial_transformers.training.metrics import forget_peak_memory, peak_memory
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
 from timing import interleaved

@@ -32,8 +32,7 @@ from axial_transformers.data.shards.index import ROW, ShardIndex
 from axial_transformers.data.shards.record_decoding import Form
 from axial_transformers.data.shards.shard_examples import Records, ShardExamples
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import batches
-from axial_transformers.training.example_order import example_indices
+from axial_transformers.training.batches import batches, example_indices
 from axial_transformers.training.processes import Processes
 
 SIDE = 4
@@ -72,7 +71,7 @@ def simulated_shard(folder: Path, records: int) -> data.Examples:
     rows["size"] = len(HEAD) + SIDE * SIDE
     (folder / "rows.bin").write_bytes(rows.tobytes())
     form = Form("gray", 256, (SIDE, SIDE, 1), labelled=False)
-    shard = ShardIndex(folder / "none.tar", folder, digest="", forms={form: "none"}, bad=[])
+    shard = ShardIndex(folder / "none.tar", folder, digest="", forms={form: "none"}, bad=[], state=(0, 0))
     values = cast(NDArray[np.uint8], Simulated([shard], form, DataConfig(), 0, records))
     return ShardExamples(values=values, names=range(records), num_values=256)  # type: ignore[arg-type]
 

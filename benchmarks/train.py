@@ -30,14 +30,14 @@ from rich.table import Table
 
 from axial_transformers import recipes
 from axial_transformers.cli.machine_report import facts
-from axial_transformers.costs.measurements import matmul_rate, peak_memory
-from axial_transformers.costs.operations import training_operations
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.operations import training_operations
 from axial_transformers.recipes import Recipe
-from axial_transformers.training.batches import Batch, draw_batch
+from axial_transformers.training.batches import Batch, draw_batch, step_positions
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.example_order import step_positions
+from axial_transformers.training.metrics import peak_memory
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
 from straightforward import Straightforward, StraightforwardTraining

@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import complexity
 import table1
-from axial_transformers.costs.operations import decode_operations
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.planning.operations import decode_operations
 
 
 def build(name, n, depth, local=4):

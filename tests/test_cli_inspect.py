@@ -7,9 +7,10 @@ from io import StringIO
 import pytest
 
 from axial_transformers import cli
-from axial_transformers.cli import inspect, machine
-from axial_transformers.cli.console import engineering
+from axial_transformers.cli import inspect
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.planning import machine
+from axial_transformers.planning.operations import engineering
 from conftest import Axial
 
 
@@ -78,7 +79,7 @@ def test_training_is_sized_for_the_devices_named(imagenet64):
     found = facts["training"]
     assert (found["device_batch"], found["batch_size"], found["precision"]) == (8, 64, "bfloat16")
     assert found["seconds_per_step"] == pytest.approx(found["operations_per_step"] / (8 * 300e12 * 0.5))
-    assert found["seconds_of_200k_steps"] == pytest.approx(200_000 * found["seconds_per_step"])
+    assert found["seconds_of_all_steps"] == pytest.approx(200_000 * found["seconds_per_step"])
     kept, again = found["memory_bytes"].values()
     assert again["total"] < kept["total"]
     assert kept["total"] == sum(v for k, v in kept.items() if k not in ("total", "needed", "largest_device_batch"))
@@ -106,16 +107,22 @@ def test_a_runs_own_settings_are_sized(axial: Axial, trained):
 
 def test_without_devices_it_is_this_machine_and_a_run_tells_its_data(axial: Axial, trained, monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda device, whole: 7_000_000_000)
-    monkeypatch.setattr(machine, "matmul_rate", lambda device, dtype: 2e12)
+    monkeypatch.setattr(inspect, "matmul_rate", lambda device, dtype: 2e12)
     facts = json.loads(axial("inspect", trained, "--json").out)
     hardware, sized = facts["training"]["hardware"], facts["training"]
     assert (hardware["devices"], hardware["memory"], hardware["rate"]) == (1, pytest.approx(7.0), 2.0)
-    rate = hardware["utilisation"] * 2e12
-    assert sized["seconds_per_step"] == pytest.approx(sized["operations_per_step"] / rate)
+    assert sized["seconds_per_step"] is None  # nothing has been measured
+    half = json.loads(axial("inspect", trained, "--utilisation", 0.5, "--json").out)["training"]
+    assert half["seconds_per_step"] == pytest.approx(sized["operations_per_step"] / 1e12)
     assert facts["dependencies"] is None
-    assert facts["data"]["understood"]["test"] == 297
+    assert facts["data"]["summary"]["test"] == 297
     words = " ".join(axial("inspect", trained).out.split())
-    for said in ("training on this machine", "4 steps, as set", "classes 10: 0, 1, 2", "1,350 train, 150 validation"):
+    for said in (
+        "training on this machine",
+        "time said after ten steps",
+        "classes 10: 0, 1, 2",
+        "1,350 train, 150 validation",
+    ):
         assert said in words
     assert "H100" not in words
     assert "200,000 steps" not in words

@@ -8,8 +8,7 @@ from axial_transformers import data
 from axial_transformers.data import DataConfig
 from axial_transformers.data.windows import Windows
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import batches, draw_batch
-from axial_transformers.training.example_order import Stream, example_indices, uniforms
+from axial_transformers.training.batches import Stream, batches, draw_batch, example_indices, uniforms
 from test_data_video import encode, moving
 from tfrecord_writer import video_record, write_records
 

@@ -11,12 +11,12 @@ import pytest
 from PIL import ExifTags, Image
 
 from axial_transformers import recipes
-from axial_transformers.cli import INTERRUPTED, machine
+from axial_transformers.cli import INTERRUPTED
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.models import AxialTransformer
+from axial_transformers.planning import CHANGEABLE, Machine, Plan, machine, plan
 from axial_transformers.training import TrainResult, read_run
 from axial_transformers.training.curves import read_curves
-from axial_transformers.training.fitting import Room, Sized, fitted
 from conftest import TINY, Axial
 from small_models import random_model, small_config
 
@@ -37,20 +37,19 @@ def lines_of(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def large() -> Sized:
-    """The model that photographs of 256x256 pixels get: about 53 GB."""
-    recipe = recipes.custom(Examples(np.broadcast_to(np.uint8(0), (9, 256, 256, 3)), [""] * 9))
-    return Sized(recipe.model, recipe.training)
+def large(gigabytes: float) -> Plan:
+    """Of the model that photographs of 256x256 pixels get: about 53 GB."""
+    examples = Examples(np.broadcast_to(np.uint8(0), (9, 256, 256, 3)), [""] * 9)
+    recipe = recipes.custom(examples)
+    return plan(recipe.model, recipe.training, examples, Machine(device="cpu", memory=gigabytes))
 
 
 def test_what_is_made_up_for_the_data_fits_into_the_memory_and_says_so(axial: Axial, tmp_path, monkeypatch):
-    wanted = large()
-    by_parts = fitted(wanted, Room(1, "cpu", 20 * GIGABYTE))
-    assert by_parts is not None
+    wanted = large(20)
+    by_parts = wanted.fitted(CHANGEABLE)
     assert by_parts.training.accumulate > 1
     assert (by_parts.model, by_parts.training.batch_size) == (wanted.model, wanted.training.batch_size)
-    smaller = fitted(wanted, Room(1, "cpu", 2 * GIGABYTE))
-    assert smaller is not None
+    smaller = large(2).fitted(CHANGEABLE)
     assert smaller.training.checkpoint_blocks
     assert smaller.model.dim < wanted.model.dim
 
@@ -97,17 +96,16 @@ def test_what_was_understood_is_on_the_screen_and_in_the_record(axial: Axial, tm
         "layout columns",
         "completion exact with --rows; with --channels, add --approximate",
         "memory about",
-        "for 1 steps",
+        "steps 1, ",
         "--data.size",
     ):
         assert said in words
     record = json.loads((tmp_path / "runs/photos/train.json").read_text())
-    found = record["about"]["understood"]
+    found = record["about"]["summary"]
     assert (found["train"], found["validation"], found["test"]) == (36, 4, None)
     assert (found["axes"], found["channels"]) == (["height", "width"], ["red", "green", "blue"])
     assert found["parameters"] > 0
     assert found["memory_bytes"] > 0
-    assert found["seconds"] > 0
 
 
 def test_every_source_that_is_given_counts_or_is_refused(axial: Axial, tmp_path):
@@ -141,7 +139,7 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, tmp_p
     assert record.about is not None
     assert record.about.source == str(tmp_path / "moved.npz")
     assert (record.about.samples, record.about.validate_on, record.training.steps) == (1, 1, 2)
-    assert record.about.understood is not None
+    assert record.about.summary is not None
 
 
 @pytest.mark.usefixtures("home")

@@ -9,16 +9,16 @@ import torch
 from safetensors.torch import load_file
 
 from axial_transformers.compression import compress, decompress
-from axial_transformers.costs.measurements import forget_peak_memory, matmul_rate, peak_memory
 from axial_transformers.data.examples import Examples
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.training import TrainConfig, read_run, train
-from axial_transformers.training.checkpoint_record import Counters
-from axial_transformers.training.metrics import Meter
+from axial_transformers.training.checkpoints import Counters
+from axial_transformers.training.metrics import Meter, forget_peak_memory, peak_memory
 from small_models import VARIANTS, random_given, random_model, random_values
 
 pytestmark = pytest.mark.gpu

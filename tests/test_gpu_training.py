@@ -16,15 +16,14 @@ from torch.distributed.tensor import DTensor
 from axial_transformers import recipes
 from axial_transformers.baselines.by_name import build
 from axial_transformers.cli.settings import resolve_preset
-from axial_transformers.costs.activations import LiveBytes, _as_on_gpu
-from axial_transformers.costs.training_step import device_batch, memory
 from axial_transformers.data.examples import Examples
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory
 from axial_transformers.training import TrainConfig, metrics, parallelism
-from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.optimiser import clip_gradients, optimisers, update_average
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
@@ -36,16 +35,16 @@ CUDA = torch.device("cuda:0")
 
 def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
     config = TrainConfig(precision="bfloat16", device="cpu")
-    on_cpu = config.resolved()
+    on_cpu = config.resolve_auto()
     assert on_cpu.compile is False
     monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
-    on_gpu = config.resolved()
+    on_gpu = config.resolve_auto()
     assert on_gpu.compile is True
-    assert on_cpu.resolved() == on_cpu
-    assert on_gpu.resolved() == on_gpu
+    assert on_cpu.resolve_auto() == on_cpu
+    assert on_gpu.resolve_auto() == on_gpu
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     with pytest.raises(ValueError, match="deterministic=True needs CUBLAS_WORKSPACE_CONFIG"):
-        dataclasses.replace(config, deterministic=True).resolved()
+        dataclasses.replace(config, deterministic=True).resolve_auto()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from axial_transformers import cli, processor, recipes
 from axial_transformers.ops import linear
 from axial_transformers.processor import ProductRates, multiplies_bfloat16, product_rates
-from axial_transformers.training import TrainConfig, config, decided, read_run
+from axial_transformers.training import TrainConfig, config, read_run
 from conftest import TINY, Axial
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ def on(monkeypatch):
 @pytest.mark.parametrize(("rates", "chosen"), [(WITH_BFLOAT16, "bfloat16"), (WITHOUT, "float32")])
 def test_auto_is_bfloat16_where_it_is_clearly_faster(on, rates, chosen):
     on(rates)
-    assert TrainConfig(device="cpu").resolved().precision == chosen
+    assert TrainConfig(device="cpu").resolve_auto().precision == chosen
 
 
 def test_auto_is_bfloat16_on_gpus_from_ampere_on(monkeypatch):
@@ -51,7 +51,7 @@ def test_auto_is_bfloat16_on_gpus_from_ampere_on(monkeypatch):
 def test_recipes_whose_blocks_are_faster_compiled_in_bfloat16_have_them_so_there_only(on, rates, compiled):
     on(rates)
     for recipe in (recipes.fashion_mnist, recipes.photos32, recipes.clips32):
-        assert replace(recipe().training, device="cpu").resolved().compile is compiled
+        assert replace(recipe().training, device="cpu").resolve_auto().compile is compiled
     with pytest.raises(ValueError, match="compile must be True, False, auto or bfloat16, not 'float32'"):
         TrainConfig(compile="float32")
 
@@ -64,13 +64,13 @@ def test_every_recipe_leaves_the_precision_to_the_machine(name):
 def test_bfloat16_that_is_slower_is_warned_of_with_the_factor(on):
     on(WITHOUT)
     with pytest.warns(UserWarning, match=r"precision=bfloat16: .* take 20 times as long as .*float32"):
-        assert TrainConfig(device="cpu", precision="bfloat16").resolved()
+        assert TrainConfig(device="cpu", precision="bfloat16").resolve_auto()
 
 
 @pytest.mark.filterwarnings("error")
 def test_bfloat16_that_is_faster_is_not_warned_of(on):
     on(WITH_BFLOAT16)
-    TrainConfig(device="cpu", precision="bfloat16").resolved()
+    TrainConfig(device="cpu", precision="bfloat16").resolve_auto()
 
 
 def test_the_library_of_linear_layers_changes_only_where_the_other_is_clearly_faster(on):
@@ -92,23 +92,23 @@ def test_rates_are_measured_and_the_state_is_left_alone():
 def test_blocks_are_not_compiled_where_there_is_no_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(UserWarning, match="there is none: blocks are not compiled"):
-        assert TrainConfig(device="cpu", compile=True).resolved().compile is False
+        assert TrainConfig(device="cpu", compile=True).resolve_auto().compile is False
 
 
 def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_begun_in(axial: Axial, tmp_path, on):
     on(WITH_BFLOAT16)
     begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
     status, _, said = axial("train", "digits", *TINY, *begin, "--out", tmp_path)
-    assert (status, "bfloat16, which this processor multiplies natively" in said) == (0, True)
+    assert (status, "precision   bfloat16" in said) == (0, True)
     on(WITHOUT)
-    assert decided(TrainConfig(device="cpu"), tmp_path / "elsewhere").precision == "float32"
+    assert TrainConfig(device="cpu").resolve_auto().precision == "float32"
     status, _, said = axial("train", tmp_path, "--training.steps", 2)
     assert (status, "--training.precision bfloat16: on this processor" in said) == (0, True)
     record = read_run(tmp_path)
     assert record is not None
     assert (record.training.steps, record.training.precision) == (2, "bfloat16")
     with pytest.warns(UserWarning, match="20 times"):
-        again = decided(TrainConfig(device="cpu", compile="bfloat16"), tmp_path)  # as from Python
+        again = TrainConfig(device="cpu", compile="bfloat16").resolve_auto(record.training)
     assert (again.precision, again.compile) == ("bfloat16", record.training.compile) == ("bfloat16", False)
 
 
@@ -125,7 +125,7 @@ def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
 
 @pytest.mark.slow
 def test_what_is_chosen_follows_variables_that_limit_the_instructions():
-    command = [sys.executable, "-m", "axial_transformers.cli", "inspect", "--machine", "--json"]
+    command = [sys.executable, "-m", "axial_transformers", "inspect", "--machine", "--json"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment | TO_AVX2)
     found = json.loads(ran.stdout)

@@ -17,13 +17,14 @@ import torch
 from axial_transformers.cli import streams
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files import entries
-from axial_transformers.costs import available_memory, measurements
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.shards import index
 from axial_transformers.kernels import threads
+from axial_transformers.planning import machine
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
-from axial_transformers.training import allocator
+from axial_transformers.training import metrics
+from axial_transformers.training import run as training_run
 
 SOURCE = Path(__file__).parents[1] / "src" / "axial_transformers"
 POSIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "posix", "readline", "curses", "syslog"}
@@ -93,27 +94,21 @@ def test_a_file_system_that_synchronises_no_folders_is_no_error(monkeypatch, tmp
 
 def test_memory_is_unknown_where_nothing_tells_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "resource", None)  # importing it fails
-    for module, name in [
-        (available_memory, "_MEMORY"),
-        (available_memory, "_CGROUP"),
-        (measurements, "MEMORY"),
-        (measurements, "STATUS"),
-    ]:
+    for module, name in [(machine, "MEMORY"), (metrics, "STATUS")]:
         monkeypatch.setattr(module, name, tmp_path / "none")
-    cpu = torch.device("cpu")
-    assert available_memory.available_memory() is None
-    assert measurements.free_memory(cpu) is None
-    assert measurements.peak_memory(cpu) == 0
+    monkeypatch.setattr(machine, "CONTROL_GROUPS", [])
+    assert machine.free_memory() is None
+    assert metrics.peak_memory(torch.device("cpu")) == 0
 
 
 def test_peak_memory_without_proc_is_in_bytes(monkeypatch, tmp_path):
     cpu, status = torch.device("cpu"), tmp_path / "status"
     status.write_text("Name:\tpython\n")  # as some sandboxes have it
-    monkeypatch.setattr(measurements, "STATUS", status)
-    of_linux = measurements.peak_memory(cpu)
+    monkeypatch.setattr(metrics, "STATUS", status)
+    of_linux = metrics.peak_memory(cpu)
     assert of_linux > 100e6  # torch is loaded
     monkeypatch.setattr(sys, "platform", "darwin")  # counts bytes, not kilobytes
-    assert measurements.peak_memory(cpu) == pytest.approx(of_linux / 1024, rel=0.2)
+    assert metrics.peak_memory(cpu) == pytest.approx(of_linux / 1024, rel=0.2)
 
 
 def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
@@ -135,8 +130,8 @@ def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert index._cores() == os.cpu_count()
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(allocator.ctypes, "CDLL", None)  # not callable: it is not asked
-    allocator.keep_freed_memory()
+    monkeypatch.setattr(training_run.ctypes, "CDLL", None)  # not callable: it is not asked
+    training_run.keep_freed_memory()
 
 
 def test_parts_run_in_pythons_threads_where_there_is_no_gnu_openmp(monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 
 from axial_transformers import recipes
 from axial_transformers.cli.settings import list_recipes
-from axial_transformers.costs.operations import parameters
-from axial_transformers.costs.training_step import needed_memory
 from axial_transformers.data import load
+from axial_transformers.planning.operations import parameters
+from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED
 from axial_transformers.training.optimiser import learning_rate
 

@@ -19,9 +19,10 @@ import pytest
 from PIL import Image
 
 from axial_transformers import recipes
-from axial_transformers.costs.operations import parameters
-from axial_transformers.costs.training_step import Hardware, needed_memory, step_operations, step_seconds
 from axial_transformers.data import load
+from axial_transformers.planning import Machine, plan
+from axial_transformers.planning.operations import parameters
+from axial_transformers.planning.step_memory import needed_memory
 from tfrecord_writer import video_record, write_records
 
 ROOT = Path(__file__).parents[1]
@@ -174,8 +175,9 @@ def test_the_table_of_costs_is_what_is_estimated(name):
     assert million == round(sum(parameters(recipe.model).values()) / 1e6)
     assert parts == recipe.training.accumulate
     assert gigabytes == round(needed_memory(recipe.model, training, 1, "cuda") / 1e9)
-    assert operations == pytest.approx(step_operations(recipe.model, recipe.training) / 1e15, rel=0.005)
-    seconds = recipe.training.steps * step_seconds(recipe.model, training, Hardware(devices=1))
+    found = plan(recipe.model, training, None, Machine())
+    assert operations == pytest.approx(found.operations / 1e15, rel=0.005)
+    seconds = recipe.training.steps * found.step_seconds
     assert days == pytest.approx(seconds / 86400, abs=0.05)
 
 

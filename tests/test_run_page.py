@@ -98,7 +98,7 @@ def test_other_processes_write_nothing(tmp_path, monkeypatch):
 
 def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
     record = json.loads((run / "train.json").read_text())
-    del record["about"]["command"], record["about"]["understood"]
+    del record["about"]["command"], record["about"]["summary"]
     (run / "train.json").write_text(json.dumps(record))
     for name in ("index.html", "data.png", "bits.png"):
         (run / name).unlink()

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.costs.measurements import matmul_rate
-from axial_transformers.costs.operations import training_operations
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.operations import training_operations
 from axial_transformers.progress import Bar
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training import run as training_run
-from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import Meter, progress_figures
 
 CPU = torch.device("cpu")
@@ -94,8 +94,8 @@ def in_a_new_process() -> dict[str, list[int]]:
 
 MEASURE = """
 import json, resource, torch
-from axial_transformers.costs.measurements import peak_memory
-from axial_transformers.training.allocator import keep_freed_memory
+from axial_transformers.training.metrics import peak_memory
+from axial_transformers.training.run import keep_freed_memory
 
 def faults():
     "Of three tensors of 64 MB, one after the other."

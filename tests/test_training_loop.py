@@ -24,8 +24,7 @@ from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.elementwise import dropout
 from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
-from axial_transformers.training.checkpoint_record import Record
-from axial_transformers.training.checkpoints import Checkpoints
+from axial_transformers.training.checkpoints import Checkpoints, Record
 from axial_transformers.training.optimiser import learning_rate
 
 CONFIG = TrainConfig(
@@ -527,5 +526,5 @@ def test_training_lowers_the_loss_and_the_callbacks_see_averaged_weights(tmp_pat
     assert result.best_bits_per_dim < score(model(), 0)["bits_per_dim"] - 0.1
     record = read_run(tmp_path / "run")
     assert record is not None
-    assert (record.about, record.training, record.model) == (origin, config.resolved(), model().config)
+    assert (record.about, record.training, record.model) == (origin, config.resolve_auto(), model().config)
     assert list((tmp_path / "run/tensorboard").iterdir())

@@ -9,14 +9,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from axial_transformers.costs.training_step import memory
 from axial_transformers.data import Examples
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.step_memory import memory
 from axial_transformers.training import TrainConfig, train
-from axial_transformers.training import muon as muon_module
-from axial_transformers.training.muon import Muon, orthogonalised
-from axial_transformers.training.optimiser import learning_rate, moments, optimisers
+from axial_transformers.training import optimiser as muon_module
+from axial_transformers.training.optimiser import Muon, learning_rate, moments, optimisers, orthogonalised
 
 MODEL = AxialTransformerConfig(
     shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1
@@ -64,7 +63,7 @@ def test_an_orthogonalised_matrix_keeps_its_singular_vectors_and_has_singular_va
 @pytest.mark.parametrize("together", [2**22, 1])
 def test_steps_are_those_of_torchs_muon_with_each_matrix_by_itself(monkeypatch, together):
     """In one call or parameter by parameter; queries, keys and values apart, and not as one tall matrix."""
-    monkeypatch.setattr(muon_module, "TOGETHER", together)
+    monkeypatch.setattr(muon_module, "MOST_NUMBERS", together)
     generator = torch.Generator().manual_seed(0)
     shapes = {(24, 8): 3, (8, 8): 1, (32, 8): 1, (8, 32): 1}
     ours = {nn.Parameter(torch.randn(shape, generator=generator)): count for shape, count in shapes.items()}

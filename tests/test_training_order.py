@@ -8,8 +8,15 @@ import torch
 
 from axial_transformers.data.examples import Examples
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import batches, draw_batch
-from axial_transformers.training.example_order import Stream, example_indices, random_bits, step_positions, uniforms
+from axial_transformers.training.batches import (
+    Stream,
+    batches,
+    draw_batch,
+    example_indices,
+    random_bits,
+    step_positions,
+    uniforms,
+)
 
 
 def some_examples(count: int = 7) -> Examples:

@@ -10,17 +10,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from axial_transformers import recipes
-from axial_transformers.costs.activations import LiveBytes, activation_bytes
-from axial_transformers.costs.training_step import (
-    Hardware,
-    device_batch,
-    largest_batch,
-    memory,
-    step_operations,
-    step_seconds,
-)
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning import Machine, plan
+from axial_transformers.planning.step_memory import LiveBytes, activation_bytes, device_batch, largest_batch, memory
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
@@ -106,11 +99,11 @@ def test_activations_grow_evenly_with_the_batch(dtype, recompute):
 
 def test_the_largest_batch_fits_and_one_more_does_not():
     training = dataclasses.replace(TRAINING, batch_size=1)
-    hardware = Hardware(memory=0.1)
-    largest = largest_batch(MODEL, training, hardware)
+    machine = Machine(memory=1.1 * 0.1 + 1)  # a tenth and 1 GB are no tensors
+    largest = largest_batch(MODEL, training, machine)
     held = [memory(MODEL, dataclasses.replace(training, batch_size=batch), 1).total for batch in (largest, largest + 1)]
     assert held[0] <= 0.1e9 < held[1]
-    assert largest_batch(MODEL, training, Hardware(memory=1e-3)) == 0
+    assert largest_batch(MODEL, training, Machine(memory=1e-3)) == 0
 
 
 def test_recomputing_and_half_precision_save_memory_at_full_size():
@@ -122,9 +115,9 @@ def test_recomputing_and_half_precision_save_memory_at_full_size():
 
 
 def test_a_steps_time_is_its_operations_over_the_rate_reached():
-    hardware = Hardware(devices=4, rate=100.0, utilisation=0.5)
-    operations = step_operations(IMAGENET64.model, IMAGENET64.training)
-    assert step_seconds(IMAGENET64.model, IMAGENET64.training, hardware) == operations / 200e12
+    machine = Machine(devices=4, rate=100.0, utilisation=0.5)
+    found = plan(IMAGENET64.model, IMAGENET64.training, None, machine)
+    assert found.step_seconds == found.operations / 200e12
     assert device_batch(dataclasses.replace(IMAGENET64.training, accumulate=2), 4) == 8
 
 
@@ -133,7 +126,7 @@ def test_what_cannot_be_is_refused():
         memory(IMAGENET64.model, IMAGENET64.training, devices=7)
     for wrong in ({"devices": 0}, {"utilisation": 1.5}, {"utilisation": 0.0}, {"memory": -1.0}, {"rate": 0.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            Hardware(**wrong)
+            Machine(**wrong)
 
 
 @pytest.mark.parametrize("changes", [{"inner": "lstm", "inner_layers": 1}, {"dropout": 0.1}, {"num_classes": 3}])

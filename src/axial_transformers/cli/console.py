@@ -1,4 +1,4 @@
-"""Messages of the verbs while they work: on stderr, so that stdout holds results only."""
+"""Messages of the commands while they work: on stderr, so that stdout holds results only."""
 
 import logging
 from collections.abc import Iterator
@@ -46,11 +46,3 @@ class _OnConsole(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if rank() == 0:
             say(self.format(record), style="dim")
-
-
-def engineering(number: float) -> str:
-    """Three digits and a prefix: 1.23 k."""
-    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor:
-            return f"{number / factor:.3g} {prefix}"
-    return f"{number:.3g} "

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from axial_transformers.cli import WAITING
-from axial_transformers.cli.console import engineering
 from axial_transformers.kernels import compiled_for
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
+from axial_transformers.planning.operations import engineering
 from axial_transformers.processor import (
     cpp_compiler,
     multiplies_bfloat16,

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from axial_transformers.baselines.by_name import build
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
-from axial_transformers.cli.machine import fitted_to_this_machine
-from axial_transformers.cli.reading import limited
-from axial_transformers.cli.runs import untrusted, ways_to_fit
+from axial_transformers.cli.parsing import command
+from axial_transformers.cli.rank_zero import rank_zero_output
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
-from axial_transformers.cli.sharing import one_voice
-from axial_transformers.cli.understood import lines, understanding
-from axial_transformers.cli.wording import command
+from axial_transformers.cli.trained_model import limited, untrusted, ways_to_fit
 from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
@@ -26,9 +23,11 @@ from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import can_be_shown, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
+from axial_transformers.planning import CHANGEABLE, Plan, describe, plan, this_machine
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Origin, Together, TrainResult, decided, read_run, train
+from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
+from axial_transformers.training.run_folder import axis_names, channel_names, describe_data
 from axial_transformers.training.run_page import BITS
 
 SHOWN = 8
@@ -43,9 +42,9 @@ usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or o
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos
   axial train scans.npz --training.time-limit 60
-  axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop --skip-bad 3
+  axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop --data.skip-bad 3
   axial train digits --help                       every setting with its default
-  torchrun --nproc-per-node 2 -m axial_transformers.cli train photos32 my_photos/    on every GPU or core
+  torchrun --nproc-per-node 2 -m axial_transformers train photos32 my_photos/    on every GPU or core
 
 SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word digits.
 Recipes, and what they reach:
@@ -53,12 +52,12 @@ Recipes, and what they reach:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the verb."""
+    """Runs the command."""
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
         print(list_recipes())
         return 0
-    with one_voice():
+    with rank_zero_output():
         preset = resolve_preset(argv, "train")
     result = run(preset, ("train", *argv))
     if rank() == 0:  # of the processes that torchrun started, one speaks
@@ -75,7 +74,7 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
     Raises:
         ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
     """
-    with one_voice():
+    with rank_zero_output():
         preset, examples, validation, origin = _prepare(preset, command)
     settings = preset.settings
     torch.manual_seed(settings.training.seed)
@@ -103,13 +102,10 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
     check_shape(examples, preset)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
-    settings = replace(settings, training=decided(settings.training, settings.out))
-    preset, changed = fitted_to_this_machine(replace(preset, settings=settings))
-    settings = preset.settings
+    wanted = _plan(preset, examples)
+    found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
+    settings = replace(settings, model=found.model, training=found.training)
     before = preset.resumed.about if preset.resumed else None
-    found = before.understood if before else None
-    if found is None:
-        found = understanding(preset, examples, len(validation), _size_of_test(preset))
     somewhere_else = preset.source == "digits" or "://" in preset.source
     origin = Origin(
         recipe=preset.name,
@@ -120,13 +116,55 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         skipped=examples.skipped,
         validate_on=settings.validate_on,
         samples=settings.samples,
-        understood=found,
+        summary=(before and before.summary)
+        or _summary(found, examples, settings.data.axes, len(validation), _size_of_test(preset)),
         command=before.command if before else tuple(words),
     )
     if rank() == 0 and before is None:
-        for line in [*([changed] if changed else []), *lines(found, preset, examples)]:
+        if not wanted.fits:
+            say(f"{wanted.shortage}: set {found.options(wanted)}")
+        for line in _lines(origin, found, preset.source):
             say(line)
-    return preset, examples, validation[: settings.validate_on], origin
+    return replace(preset, settings=settings), examples, validation[: settings.validate_on], origin
+
+
+def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
+    """What the run needs here; a run that is resumed keeps what `auto` was when it was begun."""
+    settings = preset.settings
+    training, begun = settings.training, read_run(settings.out)
+    if begun is not None:
+        training = training.resolve_auto(begun.training)
+    return plan(settings.model, training, examples, this_machine(training.torch_device()))
+
+
+def _changeable(preset: Preset) -> list[str]:
+    """Settings that the recipe for any data chose, and the user has not set: they may be changed."""
+    return [option for option in CHANGEABLE if option not in preset.given] if preset.name == "custom" else []
+
+
+def _summary(
+    found: Plan[TrainConfig], examples: Examples, axes: str | None, validation: int, test: int | None
+) -> Summary:
+    return Summary(
+        train=len(examples),
+        validation=validation,
+        test=test,
+        axes=axis_names(len(examples.shape), axes),
+        channels=channel_names(examples.channels, examples.uint16),
+        parameters=found.parameters,
+        memory_bytes=found.needed,
+    )
+
+
+def _lines(origin: Origin, found: Plan[TrainConfig], source: str) -> list[str]:
+    """The data and the plan as lines of text, of at most 80 columns but for long names."""
+    rows = describe_data(origin, found.model) | describe(found)
+    del rows["source"]
+    if not can_be_shown(len(found.model.shape)):
+        rows["pictures"] = "none: samples of one to three axes are drawn"
+    rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
+    rows[""] = f"axial train {shlex.quote(source)} --help"
+    return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
 
 
 def _load_to_train(preset: Preset) -> Examples:
@@ -185,7 +223,7 @@ def report(out: Path, result: TrainResult) -> None:
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
 
 
-def _validate(validation: Examples, settings: Settings) -> Together:
+def _validate(validation: Examples, settings: Settings) -> Collective:
     values, label = torch.from_numpy(validation.values), _labels(validation, settings)
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
@@ -199,7 +237,7 @@ def _validate(validation: Examples, settings: Settings) -> Together:
         )
         return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
 
-    return Together(callback)
+    return Collective(callback)
 
 
 def _part(settings: Settings) -> int:

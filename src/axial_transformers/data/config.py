@@ -72,12 +72,6 @@ class DataConfig:
     damaged or of another kind than the others, each with a warning; one more is an error. None: no records and no
     TFRecord files; of other files 5, or a fifth if that is more, but less than half."""
 
-    download_limit: float = 200.0
-    """Gigabytes (10^9 bytes) that the files of one source in the web may have together."""
-
-    download_timeout: float = 1440.0
-    """Minutes that downloading the files of one source in the web may take."""
-
     def __post_init__(self) -> None:
         check_axes(self.axes, self.channels_last)
         if self.size is not None and self.size < 1:
@@ -85,9 +79,6 @@ class DataConfig:
         self._check_clips()
         if self.skip_bad is not None and self.skip_bad < 0:
             raise ValueError(f"skip_bad must be at least 0, not {self.skip_bad}")
-        for name in ("download_limit", "download_timeout"):
-            if not 0 < getattr(self, name) <= 1e9:
-                raise ValueError(f"{name} must be above 0 and at most 1e9, not {getattr(self, name)}")
         if self.fit != "exact" and self.size is None:
             raise ValueError(f"fit={self.fit} needs a size, for example size=32")
         if self.num_values is not None and not 2 <= self.num_values <= 256:

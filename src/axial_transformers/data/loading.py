@@ -96,7 +96,7 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
     if path.is_dir():
         return _load_folder(path, config, split, progress)
     if shards.names_shards(str(source)):
-        return _load_shards(str(source), shards.shard_files(str(source), config, progress), config, split, progress)
+        return _load_shards(str(source), shards.shard_files(str(source), progress), config, split, progress)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
     return _load_file(path, config, split, progress)

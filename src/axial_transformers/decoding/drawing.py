@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from axial_transformers.costs.operations import cache_numbers
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.planning.operations import cache_numbers
 from axial_transformers.progress import Item, Progress
 from axial_transformers.storage.model_folders import require_finite
 

@@ -2,20 +2,18 @@
 
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import NonFiniteLoss
-from axial_transformers.training.run import Together
-from axial_transformers.training.run_folder import Origin, RunRecord, decided, raw_weights, read_run
+from axial_transformers.training.run import Collective
+from axial_transformers.training.run_folder import Origin, RunRecord, Summary, raw_weights, read_run
 from axial_transformers.training.training_loop import TrainResult, train
-from axial_transformers.training.understanding import Understanding
 
 __all__ = [
+    "Collective",
     "NonFiniteLoss",
     "Origin",
     "RunRecord",
-    "Together",
+    "Summary",
     "TrainConfig",
     "TrainResult",
-    "Understanding",
-    "decided",
     "raw_weights",
     "read_run",
     "train",

@@ -22,12 +22,78 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from axial_transformers.models import AxialTransformer
-from axial_transformers.storage.files import folder_written_whole, require_inside
+from axial_transformers.storage.files import folder_written_whole, require_inside, written_whole
 from axial_transformers.storage.model_folders import read_tensors, write_tensors
-from axial_transformers.training.checkpoint_record import RECORD, Counters, Record
+from axial_transformers.storage.typed_json import from_json, read_object
 from axial_transformers.training.optimiser import expected_moments, moments, set_moments
 from axial_transformers.training.parallelism import full_tensors, load_full_tensors
 from axial_transformers.training.processes import Processes
+
+RECORD = "state.json"
+
+
+@dataclass
+class Counters:
+    """The numbers of a run's state."""
+
+    step: int = 0
+    """Updates made."""
+    seconds: float = 0.0
+    """Wall-clock time spent, over all resumes."""
+    clock: float = 0.0
+    """The same, as the schedule of the learning rate counts it: equal in all processes."""
+    evaluated_step: int | None = None
+    """Step at which the averaged weights were last evaluated."""
+    best_step: int | None = None
+    """Step at which they were best."""
+    best_bits_per_dim: float | None = None
+    """Their bits/dim then."""
+    unlogged_steps: int = 0
+    """Steps since the last line of metrics.jsonl."""
+    unlogged_nats: float = 0.0
+    """The sum of their losses, nats/dim."""
+    unlogged_norms: float = 0.0
+    """The sum of the norms of their gradients."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of state.json, which holds its own SHA-256 too."""
+
+    counters: Counters
+    identity: dict[str, Any]
+    """The run's data, seed, batch size and model."""
+    files: dict[str, str]
+    """SHA-256 of each of the checkpoint's other files."""
+
+    def write(self, folder: Path) -> None:
+        """Writes it into a checkpoint's folder, whole or not at all."""
+        content = {"counters": vars(self.counters), "identity": self.identity, "files": self.files}
+        with written_whole(folder / RECORD) as aside:
+            text = json.dumps({**content, "sha256": _sha256_of_json(content)}, indent=2) + "\n"
+            aside.write_text(text, encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> "Record":
+        """Reads it from a checkpoint's folder.
+
+        Raises:
+            ValueError: it is damaged, or something else.
+            FileNotFoundError: there is none.
+        """
+        content = read_object(folder / RECORD, "a training state")
+        if content.pop("sha256", None) != _sha256_of_json(content):
+            raise ValueError(f"{RECORD} is not what was written")
+        counters = from_json(Counters, content.get("counters"), RECORD)
+        identity, files = content.get("identity"), content.get("files")
+        if not isinstance(identity, dict) or not isinstance(files, dict):
+            raise ValueError(f"{RECORD} names no run, or no files")
+        return cls(counters, identity, files)
+
+
+def _sha256_of_json(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
 
 CHECKPOINTS = "checkpoints"
 WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimiser.safetensors"

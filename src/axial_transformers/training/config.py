@@ -110,7 +110,7 @@ class TrainConfig:
         "precision": ("auto",),
         "compile": ("auto", "bfloat16"),
     }
-    """The values that `resolved` replaces."""
+    """The values that `resolve_auto` replaces."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -149,8 +149,16 @@ class TrainConfig:
         if self.shard and self.optimiser == "muon":
             raise ValueError("optimiser='muon' needs whole matrices: take optimiser='adam', or leave out shard")
 
-    def resolved(self) -> "TrainConfig":
-        """The settings with what is open decided for the device, as a run has and records them; again, the same.
+    @property
+    def saves_memory(self) -> bool:
+        """True if a step on a CPU returns freed memory to the system; otherwise it keeps it for the next step."""
+        return self.accumulate > 1 or self.checkpoint_blocks
+
+    def resolve_auto(self, begun: "TrainConfig | None" = None) -> "TrainConfig":
+        """Return the settings without `auto`: as a run was begun, or as suits the device. Again, the same.
+
+        Args:
+            begun: the settings of the run that is resumed.
 
         Warns:
             UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, without a
@@ -159,6 +167,9 @@ class TrainConfig:
         Raises:
             ValueError: `device` names none that this machine has, or `deterministic` lacks the environment it needs.
         """
+        if begun is not None:
+            begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
+            return replace(self, **begun_with).resolve_auto()
         device, precision = self.torch_device(), self.precision
         on_cuda = device.type == "cuda"
         if self.deterministic and on_cuda and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,15 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.costs.measurements import peak_memory
 from axial_transformers.likelihood.bits import LOG2
 from axial_transformers.storage.files import errors_name, written_whole
 from axial_transformers.storage.typed_json import line_of
-from axial_transformers.training.checkpoint_record import Counters
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
+from axial_transformers.training.step_time import SMOOTHING, Durations
 
-SMOOTHING = 0.98
 LONGEST_LINE = 1 << 20
+STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's figures."""
 
@@ -48,7 +49,7 @@ class Meter:
     Args:
         device: the one that trains.
         batch_size: examples of a step.
-        every: steps between reads.
+        every: steps between reads, after the first ones.
         counters: those of the run, which keep the sums of what is not yet logged.
         full_speed: examples/s if every operation of the model ran at the rate of matrix products; None: unknown.
     """
@@ -57,7 +58,7 @@ class Meter:
         self, device: torch.device, batch_size: int, every: int, counters: Counters, full_speed: float | None = None
     ) -> None:
         self.smooth_bits_per_dim: float | None = None
-        self.smooth_seconds_per_step: float | None = None
+        self.durations = Durations()
         self.newest_line: dict[str, float] = {}
         self._device, self._batch_size, self._every, self._full_speed = device, batch_size, every, full_speed
         self._unread: list[tuple[int, Tensor]] = []
@@ -73,7 +74,7 @@ class Meter:
             NonFiniteLoss: those of this step, or of one not yet read, are not finite.
         """
         self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
-        if len(self._unread) >= self._every:
+        if len(self._unread) >= (self._every if self.durations.are_known else 1):
             self.read()
 
     def read(self) -> None:
@@ -93,11 +94,12 @@ class Meter:
             self._counters.unlogged_steps += 1
             self._counters.unlogged_nats += nats
             self._counters.unlogged_norms += norm
-            self.smooth_bits_per_dim = _smooth(self.smooth_bits_per_dim, nats / LOG2)
+            before, bits = self.smooth_bits_per_dim, nats / LOG2
+            self.smooth_bits_per_dim = bits if before is None else SMOOTHING * before + (1 - SMOOTHING) * bits
         now = time.monotonic()
         self._waited += sum(before.elapsed_time(after) / 1000 for before, after in self._waits)
         self._waits = []
-        self.smooth_seconds_per_step = _smooth(self.smooth_seconds_per_step, (now - self._last_read) / len(steps))
+        self.durations.add_step((now - self._last_read) / len(steps))
         self._last_read = now
 
     def line(self) -> dict[str, float]:
@@ -210,12 +212,10 @@ def progress_figures(config: TrainConfig, counters: Counters, meter: Meter, uint
     Args:
         uint16: the data is of 16-bit values, each of two dims: bits/value are shown too.
     """
-    if meter.smooth_bits_per_dim is None or not meter.smooth_seconds_per_step:
+    if meter.smooth_bits_per_dim is None or not meter.durations.step:
         return ""
-    left = (config.steps - counters.step) * meter.smooth_seconds_per_step
-    if config.time_limit is not None:
-        left = min(left, max(0.0, config.time_limit * 60 - counters.seconds))
-    rate = 1 / meter.smooth_seconds_per_step
+    left = meter.durations.left(config, counters)
+    rate = 1 / meter.durations.step
     per_value = f"{2 * meter.smooth_bits_per_dim:.3f} bits/value  " if uint16 else ""
     return (
         f"{timedelta(seconds=round(left))} left  {meter.smooth_bits_per_dim:.3f} bits/dim  {per_value}"
@@ -233,14 +233,32 @@ def _machine(line: Mapping[str, float]) -> str:
     ) + f"{line['peak_memory_bytes'] / 1e9:.1f} GB  {line['data_wait_share']:.0%} waiting for data  "
 
 
+def peak_memory(device: torch.device) -> int:
+    """Largest number of bytes in use: of tensors on CUDA, since `forget_peak_memory`; otherwise resident, so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError):  # on Linux, getrusage would count a parent's memory too
+        for line in STATUS.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows has no such module
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """Begins the count of `peak_memory` of CUDA anew; what freed tensors have left goes back to the device."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def check_tensorboard() -> None:
     """Raises ValueError where TensorBoard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise ValueError("tensorboard=True needs an extra: pip install 'axial-transformers[tensorboard]'")
-
-
-def _smooth(old: float | None, new: float) -> float:
-    return new if old is None else SMOOTHING * old + (1 - SMOOTHING) * new
 
 
 def lines_of(file: TextIO) -> Iterator[str]:

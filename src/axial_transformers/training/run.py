@@ -1,5 +1,7 @@
 """A training run: its state, and each of the things that the loop does with it."""
 
+import ctypes
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,21 +14,24 @@ import torch
 from torch import Tensor
 
 from axial_transformers.baselines.by_name import class_of
-from axial_transformers.costs.measurements import forget_peak_memory, matmul_rate
-from axial_transformers.costs.operations import training_operations
-from axial_transformers.costs.training_step import keeps_freed_memory
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.ops.cuda_arithmetic import arithmetic
-from axial_transformers.training.allocator import keep_freed_memory, return_freed_memory
-from axial_transformers.training.batches import TrainingExamples, batches
+from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.operations import training_operations
+from axial_transformers.training.batches import Stream, TrainingExamples, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.example_order import Stream, random_bits
-from axial_transformers.training.interrupts import Interrupts
-from axial_transformers.training.metrics import VALIDATION, Figure, Meter, MetricsLog, NonFiniteLoss
+from axial_transformers.training.metrics import (
+    VALIDATION,
+    Figure,
+    Meter,
+    MetricsLog,
+    NonFiniteLoss,
+    forget_peak_memory,
+)
 from axial_transformers.training.optimiser import (
     clip_gradients,
     ema_decay,
@@ -44,17 +49,16 @@ from axial_transformers.training.parallelism import (
     synchronise_gradients,
     with_tensors,
 )
-from axial_transformers.training.processes import Interrupted, Processes
-from axial_transformers.training.run_folder import Fingerprint, Origin, RunRecord, decided, export
+from axial_transformers.training.processes import Interrupted, Interrupts, Processes
+from axial_transformers.training.run_folder import Fingerprint, MachineRecord, Origin, RunRecord, export, read_run
 from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step_time import require_short_steps
-from axial_transformers.training.understanding import Machine
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 """Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
 
 
-class Together(NamedTuple):
+class Collective(NamedTuple):
     """A callback that all processes call at once, to share its computations."""
 
     call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
@@ -90,7 +94,7 @@ class Run:
         loss: Loss = random_slice_loss,
         about: Origin | None = None,
     ) -> None:
-        self.config = config = _decided(config, folder, processes)
+        self.config = config = _resolve_auto(config, folder, processes)
         self.folder, self.processes, self.device = folder, processes, processes.device
         self.dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         record = RunRecord(
@@ -100,7 +104,7 @@ class Run:
             model_name=model.name,
             about=about,
             examples=len(examples.values),
-            machine=Machine.found(self.device, processes.count),
+            machine=MachineRecord.found(self.device, processes.count),
         )
         processes.barrier()  # the folder is ready
         self._distribute(model, loss)
@@ -114,7 +118,7 @@ class Run:
             checkpoint_blocks(model)
         full_speed = self._full_speed()
         if counters.step == 0:
-            require_short_steps(self.objective, examples, self.skeleton, config, processes, full_speed)
+            require_short_steps(self.objective, examples, self.skeleton, config, processes)
         if config.compile:
             compile_blocks(model)
         if processes.first:
@@ -135,7 +139,7 @@ class Run:
         What is sharded goes there block by block: a device holds no more than one of them beside its shards.
         """
         if self.device.type == "cpu":
-            (keep_freed_memory if keeps_freed_memory(self.config) else return_freed_memory)()
+            (return_freed_memory if self.config.saves_memory else keep_freed_memory)()
         sharded = self.config.shard and self.processes.count > 1
         if not sharded:
             model.to(self.device)
@@ -207,14 +211,15 @@ class Run:
         step = self.state.counters.step
         return step > 0 and step % self.config.evaluate_every == 0 and step != self.state.counters.evaluated_step
 
-    def evaluate(self, callback: Callback | Together) -> None:
+    def evaluate(self, callback: Callback | Collective) -> None:
         """Saves, evaluates the averaged weights, and exports them if they are the best so far.
 
         An interrupt ends the evaluation; a resume then begins with it.
         """
         self.save()
-        counters = self.state.counters
+        counters, start = self.state.counters, time.monotonic()
         figures = self.call(callback, VALIDATION)
+        self.meter.durations.evaluation = time.monotonic() - start
         if self.processes.any(figures is None):
             self.cut_short = True
             return
@@ -226,14 +231,20 @@ class Run:
             self._export()
         self.checkpoints.save(self.state)
 
-    def call(self, callback: Callback | Together, prefix: str = "") -> Mapping[str, Figure] | None:
+    def draw(self, callback: Callback) -> None:
+        """Draws samples of the averaged weights."""
+        start = time.monotonic()
+        self.call(callback)
+        self.meter.durations.drawing = time.monotonic() - start
+
+    def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Figure] | None:
         """Calls back with the averaged weights, and logs the figures that it returns.
 
         Returns:
             None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
         """
         step = self.state.counters.step
-        average = self._average(keep=self.processes.first or isinstance(callback, Together))
+        average = self._average(keep=self.processes.first or isinstance(callback, Collective))
         with self.meter.paused(), torch.no_grad():
             figures = self._figures_of(callback, average, step)
         if figures:
@@ -248,9 +259,9 @@ class Run:
         return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
 
     def _figures_of(
-        self, callback: Callback | Together, average: AxialTransformer, step: int
+        self, callback: Callback | Collective, average: AxialTransformer, step: int
     ) -> Mapping[str, Figure] | None:
-        if isinstance(callback, Together):
+        if isinstance(callback, Collective):
             try:
                 return callback.call(average, step, partial(self.processes.fill, interrupts=self.interrupts))
             except Interrupted:
@@ -305,8 +316,38 @@ class Run:
             ) from None
 
 
-def _decided(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
-    """The settings with what is `auto` decided, for all processes by the first one: their processors may differ."""
-    config = decided(config, folder) if processes.first else config.resolved()
+def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
+    """Return the settings without `auto`. The first process chooses for all, since their processors may differ."""
+    record = read_run(folder) if processes.first else None
+    config = config.resolve_auto(None if record is None else record.training)
     half = processes.broadcast(float(config.precision == "bfloat16"))
     return replace(config, precision="bfloat16" if half else "float32")
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+"""Options of malloc.h."""
+
+
+def keep_freed_memory() -> None:
+    """Sets the C library to keep freed memory for later allocations, where it is glibc.
+
+    Otherwise a CPU's large tensors are new pages at every step, and zeroing them takes up to a tenth of its time.
+    """
+    _set({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
+
+
+def return_freed_memory() -> None:
+    """Sets the C library to return freed tensors to the system at once, where it is glibc.
+
+    Otherwise tensors that come and go between others that stay, as those of blocks that are computed again, leave gaps
+    that no other tensor fits: a step then took up to four times the memory of its tensors.
+    """
+    _set({M_MMAP_THRESHOLD: 1 << 20, M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 1 << 17})
+
+
+def _set(options: dict[int, int]) -> None:
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            for option, value in options.items():
+                mallopt(option, value)

@@ -12,20 +12,23 @@ RUN/
 
 import json
 import os
+import platform
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from axial_transformers.baselines.by_name import class_called
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.processor import processor_name
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
 from axial_transformers.storage.model_folders import require_utf8
@@ -33,10 +36,60 @@ from axial_transformers.storage.typed_json import from_json, read_object, to_jso
 from axial_transformers.storage.user_key import is_signed, sign
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.understanding import Machine, Understanding
 
 RUN_RECORD = "train.json"
 MOST_SAMPLES = 10_000
+WIDTH = 62
+"""Characters of a list before it is cut: a line with its title then fits into 80 columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The data and the costs of a run when it was begun."""
+
+    train: int
+    """Examples that train."""
+    validation: int
+    """Examples that validate, of which training evaluates at most `Origin.validate_on`."""
+    test: int | None
+    """Examples that test; None: the source has no such part."""
+    axes: tuple[str, ...]
+    """Names of the axes, outermost first."""
+    channels: tuple[str, ...]
+    """Names of the channels."""
+    parameters: int
+    """Numbers that are learned."""
+    memory_bytes: int
+    """Estimated memory that a step needs on each device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineRecord:
+    """The machine that a run was begun or resumed on."""
+
+    processor: str
+    device: str
+    """The one that trains: "cpu", or the name of a GPU."""
+    processes: int
+    """Processes that train together, each with a device or with threads of its own."""
+    threads: int
+    """Threads of each process."""
+    system: str
+    torch_version: str
+    python_version: str
+
+    @classmethod
+    def found(cls, device: torch.device, processes: int) -> Self:
+        """This machine."""
+        return cls(
+            processor=processor_name(),
+            device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            processes=processes,
+            threads=torch.get_num_threads(),
+            system=platform.platform(),
+            torch_version=torch.__version__,
+            python_version=platform.python_version(),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +107,8 @@ class Origin:
     """Validation examples that are evaluated during training, at most."""
     samples: int = 36
     """Examples in a sample grid."""
-    understood: Understanding | None = None
-    """The data, model and costs as they were understood when the run was begun; None: not stated."""
+    summary: Summary | None = None
+    """The data and the costs when the run was begun; None: not stated."""
     command: tuple[str, ...] | None = None
     """The words of the command line that began the run, after `axial`; None: it was begun from Python."""
 
@@ -84,7 +137,7 @@ class RunRecord:
     """None for a run that was begun from Python without it."""
     examples: int
     """Number of training examples."""
-    machine: Machine
+    machine: MachineRecord
     """The one that the run was begun or last resumed on."""
     signature: str | None = None
     """The user's signature of `about.source`."""
@@ -110,7 +163,7 @@ class RunRecord:
         if self.about is None or not self.about.command:
             return None
         processes = self.machine.processes
-        several = f"torchrun --nproc-per-node {processes} -m axial_transformers.cli"
+        several = f"torchrun --nproc-per-node {processes} -m axial_transformers"
         return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
 
     def write(self, folder: Path) -> None:
@@ -136,18 +189,6 @@ def read_run(folder: str | Path) -> RunRecord | None:
     if isinstance(values.get("model"), dict):
         values["model"] = from_json(config_class, values["model"], f"{path}: model")
     return from_json(RunRecord, values, path)
-
-
-def decided(config: TrainConfig, folder: Path) -> TrainConfig:
-    """The settings with what is open decided: as the run in the folder was begun, or for this machine's device.
-
-    Raises:
-        ValueError: `device` names none that this machine has; or the folder's record is damaged.
-    """
-    open_ones = [name for name, values in config.OPEN.items() if getattr(config, name) in values]
-    if open_ones and (begun := read_run(folder)):
-        config = replace(config, **{name: getattr(begun.training, name) for name in open_ones})
-    return config.resolved()
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
@@ -219,3 +260,46 @@ def export(model: AxialTransformer, folder: Path) -> None:
         model.save_pretrained(aside)
         for file in Path(aside).iterdir():
             file.replace(folder / file.name)
+
+
+NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
+"""Names of axes by the letters of `DataConfig.axes`."""
+
+
+def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
+    """Names of the axes of an example by their letters if the user gave them, otherwise by their number."""
+    if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
+        return tuple(NAMES[letter] for letter in stated)
+    usual = {1: ("position",), 2: ("height", "width"), 3: ("frame or depth", "height", "width")}
+    return usual.get(axes, tuple(f"axis {i}" for i in range(1, axes + 1)))
+
+
+def channel_names(channels: int, uint16: bool) -> tuple[str, ...]:
+    """Names of an example's channels by their number; those of 16-bit data are the bytes of its channels."""
+    if uint16:
+        return tuple(f"{byte} of {name}" for name in channel_names(channels // 2, False) for byte in ("high", "low"))
+    return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))
+
+
+def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str]:
+    """Return the data of a run as rows (name, value), as far as its record knows it."""
+    rows = {"source": about.source, "classes": describe_classes(about.class_names)}
+    if found := about.summary:
+        evaluated = f" ({about.validate_on:,} are evaluated)" if about.validate_on < found.validation else ""
+        test = "no test part" if found.test is None else f"{found.test:,} test"
+        axes = " x ".join(f"{name} {length}" for name, length in zip(found.axes, model.shape, strict=True))
+        channels = "1 channel" if len(found.channels) == 1 else f"{len(found.channels)} channels"
+        rows["examples"] = f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
+        rows["each"] = f"{axes}, {channels} ({_shortened(found.channels)}), values 0..{model.num_values - 1}"
+    return rows
+
+
+def describe_classes(names: Sequence[str] | None) -> str:
+    """The number of classes and the names of the first ones."""
+    return "none" if names is None else f"{len(names)}: {_shortened(names)}"
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """Names with commas, as many as fit into a line."""
+    text = ", ".join(names[:WIDTH])
+    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."

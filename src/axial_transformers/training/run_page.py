@@ -24,8 +24,7 @@ from axial_transformers.storage.locks import holder
 from axial_transformers.training.batches import TrainingExamples
 from axial_transformers.training.curves import Curve, read_curves, thinned
 from axial_transformers.training.metrics import VALIDATION
-from axial_transformers.training.run_folder import Origin, RunRecord, read_run
-from axial_transformers.training.understanding import classes, each, splits
+from axial_transformers.training.run_folder import RunRecord, describe_data, read_run
 
 PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
@@ -228,13 +227,11 @@ def _bits(folder: Path) -> str:
 
 
 def _data(folder: Path, record: RunRecord) -> str:
-    about, model = record.about, record.model
-    facts = {} if about is None else _known_of(about)
-    if about is not None and (found := about.understood):
-        facts["examples"] = splits(found, about.validate_on)
-        facts["each"] = each(found, model.shape, model.num_values)
-    else:
-        facts["each"] = " x ".join(map(str, (*model.shape, model.channels))) + f", values 0..{model.num_values - 1}"
+    about, facts = record.about, dict[str, str]()
+    if about is not None:
+        facts |= describe_data(about, record.model)
+        if about.skipped:
+            facts["left out"] = f"{len(about.skipped):,} damaged records"
     grid = ""
     if (folder / DATA).is_file():
         grid = html.figure(
@@ -245,18 +242,11 @@ def _data(folder: Path, record: RunRecord) -> str:
     return html.section("Data", "", html.facts(listed), grid)
 
 
-def _known_of(about: Origin) -> dict[str, str]:
-    facts = {"source": about.source, "classes": classes(about.class_names)}
-    if about.skipped:
-        facts["left out"] = f"{len(about.skipped):,} damaged records"
-    return facts
-
-
 def _settings(record: RunRecord) -> str:
     model, training = record.model, record.training
-    facts = {"model": record.model_name}
-    if record.about is not None and record.about.understood is not None:
-        facts["parameters"] = f"{record.about.understood.parameters:,}"
+    facts = {"model": record.model_name, **model.describe()}
+    if record.about is not None and record.about.summary is not None:
+        facts["parameters"] = f"{record.about.summary.parameters:,}"
     facts["training"] = (
         f"{training.steps:,} steps of {training.batch_size}, learning rate {training.learning_rate:g}, "
         f"{training.schedule}, {training.precision}"

@@ -1,6 +1,7 @@
-"""The time of a step, measured before the first one, for runs with a time limit."""
+"""The time of a step and of a run: measured, never estimated."""
 
 import time
+from statistics import median
 
 import numpy as np
 import torch
@@ -8,8 +9,13 @@ from torch import nn
 
 from axial_transformers.models import AxialTransformer
 from axial_transformers.training.batches import Batch, TrainingExamples, draw_batch
+from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.processes import Processes
+
+FIRST_STEPS = 10
+"""Steps after which the time of a run is said."""
+SMOOTHING = 0.98
 
 
 def require_short_steps(
@@ -18,23 +24,19 @@ def require_short_steps(
     model: AxialTransformer,
     config: TrainConfig,
     processes: Processes,
-    full_speed: float | None,
 ) -> None:
     """Raises ValueError where a step takes more than a tenth of the time limit.
 
-    Times larger and larger parts of a batch: a step takes at least as long as any of them. `full_speed` is the number
-    of examples/s at the rate of matrix products; a step that is too long even so is not tried.
+    Times larger and larger parts of a batch: a step takes at least as long as any of them.
     """
     if config.time_limit is None:
         return
     count = config.batch_size // (config.accumulate * processes.count)
     tenth = 6 * config.time_limit / config.accumulate  # seconds, for the examples that are computed at once
-    least = 0.0 if full_speed is None else count * processes.count / full_speed
-    if least <= tenth:
-        batch = draw_batch(examples, model.slices, model.config.num_classes, config, np.arange(count))
-        batch, part = batch.to(processes.device), 1
-        while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= tenth < least * count / part:
-            part = min(2 * part, count)
+    batch = draw_batch(examples, model.slices, model.config.num_classes, config, np.arange(count))
+    batch, part = batch.to(processes.device), 1
+    while (least := processes.broadcast(_seconds(objective, batch, part, config))) <= tenth < least * count / part:
+        part = min(2 * part, count)
     if least > tenth:
         half, *shape = (max(1, length // 2) for length in (config.batch_size, *model.config.shape))
         frames = f" or frames={shape[0]}" if len(shape) == 3 else ""
@@ -59,3 +61,50 @@ def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig
             torch.cuda.synchronize(values.device)
         times.append(time.monotonic() - start)
     return min(times)
+
+
+class Durations:
+    """Seconds of a step, of an evaluation and of drawing samples, as this process has measured them.
+
+    The time of a step is the median of the first ten, some of which compile; from then on a running mean.
+    """
+
+    def __init__(self) -> None:
+        self.step: float | None = None
+        self.evaluation = self.drawing = 0.0
+        self._first: list[float] = []
+
+    @property
+    def are_known(self) -> bool:
+        """True after ten steps."""
+        return len(self._first) == FIRST_STEPS
+
+    def add_step(self, seconds: float) -> None:
+        """Adds a step."""
+        if self.are_known and self.step is not None:
+            self.step = SMOOTHING * self.step + (1 - SMOOTHING) * seconds
+        else:
+            self._first.append(seconds)
+            self.step = median(self._first)
+
+    def left(self, config: TrainConfig, counters: Counters) -> float:
+        """Return the seconds that the rest of a run takes, with evaluations and drawings once measured."""
+        steps = config.steps - counters.step
+        left = steps * (self.step or 0.0)
+        for seconds, every in ((self.evaluation, config.evaluate_every), (self.drawing, config.sample_every)):
+            left += seconds * (config.steps // every - counters.step // every + (config.steps % every > 0))
+        return left if config.time_limit is None else min(left, max(0.0, 60 * config.time_limit - counters.seconds))
+
+    def describe_left(self, config: TrainConfig, counters: Counters) -> str:
+        """Return the time left in words."""
+        seconds, steps = self.left(config, counters), config.steps - counters.step
+        without = "" if self.evaluation else ", without evaluations and samples"
+        return f"about {_about(seconds)} left for {steps:,} steps of {self.step:.2g} s{without}"
+
+
+def _about(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"

@@ -13,8 +13,9 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import check_tensorboard, progress_figures
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Callback, Ending, Run, Together
+from axial_transformers.training.run import Callback, Collective, Ending, Run
 from axial_transformers.training.run_folder import Origin, opened_run
+from axial_transformers.training.step_time import FIRST_STEPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ def train(  # noqa: PLR0913
     folder: str | Path,
     *,
     loss: Loss = random_slice_loss,
-    evaluate: Callback | Together | None = None,
+    evaluate: Callback | Collective | None = None,
     sample: Callback | None = None,
     resume: bool = False,
     about: Origin | None = None,
@@ -61,7 +62,7 @@ def train(  # noqa: PLR0913
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim; with
             distribution augmentation it is given cond=[B, *A, D] too.
         evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best; called in
-            the first process, or in all of them if it is a `Together`.
+            the first process, or in all of them if it is a `Collective`.
         sample: `sample(averaged_model, step)`, called at intervals and at the end for its effects; may return figures
             to log, and pictures for TensorBoard: uint8 [H, W] or [H, W, 3].
         resume: continue from the newest intact checkpoint; start afresh where there is none.
@@ -93,9 +94,10 @@ def train(  # noqa: PLR0913
 
 
 def _train(
-    run: Run, evaluate: Callback | Together | None, sample: Callback | None, progress: Display, uint16: bool
+    run: Run, evaluate: Callback | Collective | None, sample: Callback | None, progress: Display, uint16: bool
 ) -> TrainResult:
     config, counters = run.config, run.state.counters
+    begun = counters.step
     with deaths_of_workers(), run.interrupts, closing(run), run.log, run.page, progress:
         progress.start(config.steps, counters.step)
         if counters.step:
@@ -106,18 +108,20 @@ def _train(
                 continue
             run.update()
             progress.update(counters.step, progress_figures(config, counters, run.meter, uint16))
+            if counters.step == begun + FIRST_STEPS:
+                progress.say(run.meter.durations.describe_left(config, counters))
             if counters.step % config.log_every == 0:
                 run.log.write(counters.step, run.figures())
             if counters.step % config.save_every == 0:
                 run.save()
             if sample and counters.step % config.sample_every == 0:
-                run.call(sample)
+                run.draw(sample)
         run.save()
         if evaluate and ending != "interrupted" and counters.evaluated_step != counters.step:
             run.evaluate(evaluate)
             ending = "interrupted" if run.cut_short else ending
         if sample and ending != "interrupted" and counters.step % config.sample_every:
-            run.call(sample)
+            run.draw(sample)
         run.page.ending = run.standing(ending)
     return TrainResult(
         ending=ending,

@@ -4,13 +4,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from axial_transformers.cli.demo.figures import CLASSES, HOTTEST, Pictures
+from axial_transformers.cli.parsing import command
 from axial_transformers.cli.settings import Preset
-from axial_transformers.cli.wording import command
-from axial_transformers.costs.operations import parameters
 from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.pictures import html
 from axial_transformers.pictures.charts import Line, line_chart
 from axial_transformers.pictures.display import HEAT
+from axial_transformers.planning.operations import parameters
 from axial_transformers.training import TrainResult
 from axial_transformers.training.curves import Curve, read_curves
 from axial_transformers.training.metrics import VALIDATION

@@ -1,70 +1,75 @@
 """Files from the web: each is kept in the cache once it is known to be whole, by its checksum or as a tar file."""
 
 import hashlib
-import http.client
 import json
-import shutil
 import tarfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from email.message import Message
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
-from axial_transformers.data.config import DataConfig
-from axial_transformers.data.shards.tar import check_whole
+import httpx2
+
+from axial_transformers.data.shards.tar import members
 from axial_transformers.progress import Progress
 from axial_transformers.storage.caches import cache_folder, only_one_process
 from axial_transformers.storage.files import errors_name, written_whole
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 
-WEB = ("http://", "https://")
+MOST_BYTES = 200 * 10**9
+"""Bytes that the files of one source have together, at most."""
+MOST_SECONDS = 24 * 3600.0
+"""Seconds that downloading the files of one source takes, at most."""
 
-_PATIENCE = 60  # seconds without a byte
+_PATIENCE = 60.0  # seconds without a byte
 _ATTEMPTS = 5  # in a row of which none brought anything
 _PAUSE = 1.0  # seconds before the second attempt, twice as many before the third, ...
-_PASSING = (408, 416, 425, 429, 500, 502, 503, 504)  # HTTP statuses of faults that may pass
-_CHUNK = 1 << 20
+_PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses of faults that may pass
 _HUNDREDTHS = 100
-
-Error = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
 
 class DownloadError(OSError):
     """A file could not be downloaded, and trying again does not help; the message names the address."""
 
 
+class _PassingError(Exception):
+    """Trying again may help."""
+
+
+class _UnfitError(DownloadError):
+    """What came is no tar file, or not what its checksum says."""
+
+
 def download(
-    addresses: Sequence[str], options: DataConfig, progress: Progress = iter, checksums: Mapping[str, str] | None = None
+    addresses: Sequence[str],
+    progress: Progress = iter,
+    checksums: Mapping[str, str] | None = None,
+    most_bytes: int | None = None,
 ) -> list[Path]:
-    """Local copies of files in the web, downloaded unless the cache has them; progress is in hundredths of a file.
+    """Return local copies of files in the web, downloaded unless the cache has them.
 
     Args:
+        progress: wraps hundredths of files.
         checksums: by address, the SHA-256 or MD5 in hexadecimal of a file, which then need not be a tar file.
+        most_bytes: bytes of all files together; None: `MOST_BYTES`.
 
     Raises:
-        OSError: one could not be downloaded, is not what its checksum says or no whole tar file, or all exceed the
-            options' limits.
+        OSError: one could not be downloaded, is not what its checksum says or no whole tar file, or all together are
+            too large or take too long.
     """
-    downloads = _Downloads(addresses, options, checksums or {})
+    downloads = _Downloads(addresses, checksums or {}, most_bytes or MOST_BYTES)
     for _ in progress(downloads):
         pass
     return downloads.paths
-
-
-class _Unfit(DownloadError):
-    """The body of an answer is no tar file, or not what its checksum says."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Record:
     """About a copy in the cache."""
 
-    validator: str
-    """ETag, or time of change, by which the server knows whether the rest of a file is that of its beginning; or ""."""
+    validator: str = ""
+    """ETag, or time of change, by which the server knows whether the rest of a file is that of its beginning."""
     size: int = -1
     time: int = -1
     """Time of change of the copy, in nanoseconds."""
@@ -78,7 +83,7 @@ class _Copy:
     def __init__(self, address: str, expected: str) -> None:
         key = hashlib.sha256((address + expected).encode("utf-8", "surrogatepass")).hexdigest()[:16]
         name = PurePosixPath(address.partition("?")[0]).name
-        self.expected = expected
+        self.address, self.expected = address, expected
         self.folder = cache_folder() / "downloads" / key
         self.path = self.folder / (name if expected or name.endswith(".tar") else f"{name.strip('.')}.tar")
         self.partial, self._about = self.folder / "partial", self.folder / "about.json"
@@ -89,7 +94,7 @@ class _Copy:
         try:
             return from_json(_Record, read_object(self._about, "the record of a download"), self._about)
         except (ValueError, OSError):
-            return _Record(validator="")
+            return _Record()
 
     def write(self, record: _Record) -> None:
         with written_whole(self._about) as aside:
@@ -115,213 +120,165 @@ class _Copy:
         self.partial.unlink(missing_ok=True)
         self._about.unlink(missing_ok=True)
 
-    def finish(self, address: str) -> None:
+    def finish(self) -> None:
         """Makes the part, of which nothing is missing, the copy.
 
         Raises:
             DownloadError: it is not what its checksum says, or is no whole tar file.
         """
-        (self._check_sum if self.expected else self._check_tar)(address)
-        state = self.partial.stat()
-        self.write(
-            _Record(
-                validator=self.record.validator,
-                size=state.st_size,
-                time=state.st_mtime_ns,
-                checksum=_digest(self.partial),
-            )
-        )
+        checksum, state = _digest(self.partial), self.partial.stat()
+        if self.expected:
+            found = checksum if len(self.expected) == 64 else _digest(self.partial, "md5")
+            if found != self.expected:
+                raise _UnfitError(
+                    f"{self.address} has the checksum {found}, not {self.expected}: it is another file, or has changed"
+                )
+        else:
+            with self.partial.open("rb") as file:
+                self.check_head(file.read(tarfile.BLOCKSIZE))
+            try:
+                for _ in members(self.partial):
+                    pass
+            except ValueError as error:
+                raise _UnfitError(str(error).replace(str(self.partial), self.address)) from error
+        validator = self.record.validator
+        self.write(_Record(validator=validator, size=state.st_size, time=state.st_mtime_ns, checksum=checksum))
         with written_whole(self.path) as aside:
             self.partial.replace(aside)
 
-    def _check_sum(self, address: str) -> None:
-        found = _digest(self.partial, "md5" if len(self.expected) == 32 else "sha256")
-        if found != self.expected:
-            raise _Unfit(f"{address} has the checksum {found}, not {self.expected}: it is another file, or has changed")
-
-    def _check_tar(self, address: str) -> None:
-        with self.partial.open("rb") as file:
-            _check_head(address, file.read(tarfile.BLOCKSIZE))
-        try:
-            check_whole(self.partial)
-        except ValueError as error:
-            raise _Unfit(str(error).replace(str(self.partial), address)) from error
+    def check_head(self, head: bytes) -> None:
+        """Raises DownloadError where a file begins as none of a tar file does."""
+        kinds = {"a web page, perhaps one to log in": b"<", "packed with gzip": b"\x1f\x8b"}
+        if kind := "empty" if not head else next((k for k in kinds if head.lstrip().startswith(kinds[k])), None):
+            raise _UnfitError(f"{self.address} is {kind}: shards are uncompressed tar files; correct the address")
 
 
 class _Downloads:
     """Downloads as an iterable of hundredths of files, within limits for all of them together."""
 
-    def __init__(self, addresses: Sequence[str], options: DataConfig, checksums: Mapping[str, str]) -> None:
-        self.addresses, self.paths = addresses, list[Path]()
-        self.options, self.checksums = options, checksums
-        self.bytes_left = int(options.download_limit * 1e9)
-        self.deadline = time.monotonic() + 60 * options.download_timeout
+    def __init__(self, addresses: Sequence[str], checksums: Mapping[str, str], most_bytes: int) -> None:
+        self.paths, self._most_bytes, self._bytes_left = list[Path](), most_bytes, most_bytes
+        self._copies = [_Copy(address, checksums.get(address, "")) for address in addresses]
+        self._deadline = time.monotonic() + MOST_SECONDS
 
     def __len__(self) -> int:
-        return _HUNDREDTHS * len(self.addresses)
+        return _HUNDREDTHS * len(self._copies)
 
     def __iter__(self) -> Iterator[None]:
-        for address in self.addresses:
-            shown, copy = 0, _Copy(address, self.checksums.get(address, ""))
-            with only_one_process(copy.folder):
-                if not copy.is_whole():
-                    for share in self._fetched(address, copy):
-                        now = min(int(_HUNDREDTHS * share), _HUNDREDTHS)
-                        yield from [None] * (now - shown)
-                        shown = max(now, shown)
-                self.bytes_left -= copy.path.stat().st_size
-            self._check_size(address, 0)
-            self.paths.append(copy.path)
-            yield from [None] * (_HUNDREDTHS - shown)
+        hooks = {"response": [_check_redirect]}
+        unpacked = {"Accept-Encoding": "identity"}
+        with httpx2.Client(follow_redirects=True, event_hooks=hooks, headers=unpacked) as client:
+            for copy in self._copies:
+                with only_one_process(copy.folder):
+                    yield from _in_hundredths(() if copy.is_whole() else self._fetched(client, copy))
+                    self._check_size(copy, copy.path.stat().st_size)
+                    self._bytes_left -= copy.path.stat().st_size
+                self.paths.append(copy.path)
 
-    def _fetched(self, address: str, copy: _Copy) -> Iterator[float]:
+    def _fetched(self, client: httpx2.Client, copy: _Copy) -> Iterator[float]:
         """Downloads a file, yielding the share of it that has come."""
         failures = 0
         while True:
             before = copy.arrived()
             try:
-                yield from self._attempt(address, copy, before)
-                copy.finish(address)
+                yield from self._attempt(client, copy, before)
+                copy.finish()
                 return
-            except _Unfit:
+            except _UnfitError:
                 copy.discard()
                 raise
-            except (*Error, ValueError) as error:  # ValueError: an address with other letters than those of addresses
+            except (httpx2.HTTPError, httpx2.InvalidURL, _PassingError) as error:
                 failures = 1 if copy.arrived() > before else failures + 1
                 pause = _PAUSE * 2 ** (failures - 1)
-                if failures == _ATTEMPTS or not _may_pass(error) or time.monotonic() + pause > self.deadline:
+                if failures == _ATTEMPTS or not _may_pass(error) or time.monotonic() + pause > self._deadline:
                     reason = " ".join(str(error).split())[:300] or type(error).__name__
-                    raise OSError(f"{address} could not be downloaded ({reason}): try again, or correct it") from error
+                    raise OSError(
+                        f"{copy.address} could not be downloaded ({reason}): try again, or correct it"
+                    ) from error
                 time.sleep(pause)
 
-    def _attempt(self, address: str, copy: _Copy, start: int) -> Iterator[float]:
+    def _attempt(self, client: httpx2.Client, copy: _Copy, start: int) -> Iterator[float]:
         known = copy.record.validator
         wanted = {"Range": f"bytes={start}-", "If-Range": known} if start else {}
-        left = max(1.0, min(_PATIENCE, self.deadline - time.monotonic()))
-        try:
-            answer = _OPENER.open(urllib.request.Request(address, headers=wanted), timeout=left)
-        except urllib.error.HTTPError as error:
-            if error.code == 416:
+        patience = max(1.0, min(_PATIENCE, self._deadline - time.monotonic()))
+        with client.stream("GET", copy.address, headers=wanted, timeout=patience) as answer:
+            if answer.status_code == 416:
                 copy.discard()
-            raise
-        with answer:
+                raise _PassingError("the file has become shorter meanwhile")
+            if not answer.is_success:
+                failed = _PassingError if answer.status_code in _PASSING else httpx2.HTTPError
+                raise failed(f"HTTP Error {answer.status_code}: {answer.reason_phrase}")
             validator = _validator(answer.headers)
-            if start and answer.status == 206:
+            if start and answer.status_code == 206:
                 if validator != known or not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                     copy.discard()
-                    raise ConnectionError("the file has changed meanwhile")
+                    raise _PassingError("the file has changed meanwhile")
             else:
                 start = 0
                 copy.discard()
                 copy.folder.mkdir(parents=True, exist_ok=True)
                 if validator:
                     copy.write(_Record(validator=validator))
-            if address not in self.checksums:  # which are of the bytes that come
-                _check_headers(address, answer.headers)
-            total = None if answer.length is None else start + answer.length
-            self._check_size(address, total or start)
-            _check_space(address, copy.folder, answer.length or 0)
+            length = answer.headers.get("Content-Length", "")
+            total = start + int(length) if length.isdecimal() else None
+            self._check_size(copy, total or start)
             with copy.partial.open("ab" if start else "wb") as file:
-                yield from self._received(address, answer, file, total)
+                yield from self._received(copy, answer, file, total)
 
-    def _received(
-        self, address: str, answer: http.client.HTTPResponse, file: IO[bytes], total: int | None
-    ) -> Iterator[float]:
+    def _received(self, copy: _Copy, answer: httpx2.Response, file: IO[bytes], total: int | None) -> Iterator[float]:
         """Appends an answer to a file."""
-        size, head = file.tell(), b""
-        checked = size > 0 or address in self.checksums
-        while total is None or size < total:
-            chunk = answer.read1(_CHUNK if total is None else min(_CHUNK, total - size))
-            if not checked:
-                head += chunk[: tarfile.BLOCKSIZE]
-                if checked := len(head) >= tarfile.BLOCKSIZE:
-                    _check_head(address, head)
-            if not chunk:
-                break
-            with errors_name(file.name):
-                file.write(chunk)
-            size += len(chunk)
-            self._check_size(address, size)
-            self._check_time()
-            yield size / total if total else 0.0
-        if total is not None and size < total:
-            raise ConnectionError(f"{size:,} of {total:,} bytes came")
+        size = file.tell()
+        try:
+            for chunk in answer.iter_raw():
+                if not size and not copy.expected:
+                    copy.check_head(chunk)
+                with errors_name(file.name):
+                    file.write(chunk)
+                size += len(chunk)
+                self._check_size(copy, size)
+                if time.monotonic() > self._deadline:
+                    raise DownloadError(f"{copy.address} could not be downloaded in {MOST_SECONDS / 3600:g} hours")
+                yield size / total if total else 0.0
+        except httpx2.RemoteProtocolError as error:
+            came = f"{size:,} of {total:,} bytes came" if total else f"the connection ended after {size:,} bytes"
+            raise _PassingError(came) from error
 
-    def _check_size(self, address: str, size: int) -> None:
-        """Raises DownloadError where a file of that size exceeds the limits."""
-        if size > self.bytes_left and address in self.checksums:
-            limit = f"{self.options.download_limit:g} GB"
-            raise DownloadError(f"{address} is another file: those that are meant have at most {limit} together")
-        if size > self.bytes_left:
-            raise DownloadError(
-                f"{address} exceeds the {self.options.download_limit:g} GB that a source may download: raise"
-                " download_limit (--data.download-limit)"
-            )
-
-    def _check_time(self) -> None:
-        if time.monotonic() > self.deadline:
-            raise TimeoutError(
-                f"all downloads together may take {self.options.download_timeout:g} minutes: raise download_timeout,"
-                " --data.download-timeout"
-            )
+    def _check_size(self, copy: _Copy, size: int) -> None:
+        """Raises DownloadError where a file of that size exceeds the limit."""
+        if size > self._bytes_left:
+            limit = f"the {self._most_bytes / 1e9:g} GB that its source may have together"
+            raise DownloadError(f"{copy.address} exceeds {limit}: it is another file, or too large to be downloaded")
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to the web only, and none that gives up encryption."""
-
-    def redirect_request(
-        self, request: urllib.request.Request, fp: Any, code: int, message: str, headers: Any, address: str
-    ) -> urllib.request.Request | None:
-        if not address.startswith("https://" if request.full_url.startswith("https://") else WEB):
-            raise DownloadError(
-                f"{request.full_url} leads to {address[:200]}, which is not followed: give that address"
-            )
-        return super().redirect_request(request, fp, code, message, headers, address)
+def _in_hundredths(shares: Iterable[float]) -> Iterator[None]:
+    """Yields as often as hundredths are reached, by the shares that have come so far, and 100 times in all."""
+    shown = 0
+    for share in shares:
+        now = min(int(_HUNDREDTHS * share), _HUNDREDTHS)
+        yield from [None] * (now - shown)
+        shown = max(now, shown)
+    yield from [None] * (_HUNDREDTHS - shown)
 
 
-_OPENER = urllib.request.build_opener(_Redirects)
+def _check_redirect(answer: httpx2.Response) -> None:
+    """Raises DownloadError where an answer leads away from the web, or gives up encryption."""
+    if answer.has_redirect_location:
+        target = answer.url.join(answer.headers["Location"])
+        if target.scheme != "https" and (target.scheme != "http" or answer.url.scheme == "https"):
+            raise DownloadError(f"{answer.url} leads to {str(target)[:200]}, which is not followed: give that address")
 
 
 def _may_pass(error: Exception) -> bool:
-    if isinstance(error, urllib.error.HTTPError):
-        return error.code in _PASSING
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    return isinstance(reason, (OSError, http.client.HTTPException)) and not isinstance(
-        reason, (ValueError, http.client.InvalidURL)
-    )
+    may_pass = isinstance(error, _PassingError | httpx2.TransportError)
+    return may_pass and not isinstance(error, httpx2.UnsupportedProtocol)
 
 
-def _validator(headers: Message) -> str:
+def _validator(headers: httpx2.Headers) -> str:
     """The ETag or the time of change, with which a download can be continued; "" where the server continues none."""
     if "Content-Range" not in headers and headers.get("Accept-Ranges") != "bytes":
         return ""
     etag = headers.get("ETag", "")
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
-
-
-def _check_headers(address: str, headers: Message) -> None:
-    if (packed := headers.get("Content-Encoding", "identity")) != "identity":
-        raise DownloadError(f"{address} came packed ({packed[:20]}), which was not asked for: download it by hand")
-
-
-def _check_space(address: str, folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise DownloadError(f"{address} has {size:,} bytes more, and {folder} has room for {free:,}: make room there")
-
-
-def _check_head(address: str, head: bytes) -> None:
-    """Raises DownloadError unless a file begins as a tar file."""
-    try:
-        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
-    except tarfile.HeaderError as error:
-        kinds = {
-            "a web page, perhaps one to log in": head.lstrip().startswith(b"<"),
-            "packed with gzip": head.startswith(b"\x1f\x8b"),
-            "empty": not head,
-        }
-        kind = next((kind for kind, found in kinds.items() if found), f"no tar file ({error})")
-        raise _Unfit(f"{address} is {kind}: shards are uncompressed tar files; correct the address") from error
 
 
 def _digest(path: Path, algorithm: str = "sha256") -> str:

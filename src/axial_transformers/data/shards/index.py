@@ -1,19 +1,18 @@
 """The index of a shard: the position of each whole record, so that any of them can be read alone.
 
-It is made once, by reading the whole shard and decoding every record, and kept in the cache: 32 bytes a record, which
+It is made once, by reading the whole shard and decoding every record, and kept in the cache: 24 bytes a record, which
 are mapped into memory. Damaged records are found then, by the first process that opens the shard, and are the same for
 all processes: later, no record is skipped or replaced.
 
-The index as a whole has a checksum, which is compared whenever it is opened, and each record has one of its name and
-one of its bytes, compared when these are read. They find accidents and files that are out of date, not forgery: who
-can write to the user's cache can also write their checksums.
+An index is of one path, size and time of change of a shard, and of the options of reading it: with others it is made
+anew. It has one checksum, compared whenever it is opened, which finds accidents, not forgery: who can write to the
+user's cache can also write the checksum.
 """
 
 import hashlib
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -45,12 +44,10 @@ from axial_transformers.storage.caches import cache_folder, only_one_process
 from axial_transformers.storage.files import folder_written_whole
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 
-ROW = np.dtype(
-    [("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4"), ("content", "<u4"), ("name", "<u4")]
-)
-"""Positions of a record's header and of its bytes, number of bytes, class or -1, CRC-32 of bytes and of name."""
+ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
+"""Positions of a record's header and of its bytes, number of bytes, class or -1."""
 
-_VERSION = 2
+_VERSION = 3
 _ROWS, _ABOUT = "rows.bin", "about.json"
 _LARGEST_ABOUT = 256  # mebibytes
 _MOST_NUMBERS = 3 * MOST_PIXELS  # of an example
@@ -72,6 +69,8 @@ class ShardIndex:
     """The forms of the whole records, each with the name of the first record that has it."""
     bad: list[str]
     """A line about each damaged record."""
+    state: tuple[int, int]
+    """`state_of` the shard when it was indexed."""
 
     @property
     def rows(self) -> NDArray[np.void]:
@@ -106,6 +105,12 @@ def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter)
     return indices
 
 
+def state_of(path: Path) -> tuple[int, int]:
+    """Size and time of change of a file, in bytes and nanoseconds."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
 def _opened(path: Path, folder: Path) -> ShardIndex | None:
     """The index in a folder, None if it is damaged."""
     try:
@@ -126,7 +131,7 @@ def _remove(folder: Path) -> None:
 def _refuse(bad: Sequence[str], allowed: int) -> None:
     if len(bad) > allowed:
         others = f"{len(bad) - 1} more are damaged; " if len(bad) > 1 else ""
-        raise ValueError(f"{bad[0]} ({others}--skip-bad {len(bad)} would leave out {len(bad)})")
+        raise ValueError(f"{bad[0]} ({others}--data.skip-bad {len(bad)} would leave out {len(bad)})")
 
 
 def _cache() -> Path:
@@ -135,10 +140,9 @@ def _cache() -> Path:
 
 def _folder(path: Path, options: DataConfig) -> Path:
     """The folder for the index of a shard, another one if the file or the options of reading it change."""
-    state = path.stat()
     as_picture = [options.size, options.fit, options.mode]
     as_array: list[object] = [options.num_values, options.channels_last, options.frames, options.stride, options.axes]
-    identity = [_VERSION, str(path.resolve()), state.st_size, state.st_mtime_ns, as_picture, as_array]
+    identity = [_VERSION, str(path.resolve()), *state_of(path), as_picture, as_array]
     return _cache() / hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
@@ -194,8 +198,7 @@ def _check(chunk: tuple[Path, list[Record]], options: DataConfig) -> tuple[Path,
                 continue
             digest.update(json.dumps([record.name, len(content), number]).encode() + content)
             forms.setdefault(form._replace(labelled=number >= 0), name)
-            checksums = zlib.crc32(content), name_checksum(record.name)
-            rows.append((record.header, *record.example, number, *checksums))
+            rows.append((record.header, *record.example, number))
     return path, _Checked(np.array(rows, ROW), digest.digest(), forms, bad)
 
 
@@ -219,11 +222,6 @@ def _write(path: Path, folder: Path, chunks: Iterable[_Checked], allowed: int) -
         )
         checksum = _checksum(aside / _ROWS, about)
         (aside / _ABOUT).write_text(json.dumps({"checksum": checksum, **to_json(about)}), encoding="utf-8")
-
-
-def name_checksum(name: str) -> int:
-    """The checksum of a record's name."""
-    return zlib.crc32(name.encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,4 +273,4 @@ def _open(path: Path, folder: Path) -> ShardIndex:
     if not whole or any(prod(shape) > _MOST_NUMBERS for _, _, shape, _, _ in about.forms):
         raise ValueError(f"{folder}: not the index that was written for {path}: remove it, it is made again")
     forms = {Form(medium, values, shape, labelled): name for medium, values, shape, labelled, name in about.forms}
-    return ShardIndex(path, folder, about.digest, forms, list(about.bad))
+    return ShardIndex(path, folder, about.digest, forms, list(about.bad), state_of(path))

@@ -11,8 +11,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.npy import array_of
 from axial_transformers.data.picture_files import Member
-from axial_transformers.data.shards.tar import ARRAY
-from axial_transformers.data.shards.tar_headers import Place
+from axial_transformers.data.shards.tar import ARRAY, Place
 
 LARGEST_RECORD = 1 << 26  # bytes of a record
 MOST_CLASSES = 1 << 16

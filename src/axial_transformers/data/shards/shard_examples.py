@@ -3,7 +3,6 @@
 import hashlib
 import json
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,10 +14,9 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.shards.index import ShardIndex, index, name_checksum
+from axial_transformers.data.shards.index import ShardIndex, index, state_of
 from axial_transformers.data.shards.record_decoding import Form, common_form, decode_array, decode_picture, read
-from axial_transformers.data.shards.tar import name_at
-from axial_transformers.data.shards.tar_headers import Place
+from axial_transformers.data.shards.tar import Place, members, readable
 from axial_transformers.progress import Progress, rank
 
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
@@ -143,26 +141,27 @@ class Records:
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
     def _read(self, shard: ShardIndex, row: int) -> NDArray[np.uint8]:
-        _, start, size, _, checksum, _ = shard.rows[row].item()
+        _, start, size, _ = shard.rows[row].item()
         name = f"{shard.path}: record {row}"
         with shard.path.open("rb") as stream:
             content = read(stream, Place(start, size), name)
-        if zlib.crc32(content) != checksum:
-            raise _changed(name)
+        _check_same(shard)
         medium = self.form.medium
         if medium == "array" or medium == "array16":
             values, _ = decode_array(content, name, self.options)
         else:
             values, _ = decode_picture(content, name, self.options, medium)
-        if values.shape != self.form.shape:
-            raise _changed(name)
         return values
 
 
-def _changed(name: str) -> ValueError:
-    return ValueError(
-        f"{name} is not what it was when the shard was indexed: restore the shard, or touch it, and it is indexed anew"
-    )
+def _check_same(shard: ShardIndex) -> None:
+    """Raises ValueError where a shard has changed since it was indexed."""
+    if state_of(shard.path) != shard.state:
+        raise _changed(shard)
+
+
+def _changed(shard: ShardIndex) -> ValueError:
+    return ValueError(f"{shard.path} has changed since it was indexed: begin again, and it is indexed anew")
 
 
 class _Names(Sequence[str]):
@@ -182,11 +181,11 @@ class _Names(Sequence[str]):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         shard, row = self._records.place(range(len(self))[i])
-        header, *_, checksum = shard.rows[row].item()
-        name = name_at(shard.path, header)
-        if name is None or name_checksum(name) != checksum:
-            raise _changed(f"{shard.path}: record {row}")
-        return f"{shard.path.name}/{name}"
+        _check_same(shard)
+        member = next(members(shard.path, shard.rows[row]["header"].item()), None)
+        if member is None:
+            raise _changed(shard)
+        return f"{shard.path.name}/{readable(member.name)}"
 
 
 def _numbers(indices: Indices, count: int) -> Sequence[int]:

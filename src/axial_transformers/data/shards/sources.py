@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
-from axial_transformers.data.config import DataConfig
 from axial_transformers.data.natural_order import natural_key
-from axial_transformers.data.shards.downloads import WEB, download
 from axial_transformers.progress import Progress
 
 SUFFIX = ".tar"
+WEB = ("http://", "https://")
 
 _MOST_SHARDS = 100_000
 _MOST_BRACES, _LONGEST_NAME = 64, 1 << 13
@@ -22,7 +21,7 @@ def names_shards(source: str) -> bool:
     return source.startswith((*WEB, "hf://")) or source.endswith(SUFFIX) or "{" in source
 
 
-def shard_files(source: str, options: DataConfig | None = None, progress: Progress = iter) -> list[Path]:
+def shard_files(source: str, progress: Progress = iter) -> list[Path]:
     """The shards that a source names, in the order of the pattern or of the numbers in their names.
 
     Sources: a path, with braces as in `train-{000..009}.tar` or `{train,val}-0.tar`; an http(s) address with or without
@@ -32,12 +31,14 @@ def shard_files(source: str, options: DataConfig | None = None, progress: Progre
     Raises:
         ValueError: braces that do not match, or no shards.
         FileNotFoundError: a file does not exist, or is not available from the hub.
-        OSError: a download failed, or exceeds the options' limits.
+        OSError: a download failed, or is too large.
     """
     if source.startswith("hf://"):
         return _from_hub(source, progress)
     if source.startswith(WEB):
-        return download(expand(source), options or DataConfig(), progress)
+        from axial_transformers.data.shards.downloads import download
+
+        return download(expand(source), progress)
     files = [Path(name) for name in expand(source)]
     for file in files:
         if not file.is_file():

@@ -4,18 +4,30 @@
 is ignored. Nothing is ever unpacked to disk.
 """
 
+import tarfile
 from collections.abc import Iterator
 from itertools import groupby, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from axial_transformers.data import picture_files
-from axial_transformers.data.shards.tar_headers import Member, Place, TarError, next_member
 
 ARRAY = ".npy"
 LABEL = ".cls"
 _PICKLED = (".pyd", ".pkl", ".pickle", ".pth", ".pt")
 _MOST_MEMBERS = 100  # of one record
+_MOST_HEADER = 1 << 13
+"""Bytes of a member's headers with all that extends them, such as long names and lists of values. Before Python 3.11.10
+and 3.12.6, tarfile takes time and memory quadratic in such a list: 8 KiB bound both."""
+_PLACING = {"path", "size"}
+"""Values that a global header must not give to all members; nor those of sparse files."""
+
+
+class Place(NamedTuple):
+    """Position and number of bytes in a file."""
+
+    start: int
+    size: int
 
 
 class Record(NamedTuple):
@@ -37,57 +49,90 @@ def records(path: Path) -> Iterator[Record]:
     Raises:
         ValueError: no tar file, one that is cut off or damaged between members, or one that holds pickles.
     """
-    for _, members in groupby(_members(path), key=lambda member: _key(member.name)):
-        record = list(islice(members, _MOST_MEMBERS + 1))
+    named = (member for member in members(path) if member.isreg() and _is_named(member.name))
+    for _, group in groupby(named, key=lambda member: _key(member.name)):
+        record = list(islice(group, _MOST_MEMBERS + 1))
         if len(record) > _MOST_MEMBERS:
             raise ValueError(f"{path}: over {_MOST_MEMBERS} members have the name {record[0].name!r} up to its dot")
         yield _record(path, record)
 
 
-def name_at(path: Path, header: int) -> str | None:
-    """The name of the member whose header begins there; None if none does."""
-    with path.open("rb") as stream:
-        try:
-            member = next_member(stream, header)
-        except TarError:
-            return None
-        return member and _readable(member.name)
-
-
-def check_whole(path: Path) -> None:
-    """Reads all headers of a file.
+def members(path: Path, start: int = 0) -> Iterator[tarfile.TarInfo]:
+    """Yields the members of an uncompressed tar file, from the one whose first header begins at `start`.
 
     Raises:
         ValueError: no tar file, or one that is cut off or damaged between members.
     """
-    for _ in _members(path):
-        pass
+    size, position = path.stat().st_size, start
+    with path.open("rb") as stream:
+        headers = _Headers(stream)
+        try:
+            headers.begin(position)
+            archive = tarfile.TarFile(fileobj=headers, encoding="utf-8", errors="surrogateescape")  # type: ignore[arg-type]
+            while headers.begin(position) != bytes(tarfile.BLOCKSIZE):
+                archive.pax_headers = {}
+                member = tarfile.TarInfo.fromtarfile(archive)
+                if not position < archive.offset <= size or member.size < 0:
+                    raise tarfile.TarError(f"{readable(member.name)!r} is said to have {member.size:,} bytes")
+                if stated := {name for name in archive.pax_headers if name in _PLACING or name.startswith("GNU.")}:
+                    raise tarfile.TarError(f"a global header that states the {' and '.join(stated)} of all members")
+                position, member.pax_headers = archive.offset, {}  # which may be large
+                yield member
+        except Exception as error:  # tarfile raises errors of every kind
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ValueError(
+                f"{path} is not a whole, uncompressed tar file ({reason}): copy, unzip or pack it again"
+            ) from error
 
 
-def _record(path: Path, members: list[Member]) -> Record:
+class _Headers:
+    """A file as tarfile reads it, of which the headers of one member are of bounded size."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, 0
+        self.seek, self.tell = stream.seek, stream.tell
+
+    def begin(self, position: int) -> bytes:
+        """Goes to the first header of a member, and returns its block."""
+        self._stream.seek(position)
+        block = self._stream.read(tarfile.BLOCKSIZE)
+        self._stream.seek(position)
+        self._left = _MOST_HEADER
+        return block
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self._left:
+            raise tarfile.TarError(f"headers of over {_MOST_HEADER:,} bytes")
+        self._left -= size
+        return self._stream.read(size)
+
+
+def _record(path: Path, members: list[tarfile.TarInfo]) -> Record:
     of_suffix = {_suffix(member.name): member for member in members}
     for suffix in _PICKLED:
         if suffix in of_suffix:
-            name = _readable(of_suffix[suffix].name)
+            name = readable(of_suffix[suffix].name)
             raise ValueError(f"{path}: {name!r} is pickled, and nothing is ever unpickled: save it as {ARRAY}")
     examples = [member for suffix, member in of_suffix.items() if suffix in (*picture_files.SUFFIXES, ARRAY)]
     label = of_suffix.get(LABEL)
     example = examples[0] if examples else members[0]
     return Record(
-        name=_readable(example.name),
-        header=example.header,
-        example=example.content,
-        label=None if label is None else label.content,
+        name=readable(example.name),
+        header=example.offset,
+        example=Place(example.offset_data, example.size),
+        label=None if label is None else Place(label.offset_data, label.size),
         problem=_problem(members, examples, of_suffix),
     )
 
 
-def _problem(members: list[Member], examples: list[Member], of_suffix: dict[str, Member]) -> str | None:
+def _problem(
+    members: list[tarfile.TarInfo], examples: list[tarfile.TarInfo], of_suffix: dict[str, tarfile.TarInfo]
+) -> str | None:
     if len(of_suffix) < len(members):
         return "has two members of one kind"
     if len(examples) != 1:
         return "comes with another picture or array" if examples else "comes with no picture and no array"
-    return "is a sparse file" if examples[0].sparse else None
+    return "is a sparse file" if examples[0].issparse() else None
 
 
 def _key(name: str) -> str:
@@ -100,27 +145,9 @@ def _suffix(name: str, lower: bool = True) -> str:
     return (dot + rest).lower() if lower else dot + rest
 
 
-def _readable(name: str) -> str:
+def readable(name: str) -> str:
     """The name, with bytes that are not UTF-8 escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _members(path: Path) -> Iterator[Member]:
-    """The regular files of an archive that have a suffix."""
-    size, position = path.stat().st_size, 0
-    with path.open("rb") as stream:
-        try:
-            while (member := next_member(stream, position)) is not None:
-                position = member.end
-                if sum(member.content) > size:
-                    raise TarError(f"{_readable(member.name)!r} is said to have {member.content.size:,} bytes")
-                if member.regular and _is_named(member.name):
-                    yield member
-        except TarError as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(
-                f"{path} is not a whole, uncompressed tar file ({reason}): copy, unzip or pack it again"
-            ) from error
 
 
 def _is_named(name: str) -> bool:

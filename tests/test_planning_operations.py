@@ -7,17 +7,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.baselines.by_name import build, class_of
-from axial_transformers.costs.operations import (
+from axial_transformers.decoding import decode
+from axial_transformers.layers.lines import KeyValueCache
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.planning.operations import (
     cache_numbers,
     decode_operations,
     forward_operations,
     parameters,
     training_operations,
 )
-from axial_transformers.decoding import decode
-from axial_transformers.layers.lines import KeyValueCache
-from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 SEQUENCE = {"shape": (3, 3), "channels": 2, "num_values": 5, "dim": 8, "heads": 2}
 CONFIGS = [

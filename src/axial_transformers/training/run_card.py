@@ -1,4 +1,4 @@
-"""Facts about a finished or stopped run, for those who get its model: the steps, the data, the validation."""
+"""What a model card says of a run: the steps, the data, the validation."""
 
 import json
 import shlex
@@ -12,14 +12,13 @@ from urllib.parse import urlsplit
 from axial_transformers.models.hub_card import Result
 from axial_transformers.storage.files import require_inside
 from axial_transformers.storage.typed_json import to_json
-from axial_transformers.training.checkpoint_record import Counters, Record
-from axial_transformers.training.checkpoints import newest_checkpoint
+from axial_transformers.training.checkpoints import Counters, Record, newest_checkpoint
 from axial_transformers.training.metrics import LONGEST_LINE, VALIDATION
 from axial_transformers.training.run_folder import Origin, RunRecord, read_run
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunCard:
     """The parts of a model card that a run knows."""
 
     rows: dict[str, str]
@@ -27,8 +26,8 @@ class RunFacts:
     settings: dict[str, Any]
 
 
-def facts(folder: Path) -> RunFacts | None:
-    """The facts of the run in a folder; None where there is no run. Of paths and addresses only the last part is told.
+def describe_run(folder: Path) -> RunCard | None:
+    """Return what a model card says of the run in a folder; None if there is none. Of paths it has only the last part.
 
     Raises:
         ValueError: the record of the run is damaged.
@@ -45,7 +44,7 @@ def facts(folder: Path) -> RunFacts | None:
         name = "its data" if record.about is None else _name(record.about)
         result = Result(data=name, split="validation", bits_per_dim=counters.best_bits_per_dim)
         rows["validation"] = _validation(folder, record, counters.best_step, counters.best_bits_per_dim)
-    return RunFacts(rows, result, to_json(record.training))
+    return RunCard(rows, result, to_json(record.training))
 
 
 def _counters(folder: Path) -> Counters | None:
@@ -68,7 +67,7 @@ def _training(record: RunRecord, counters: Counters | None) -> str:
 def _data(record: RunRecord) -> str:
     about = record.about
     name = "" if about is None else f"`{_name(about)}`, "
-    found = None if about is None else about.understood
+    found = None if about is None else about.summary
     count = "" if found is None else f"{found.train:,} examples, "
     return f"{name}{count}fingerprint `{record.data.fingerprint}`"
 
@@ -77,8 +76,8 @@ def _validation(folder: Path, record: RunRecord, step: int, bits_per_dim: float)
     line = _evaluation(folder, step)
     error = line.get(f"{VALIDATION}standard_error")
     about, count = record.about, ""
-    if about is not None and about.understood is not None:
-        count = f" of {min(about.understood.validation, about.validate_on):,} examples"
+    if about is not None and about.summary is not None:
+        count = f" of {min(about.summary.validation, about.validate_on):,} examples"
     within = "" if error is None else f" ± {error:.2g} (standard error)"
     return (
         f"{bits_per_dim:.4f}{within} bits/dim{count}, of the moving average of the weights at"

@@ -1,1 +1,0 @@
-"""Costs of a model and of its training: operations, activations, memory, time."""

@@ -1,0 +1,151 @@
+"""What a machine has: devices, memory, and the measured rate of its matrix products."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from axial_transformers.ops.linear import linear
+
+CPU = torch.device("cpu")
+SHARE_OF_FREE_MEMORY = 0.9
+"""Share of the free memory that a step may take by its estimate."""
+MATRIX = {"cpu": 1024, "cuda": 8192}
+"""Side of the square matrices: large enough to reach the full rate."""
+PRODUCTS = {"cpu": 1, "cuda": 10}
+"""Products between two readings of the clock, so that a device with a queue never waits for the host."""
+
+MEMORY = Path("/proc/meminfo")
+CONTROL_GROUPS = (
+    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"), "inactive_file"),
+    (
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        "total_inactive_file",
+    ),
+)
+"""Limit and use of memory in control groups of both versions, and the name of the cached files that can be dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The devices to train on; by default H100s."""
+
+    devices: int = 1
+    """Devices, each with a process of its own."""
+    memory: float = 80.0
+    """Of one device, in GB (1e9 bytes); of this machine, what is free. Infinite: not known."""
+    rate: float | None = 989.0
+    """Rate of one device's matrix products, in TFLOP/s; 989 is an H100's stated rate in bfloat16. None: not known."""
+    utilisation: float | None = 0.4
+    """Share of that rate that training reaches. None: not known, and no time is said."""
+    device: str = "cuda"
+    """Type of the devices: cpu or cuda."""
+    is_this: bool = False
+    """True for the machine that runs this process."""
+
+    def __post_init__(self) -> None:
+        if self.devices < 1:
+            raise ValueError(f"devices must be at least 1, not {self.devices}")
+        for name in ("memory", "rate"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0, not {value}")
+        if self.utilisation is not None and not 0 < self.utilisation <= 1:
+            raise ValueError(f"utilisation must be above 0 and at most 1, not {self.utilisation}")
+
+    @property
+    def room(self) -> float:
+        """Bytes that a step may take on each device."""
+        return self.memory * 1e9 * (SHARE_OF_FREE_MEMORY if self.is_this else 1.0)
+
+
+def this_machine(device: torch.device) -> Machine:
+    """Return the devices that torchrun or a lone process has, and the memory of each.
+
+    Several processes must all find the same. They share the memory that the machine has, not what is free now.
+    """
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    free = free_memory(device, whole=processes > 1)
+    sharing = int(os.environ.get("LOCAL_WORLD_SIZE", processes)) if device.type == "cpu" else 1
+    memory = float("inf") if free is None else max(1, free // sharing) / 1e9
+    return Machine(devices=processes, memory=memory, rate=None, utilisation=None, device=device.type, is_this=True)
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
+    """Operations/s that matrix products of `dtype` [n, n] reach on the device, on a CPU with the threads in use.
+
+    An operation is a multiplication or an addition: 2 n^3 a product. The largest rate within `seconds`, since other
+    jobs can only slow a device down; measured once a process.
+    """
+    return _matmul_rate(device, dtype, seconds, torch.get_num_threads())
+
+
+@lru_cache
+@torch.no_grad()
+def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threads: int) -> float:
+    n, products = MATRIX.get(device.type, 1024), PRODUCTS.get(device.type, 1)
+    # Not zeros, with which a GPU draws less power and runs faster; not random, to leave the generators' state alone.
+    a = torch.linspace(-1, 1, n * n, device=device).view(n, n).to(dtype)
+    linear(a, a)
+    best, end = float("inf"), time.monotonic() + seconds
+    while best == float("inf") or time.monotonic() < end:
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(products):
+            linear(a, a)
+        _wait(device)
+        best = min(best, time.perf_counter() - start)
+    return products * 2 * n**3 / best
+
+
+def free_memory(device: torch.device = CPU, whole: bool = False) -> int | None:
+    """Return the bytes that this process can still take, or with `whole` all that the device has; None: unknown.
+
+    Of a CPU it is the least of what the system has, what its control group (a container's limit) leaves, and what
+    `ulimit -v` leaves.
+    """
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        return total if whole else free
+    found = [*_of_system(whole), *_left_by_control_groups(whole), *_left_by_limit(whole)]
+    return max(0, min(found)) if found else None
+
+
+def _of_system(whole: bool) -> Iterator[int]:
+    with suppress(OSError):  # macOS and Windows
+        yield _table(MEMORY)["MemTotal:" if whole else "MemAvailable:"] * 1024
+
+
+def _left_by_control_groups(whole: bool) -> Iterator[int]:
+    for limit, usage, cache in CONTROL_GROUPS:
+        with suppress(OSError, ValueError):  # no such group, or "max": no limit
+            most, used = (int(file.read_text(encoding="utf-8")) for file in (limit, usage))
+            yield most if whole else max(0, most - used + _table(limit.parent / "memory.stat").get(cache, 0))
+
+
+def _left_by_limit(whole: bool) -> Iterator[int]:
+    with suppress(OSError, ImportError):
+        import resource  # Windows has no such module
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY and not whole:
+            pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+            yield limit - pages * resource.getpagesize()
+
+
+def _table(path: Path) -> dict[str, int]:
+    return {
+        words[0]: int(words[1])
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if len(words := line.split()) > 1
+    }
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,289 @@
+"""Memory of a training step, counted on the meta device: a second and no memory for the largest model.
+
+The code counted is that which trains. Operations that differ between a GPU and the meta device are replaced by the
+GPU's: autocast's casts, fused attention, fused dropout.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import Field, dataclass
+from functools import cache, partial
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from axial_transformers.baselines.by_name import build
+from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks, matrices_of_blocks
+from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.planning.machine import Machine
+from axial_transformers.torch_private import (
+    TorchDispatchMode,
+    efficient_attention,
+    flash_attention,
+    storage_key,
+    tree_leaves,
+)
+
+FLOAT = 4
+"""Bytes of a number: weights, gradients, moments and the average are always float32."""
+GROWTH = 16
+"""Examples by which a batch grows to see how its memory does."""
+
+
+class TrainingSettings(Protocol):
+    """The settings of a run that its costs depend on; `training.TrainConfig` has them."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def steps(self) -> int:
+        """Updates of the weights."""
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a step, over all devices and parts."""
+
+    @property
+    def optimiser(self) -> str:
+        """Adam for all weights, or Muon for the matrices of the blocks: adam or muon."""
+
+    @property
+    def accumulate(self) -> int:
+        """Parts into which a batch is split."""
+
+    @property
+    def precision(self) -> str:
+        """Arithmetic of the forward and backward pass: auto, float32 or bfloat16."""
+
+    @property
+    def shard(self) -> bool:
+        """True if each device holds only a shard of the weights."""
+
+    @property
+    def checkpoint_blocks(self) -> bool:
+        """True if the inside of a block is computed again for its gradient."""
+
+    @property
+    def saves_memory(self) -> bool:
+        """True if a step on a CPU returns freed memory; otherwise it keeps it for the next step."""
+
+    def resolve_auto(self) -> Self:
+        """Return the settings with what is `auto` chosen for this machine."""
+
+
+def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
+    """Return the most bytes alive during the forward and backward pass, besides weights and gradients.
+
+    Args:
+        config: the model.
+        batch: examples of one part on one device.
+        dtype: of matrix products, float32 or bfloat16.
+        recompute: blocks keep only their input for backward (`layers.blocks.checkpoint_blocks`).
+    """
+    with torch.device("meta"):
+        model = build(config)
+        x = torch.zeros(batch, *config.shape, config.channels, dtype=torch.uint8)
+        channel = torch.full((batch,), model.slices.start)
+        label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(_drop_gradient)
+        for block in model.modules():
+            if isinstance(block, TransformerBlock):  # on its own, since backward may compute it again
+                block.forward = partial(_as_on_gpu, dtype, block.forward)  # type: ignore[method-assign]
+        if recompute:
+            checkpoint_blocks(model)
+        with LiveBytes(parameter.untyped_storage() for parameter in model.parameters()) as memory:
+            _as_on_gpu(dtype, random_slice_loss, model, x, label, None, channel).backward()
+    return memory.peak
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of storages allocated while it is entered, until they are freed; `known` ones are left out."""
+
+    def __init__(self, known: Iterable[torch.UntypedStorage]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live = self.peak = 0
+        self._known = {storage_key(storage) for storage in known}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                self._watch(tensor.untyped_storage())
+        return out
+
+    def _watch(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage_key(storage), storage.nbytes()
+        if key in self._known:
+            return
+        self._known.add(key)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._forget, key, size)
+
+    def _forget(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.live -= size
+
+
+class _GPU(TorchFunctionMode):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is F.linear:
+            args = [part if part is None else part.to(self.dtype) for part in args]
+        elif function is F.dropout:
+            return _dropout(*args, **kwargs)
+        elif function is F.scaled_dot_product_attention:
+            return _attention(*args, **kwargs)
+        return function(*args, **kwargs)
+
+
+def _dropout(x: Tensor, p: float, **_: bool) -> Tensor:
+    return torch.native_dropout(x, p, True)[0]
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, dropout_p: float, is_causal: bool) -> Tensor:
+    if q.dtype == torch.float32 or attn_mask is not None:
+        return efficient_attention(q, k, v, attn_mask, True, dropout_p, is_causal)[0]
+    return flash_attention(q, k, v, dropout_p, is_causal)[0]
+
+
+def _as_on_gpu(dtype: torch.dtype, function: Callable[..., Tensor], *args: Any) -> Tensor:
+    with _GPU(dtype):
+        return function(*args)
+
+
+def _drop_gradient(parameter: Tensor) -> None:
+    parameter.grad = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes of tensors on one device at the peak of a step; the allocator and the driver take more."""
+
+    weights: int
+    """The trained weights."""
+    gradients: int
+    """As large as the weights."""
+    adam: int
+    """Two moments of each gradient; one of those that Muon takes."""
+    average: int
+    """The averaged weights."""
+    gathered: int
+    """Of a sharded model, what is gathered at once: all that is in no block, and two blocks; with their gradients."""
+    activations: int
+    """Held by the forward and backward pass besides; see `activation_bytes`."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.adam + self.average + self.gathered + self.activations
+
+
+def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, batch: int | None = None) -> Memory:
+    """Return the memory of a training step on each of `devices` devices, blocks not compiled.
+
+    Args:
+        batch: examples that a device takes at a time; None: the share that `training` sets.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
+    numbers, largest_block, outside_blocks, matrices = _sizes(model)
+    batch = device_batch(training, devices) if batch is None else batch
+    share, gathered = FLOAT * numbers, 0
+    saved = FLOAT * matrices if training.optimiser == "muon" else 0  # never together with shards
+    if training.shard and devices > 1:
+        share = -(-share // devices)
+        weight = 2 if training.precision == "bfloat16" else FLOAT
+        gathered = 2 * FLOAT * outside_blocks + 2 * (weight + FLOAT) * largest_block
+    return Memory(
+        weights=share,
+        gradients=share,
+        adam=2 * share - saved,
+        average=share,
+        gathered=gathered,
+        activations=_activations(model, batch, training.precision, training.checkpoint_blocks),
+    )
+
+
+def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, device: str) -> int:
+    """Return the bytes that a step on each device needs in all: `memory` and what is no tensor.
+
+    On a CPU this is the growth of the resident memory, by factors that bound those measured (docs/training.md). A tenth
+    and 1 GB of a GPU are left to its allocator and driver.
+
+    Args:
+        device: its type, cpu or cuda.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
+    factor, constant = _besides_tensors(training, device)
+    return round(factor * memory(model, training, devices).total + constant)
+
+
+def largest_batch(model: AxialTransformerConfig, training: TrainingSettings, machine: Machine) -> int:
+    """Return the number of examples that fit on one device at a time: activations grow linearly with their number.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
+    factor, constant = _besides_tensors(training, machine.device)
+    batch = device_batch(training, machine.devices)  # of which the memory is known already
+    some, more = (memory(model, training, machine.devices, count).total for count in (batch, batch + GROWTH))
+    left = (machine.room - constant) / factor - some
+    return max(0, int(batch + left // ((more - some) / GROWTH))) if left < float("inf") else training.batch_size
+
+
+def device_batch(training: TrainingSettings, devices: int) -> int:
+    """Return the number of examples that each device takes at a time.
+
+    Raises:
+        ValueError: the batch does not divide.
+    """
+    if training.batch_size % (devices * training.accumulate):
+        raise ValueError(
+            f"a batch of {training.batch_size} does not divide into {training.accumulate} parts on each of {devices} "
+            f"devices: change --training.batch-size or --devices"
+        )
+    return training.batch_size // (devices * training.accumulate)
+
+
+def _besides_tensors(training: TrainingSettings, device: str) -> tuple[float, float]:
+    """Return the factor and the bytes by which a step takes more than its tensors."""
+    if device != "cpu":
+        return 1.1, 1e9
+    return (1.1 if training.saves_memory else 1.4), 0.15e9
+
+
+@cache
+def _activations(model: AxialTransformerConfig, batch: int, precision: str, recompute: bool) -> int:
+    return activation_bytes(model, batch, torch.bfloat16 if precision == "bfloat16" else torch.float32, recompute)
+
+
+@cache
+def _sizes(config: AxialTransformerConfig) -> tuple[int, int, int, int]:
+    """Parameters: all, of the largest block, outside of blocks, and of matrices in blocks."""
+    with torch.device("meta"):
+        model = build(config)
+    blocks = [
+        sum(parameter.numel() for parameter in block.parameters())
+        for block in model.modules()
+        if isinstance(block, TransformerBlock)
+    ]
+    numbers = sum(parameter.numel() for parameter in model.parameters())
+    matrices = sum(parameter.numel() for parameter in matrices_of_blocks(model))
+    return numbers, max(blocks, default=0), numbers - sum(blocks), matrices

@@ -1,0 +1,146 @@
+"""Mutations of bytes, of numbers in them, and of JSON, drawn by hypothesis through `Random`."""
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+LONGEST = 1 << 18
+"""Bytes of an input."""
+INTEGERS = (
+    0, 1, 2, 127, 128, 255, 256, 32767, 65535, 65536, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32,
+    (1 << 62) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1,
+)  # fmt: skip
+TEXTS = (
+    "0", "-1", "1", "007", "255", "65536", "1048576", "2147483647", "4294967295", "9223372036854775807",
+    "18446744073709551616", "1e999", "-1e999", "1e-400", "0x10", "1_0", "nan", "inf", "-0", "1" + "0" * 400, "9" * 5000,
+    "\u0663", "\u00b2", "", "1.5",
+)  # fmt: skip
+JSON_TEXTS = (
+    *("null", "true", "1.5", "-0.0", "1e308", "1e999", "NaN", "-Infinity", '""', '"0"', '"' + "x" * 5000 + '"'),
+    *(r'"\ud800"', r'"\u0000"', r'"a\nb"', '"../../x"', '"/etc/passwd"', '"[red]"', "[]", "{}", "[[]]", "[null]"),
+    *("[1,2]", "[-1]", "[1e999]", '{"":{}}', "[" + ",".join(["1"] * 2000) + "]", "[" * 900 + "]" * 900),
+    *("[" * 50_000, '{"a":' * 900 + "1" + "}" * 900, *(str(number) for number in INTEGERS), "-1", "9" * 5000),
+)
+_NUMBER = re.compile(rb"\d+")
+_PLACEHOLDER = "@@placeholder@@"
+
+
+def varint(value: int) -> bytes:
+    """Seven bits a byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
+    octets = b""
+    while value >= 0x80:
+        octets += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return octets + bytes([value])
+
+
+def mutated(content: bytes, other: bytes, draw: Random) -> bytes:
+    """One to four random mutations of `content`, parts of `other` among them."""
+    for _ in range(draw.choice((1, 1, 1, 2, 4))):
+        content = draw.choice(_MUTATIONS)(content, other, draw)[:LONGEST] if content else draw.randbytes(8)
+    return content
+
+
+def mutated_json(text: bytes, draw: Random) -> bytes:
+    """JSON with values replaced by others of any type, fields removed, repeated or renamed."""
+    root, chosen = [json.loads(text)], list[str]()
+    for _ in range(draw.choice((1, 1, 2, 4))):
+        parent, key = _somewhere(root, draw)
+        kind = draw.randrange(8)
+        if kind == 0 and parent is not root:
+            del parent[key]
+        elif kind == 1 and isinstance(parent, dict):
+            parent[draw.choice(("", "more", "\u0663", key.upper(), "x" * 5000))] = parent.pop(key)
+        elif kind == 2 and isinstance(parent, list) and parent is not root:
+            parent[key:key] = [parent[key]] * draw.choice((1, 2, 8, 100))
+        else:
+            parent[key] = f"{_PLACEHOLDER}{len(chosen)}@"
+            chosen.append(draw.choice(JSON_TEXTS))
+    result = json.dumps(root[0])
+    for i, replacement in enumerate(chosen):
+        result = result.replace(f'"{_PLACEHOLDER}{i}@"', replacement)
+    return result.encode()[:LONGEST]
+
+
+def _somewhere(root: list[Any], draw: Random) -> tuple[Any, Any]:
+    """A container and a key of it; each level is entered with some probability."""
+    parent, key = root, 0
+    while isinstance(parent[key], (dict, list)) and parent[key] and draw.random() < 0.9:
+        parent = parent[key]
+        key = draw.choice(list(parent) if isinstance(parent, dict) else range(len(parent)))
+    return parent, key
+
+
+def _place(content: bytes, draw: Random, size: int = 1) -> int:
+    """A position with `size` bytes behind it; every second one among the first 512 bytes, where headers are."""
+    last = max(0, len(content) - size)
+    return draw.randint(0, min(last, 512) if draw.random() < 0.5 else last)
+
+
+def _span(content: bytes, draw: Random) -> tuple[int, int]:
+    start = _place(content, draw)
+    length = draw.choice((1, 2, 4, 8, 16, 64, 512, len(content)))
+    return start, min(len(content), start + draw.randint(1, max(1, length)))
+
+
+def _flip(content: bytes, other: bytes, draw: Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(draw.choice((1, 1, 2, 8))):
+        changed[_place(content, draw)] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+def _overwrite(content: bytes, other: bytes, draw: Random) -> bytes:
+    start, end = _span(content, draw)
+    return content[:start] + draw.choice((b"\0", b"\xff", b"1", b"a")) * (end - start) + content[end:]
+
+
+def _truncate(content: bytes, other: bytes, draw: Random) -> bytes:
+    return content[: _place(content, draw)]
+
+
+def _remove(content: bytes, other: bytes, draw: Random) -> bytes:
+    start, end = _span(content, draw)
+    return content[:start] + content[end:]
+
+
+def _repeat(content: bytes, other: bytes, draw: Random) -> bytes:
+    start, end = _span(content, draw)
+    times = draw.choice((1, 1, 2, 4, 8, 100, 1 << 16))
+    return content[:end] + content[start:end] * min(times, (LONGEST // 4) // (end - start) + 1) + content[end:]
+
+
+def _splice(content: bytes, other: bytes, draw: Random) -> bytes:
+    (start, end), (begin, stop) = _span(content, draw), _span(other, draw)
+    return content[:start] + other[begin:stop] + content[draw.choice((start, end, len(content))) :]
+
+
+def _field(content: bytes, other: bytes, draw: Random) -> bytes:
+    """A field of 8 to 64 bits, or a varint, replaced by an extreme."""
+    value, size = draw.choice(INTEGERS) + draw.choice((-1, 0, 0, 1)), draw.choice((0, 1, 2, 4, 4, 8))
+    start = _place(content, draw, size)
+    if not size:
+        return content[:start] + varint(abs(value)) + content[start + 1 :]
+    packed = struct.pack(draw.choice("<>") + "Q", value & ((1 << 64) - 1))
+    near = packed[:size] if packed[-1] == 0 or size == 8 else packed[-size:]
+    return content[:start] + near + content[start + size :]
+
+
+def _number(content: bytes, other: bytes, draw: Random) -> bytes:
+    """A number in text replaced by an extreme; every second time in as many bytes."""
+    found = list(_NUMBER.finditer(content[:LONGEST]))
+    if not found:
+        return _field(content, other, draw)
+    match = draw.choice(found[: draw.choice((8, len(found)))])
+    text = draw.choice(TEXTS).encode()
+    if draw.random() < 0.5:
+        text = text[: len(match[0])].rjust(len(match[0]), b"0")
+    return content[: match.start()] + text + content[match.end() :]
+
+
+_MUTATIONS: tuple[Callable[[bytes, bytes, Random], bytes], ...] = (
+    *(_flip, _flip, _overwrite, _truncate, _remove, _repeat, _splice, _field, _field, _number),
+)

@@ -1,0 +1,500 @@
+"""Everything of the product that parses files: sound files of each kind, and how they are read."""
+
+import io
+import json
+import os
+import shutil
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import checksums
+import numpy as np
+import torch
+from checksums import BETWEEN
+from mutations import INTEGERS, TEXTS, mutated, mutated_json, varint
+from PIL import Image
+
+from axial_transformers.compression import compress, compress_files, container, decompress, decompress_files
+from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arrays
+from axial_transformers.data.arrays import load_arrays
+from axial_transformers.data.shards import index, shard_examples, sources
+from axial_transformers.data.shards.record_decoding import class_of, decode_picture, read
+from axial_transformers.data.shards.tar import records
+from axial_transformers.importers.official import import_official_to
+from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import save_clips
+from axial_transformers.storage.tensorflow.records import read_records
+from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
+from axial_transformers.storage.typed_json import from_json, read_object, to_json
+from axial_transformers.training import TrainConfig, read_run
+from axial_transformers.training.checkpoints import Record
+from shard_writer import array, picture
+from small_models import random_model, small_config
+from tensor_bundle_writer import entry, header, table_bytes, write_bundle
+from tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
+_AS_IS = DataConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parser:
+    seeds: list[tuple[str, bytes]]
+    """Names and bytes of sound files."""
+    parse: Callable[[str, bytes], Any]
+    """Reads a file as the product does."""
+    right: Callable[[str, Any], bool] = lambda name, result: True
+    """Tests the result of a file whose checksums were not mended: True if it is what was written."""
+    mend: Callable[[str, bytes], bytes] | None = None
+    """The file with its checksums made right."""
+    hostile: Callable[[Random], tuple[str, bytes]] | None = None
+    """A file that no mutation would give: well-formed, of extreme content."""
+    structured: Callable[[str, bytes, Random], bytes] = lambda name, content, draw: (
+        mutated_json(content, draw) if name.endswith(".json") else mutated(content, content, draw)
+    )
+    """A mutation within the structure of the file."""
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def _tar(members: list[tuple[str, bytes]], form: int = tarfile.USTAR_FORMAT) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+_MEMBERS = [
+    ("cat/0001.png", picture(PIXELS)), ("cat/0001.cls", b"2"), ("0002.png", picture(255 - PIXELS)), ("0002.cls", b"1"),
+    ("0002.json", b"{}"), ("0" * 120 + "3.png", picture(PIXELS // 2)), ("0" * 120 + "3.cls", b"0"),
+]  # fmt: skip
+
+
+def tar_files(place: Path) -> Parser:
+    path = place / "a.tar"
+
+    def parse(name: str, content: bytes) -> object:
+        found = list(records(put(path, content)))
+        with path.open("rb") as stream:
+            for record in found:
+                with suppress(ValueError):  # of one record: the rest is still read
+                    read(stream, record.example, record.name)
+                    class_of(read(stream, record.label, record.name), record.name) if record.label else None
+        return len(found)
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """Extended headers of up to 120 KB with extreme numbers and maps, and records of wrong lengths."""
+        length = draw.choice((1, 100, 1000, 20_000, 120_000))
+        key = draw.choice(("size", "path", "GNU.sparse.map", "GNU.sparse.size", "GNU.sparse.numblocks", "linkpath"))
+        body = draw.choice((
+            draw.choice((b"9", b"0", b"1 ", b"1 x=", b"\n", b"7 a=b\n", b"=")) * length,
+            _pax(key, draw.choice(TEXTS)) * draw.choice((1, 8, 1000)),
+            _pax(key, draw.choice(("0,1,", "9", "x", "1,0,", " ")) * length),
+            _pax("GNU.sparse.major", "1") + _pax("GNU.sparse.minor", "0") + _pax(key, "1" * length),
+        ))[:120_000]  # fmt: skip
+        head = tarfile.TarInfo("x")
+        head.type, head.size = draw.choice((b"x", b"g", b"L", b"K", b"S", b"X")), len(body)
+        block = head.tobuf(tarfile.USTAR_FORMAT) + body.ljust(-(-len(body) // 512) * 512, b"\0")
+        return "a.tar", block * draw.choice((1, 1, 2)) + _tar([("a.npy", array(PIXELS))])
+
+    seeds = [_tar(_MEMBERS, tarfile.PAX_FORMAT), _tar(_MEMBERS, tarfile.GNU_FORMAT), _tar(_MEMBERS[:5])]
+    return Parser(seeds=[("a.tar", tar) for tar in seeds], parse=parse, mend=checksums.of_tar, hostile=hostile)
+
+
+def _pax(key: str, value: str) -> bytes:
+    text = f" {key}={value}\n".encode()
+    size = len(text) + 1
+    while len(str(size)) + len(text) != size:
+        size = len(str(size)) + len(text)
+    return str(size).encode() + text
+
+
+def shard_index(place: Path) -> Parser:
+    """Files of the cache, beside sound shards: what is read must be what the shards hold, or an error."""
+    cache, shard = place / "cache", put(place / "a.tar", _tar(_MEMBERS, tarfile.GNU_FORMAT))
+
+    def loaded() -> tuple[Any, ...]:
+        for value in (*vars(index).values(), *vars(shard_examples).values()):
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+        with patch.dict(os.environ, XDG_CACHE_HOME=str(cache)):
+            found = shard_examples.load_shards([shard], _AS_IS)
+            labels = None if found.labels is None else found.labels.tolist()
+            values = found.values[:].tobytes()
+            return found.fingerprint, labels, values, list(found.names), found.class_names
+
+    original = loaded()
+    paths = sorted(file for file in cache.rglob("*.*") if file.is_file() and file.suffix != ".lock")
+
+    def parse(name: str, content: bytes) -> object:
+        for file, part in zip(paths, content.split(BETWEEN, len(paths) - 1)):
+            put(file, part)
+        return loaded()
+
+    def structured(name: str, content: bytes, draw: Random) -> bytes:
+        about, rows = content.split(BETWEEN)
+        if draw.random() < 0.5:
+            return about + BETWEEN + mutated(rows, rows, draw)
+        return mutated_json(about, draw) + BETWEEN + rows
+
+    sound = BETWEEN.join(file.read_bytes() for file in paths)  # about.json, rows.bin
+    return Parser(
+        seeds=[("index", sound)], parse=parse, mend=checksums.of_index, structured=structured,
+        right=lambda name, result: result == original,
+    )  # fmt: skip
+
+
+def shard_names(place: Path) -> Parser:
+    patterns = "train-{000..009}.tar", "{train,val}-0.tar", "a{b,{c,d}}{1..3}.tar", "{00..03}{a,b}", "}" * 50
+    extremes = "{" * 2000, "{a," * 3000, "{1..999999999999999999}", "{0..9}" * 6, "{a,b}" * 40, "{a,b" * 800 + "}" * 800
+    return Parser(
+        seeds=[("pattern", pattern.encode()) for pattern in patterns],
+        parse=lambda name, content: len(sources.expand(" ".join(content.decode(errors="replace").split()))),
+        hostile=lambda draw: ("pattern", draw.choice(extremes).encode()),
+    )
+
+
+def images(place: Path) -> Parser:
+    Image.init()
+    exif = Image.Exif()
+    exif[0x112] = 6
+    more: dict[str, Any] = {"save_all": True, "append_images": [Image.fromarray(255 - PIXELS)]}
+    kinds: list[tuple[str, str, dict[str, Any]]] = [
+        *((mode, ".png", {}) for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
+        *((mode, ".jpg", {"quality": 90}) for mode in ("L", "RGB", "CMYK")),
+        *((mode, ".bmp", {}) for mode in ("1", "L", "P", "RGB")),
+        *(("RGB", ".tif", {"compression": packing}) for packing in ("raw", "tiff_lzw", "tiff_adobe_deflate", "jpeg")),
+        ("RGB", ".jpg", {"progressive": True, "exif": exif}), ("RGB", ".webp", {"exif": exif}),
+        ("RGB", ".gif", more), ("RGB", ".tif", more), ("RGB", ".webp", more), ("RGBA", ".webp", {}),
+        ("1", ".tif", {"compression": "group4"}), ("I;16", ".tif", {}), ("RGB", ".webp", {"lossless": True}),
+        ("RGB", ".ppm", {}), ("L", ".pgm", {}), ("1", ".pbm", {}),
+    ]  # fmt: skip
+
+    def saved(mode: str, suffix: str, options: dict[str, Any]) -> tuple[str, bytes]:
+        file, deep = io.BytesIO(), Image.fromarray(PIXELS[..., 0].astype(np.uint16) * 257)
+        image = deep if mode == "I;16" else Image.fromarray(PIXELS).convert(mode)
+        image.save(file, Image.registered_extensions()[suffix], **options)
+        return f"a{suffix}", file.getvalue()
+
+    return Parser(
+        seeds=[saved(*kind) for kind in kinds], mend=checksums.of_png,
+        parse=lambda name, content: decode_picture(content, name, _AS_IS)[0].shape,
+    )  # fmt: skip
+
+
+def _hostile_npy(draw: Random) -> tuple[str, bytes]:
+    """A header that is well-formed, but says extreme things."""
+    types = (
+        "|u1",
+        "<u2",
+        "|b1",
+        "|O",
+        "<f8",
+        "<i8",
+        "|V0",
+        "|S0",
+        "<M8[s]",
+        "|u1" * 500,
+        "(2,)|u1",
+        ">u4",
+        "<U9999999999",
+    )
+    types += ("<U9999999999", "[('a', '|O')]", "i" * 5000, "'|u1'", "<c16", "")
+    sizes = [draw.choice((*TEXTS, "True", "None", "(1,)", "2", "3", "6", "7")) for _ in range(draw.randrange(7))]
+    shape = draw.choice((f"({', '.join(sizes)},)", "(" * 90 + ")" * 90, "()", "[2, 3]", "(0, 5, 5)", "(" * 9000))
+    order = draw.choice(("False", "True", "0", "[]"))
+    head = f"{{'descr': {draw.choice(types)!r}, 'fortran_order': {order}, 'shape': {shape}, }}"
+    text = head.encode() + b" " * draw.choice((0, 16, 70_000)) + b"\n"
+    version = draw.choice((1, 1, 1, 2, 3))
+    length = len(text).to_bytes(4, "little")[: 2 if version == 1 else 4]
+    return "a.npy", b"\x93NUMPY" + bytes([version, 0]) + length + text + bytes(draw.choice((0, 1, 6, 126, 252)))
+
+
+def npy_files(place: Path) -> Parser:
+    arrays = PIXELS[None], PIXELS.astype(np.uint16), PIXELS[..., 0] > 5, np.asfortranarray(PIXELS.astype(np.int64))
+
+    def parse(name: str, content: bytes) -> object:
+        return npy.array_of(content, name).shape, load_arrays([put(place / name, content)], _AS_IS).values.shape
+
+    return Parser(seeds=[("a.npy", array(values)) for values in arrays], parse=parse, hostile=_hostile_npy)
+
+
+def array_files(place: Path) -> Parser:
+    path, contents = place / "a.npz", []
+    for values, labels in ((PIXELS[None].repeat(2, 0), np.arange(2)), (PIXELS[None] * np.uint16(3), None)):
+        save_arrays(path, values, labels)
+        contents.append(path.read_bytes())
+
+    def parse(name: str, content: bytes) -> object:
+        found = load_arrays([put(path, content)], _AS_IS)
+        return found.values.shape, found.values.tobytes()
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """A header that says extreme things, packed; or zeros, packed many times over."""
+        file, packing = io.BytesIO(), draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+        with zipfile.ZipFile(file, "w", packing) as out:
+            for name in draw.choice((["images.npy"], ["images.npy", "labels.npy"], ["a/../b.npy", ".npy"])):
+                zeros = array(np.zeros((5, 1000, 1000), np.uint8))
+                out.writestr(name, _hostile_npy(draw)[1] if draw.random() < 0.7 else zeros)
+        return "a.npz", file.getvalue()
+
+    originals = [parse("a.npz", content) for content in contents]
+    return Parser(
+        seeds=[("a.npz", content) for content in contents], parse=parse, mend=checksums.of_zip, hostile=hostile,
+        right=lambda name, result: result in originals,
+    )  # fmt: skip
+
+
+def videos(place: Path) -> Parser:
+    seeds = []
+    for suffix in (".mp4", ".gif", ".mkv"):
+        save_clips(place / f"a{suffix}", np.random.default_rng(0).integers(0, 256, (1, 6, 16, 16, 3), np.uint8))
+        seeds.append((f"a{suffix}", (place / f"a{suffix}").read_bytes()))
+    return Parser(
+        seeds=seeds, hostile=lambda draw: (draw.choice(seeds)[0], draw.choice(seeds)[1]),
+        parse=lambda name, content: load(put(place / name, content), DataConfig(frames=2), "all").values.shape,
+    )  # fmt: skip
+
+
+def containers(place: Path) -> Parser:
+    sound = container.Header(fingerprint=bytes(range(32)), shape=(6, 7), channels=1, num_values=256, metadata=b"{}")
+    seeds = []
+    for chunks in ((), (b"abc", b"", b"x" * 100)):
+        head = replace(sound, chunks=tuple(container.entry(2, chunk) for chunk in chunks))
+        seeds.append(("a.axl", head.pack() + b"".join(chunks)))
+
+    def parse(name: str, content: bytes) -> object:
+        file = io.BytesIO(content)
+        found = container.read_header(file)
+        return found.pack(), [container.read_chunk(file, found, i) for i in range(len(found.chunks))]
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """Many chunks, empty or as large as fields can say."""
+        line = container.Entry(draw.choice((0, 1, 256, 257)), draw.choice(INTEGERS) & 0xFFFFFFFF, 0)
+        shape = tuple(draw.choice(INTEGERS) & 0xFFFFFFFF for _ in range(draw.randrange(18)))
+        return "a.axl", replace(sound, chunks=(line,) * draw.choice((1, 100, 16_000)), shape=shape).pack()
+
+    originals = [parse(*seed) for seed in seeds]
+    return Parser(
+        seeds=seeds, parse=parse, mend=checksums.of_archive, hostile=hostile,
+        right=lambda name, result: result in originals,
+    )  # fmt: skip
+
+
+def _model() -> AxialTransformer:
+    return random_model(small_config((6, 7), num_values=256), torch.float32)
+
+
+def archives(place: Path) -> Parser:
+    model, source, seeds = _model(), place / "source", list[tuple[str, bytes]]()
+    values = torch.randint(0, 256, (5, 6, 7, 1), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    values[1] = 77  # stored as WebP
+    seeds.append(("images.axl", compress(model, values)))
+    source.mkdir()
+    for i in range(3):
+        Image.fromarray(values[i, ..., 0].numpy()).save(source / f"{i}.png")
+    Image.new("RGB", (5, 4), (1, 2, 3)).save(source / "colour.png")  # stored whole
+    save_arrays(place / "array.npz", values.numpy())
+    for name, made_of in (("pictures.axl", source), ("array.axl", place / "array.npz")):
+        compress_files(model, made_of, place / name)
+        seeds.append((name, (place / name).read_bytes()))
+
+    def parse(name: str, content: bytes) -> object:
+        if name == "images.axl":
+            return decompress(model, content).numpy().tobytes()
+        shutil.rmtree(room := place / "room", ignore_errors=True)
+        to = room / ("again" if name == "pictures.axl" else "again.npz")
+        try:
+            decompress_files(model, put(room / name, content), to)
+            return {file.relative_to(room).as_posix(): file.read_bytes() for file in room.rglob("again*/**/*.*")}
+        finally:
+            assert {file.name for file in room.iterdir()} <= {name, to.name}, "left behind, or written outside"
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """Another description of files, in an archive that is otherwise sound; few bytes that unpack to many."""
+        name, content = draw.choice(seeds[1:])
+        found = container.read_header(io.BytesIO(content))
+        description = mutated_json(zlib.decompress(found.metadata), draw)
+        packed = zlib.compress(description if draw.random() < 0.95 else b" " * (1 << 25))
+        return name, replace(found, metadata=packed).pack() + content[found.start(0) :]
+
+    written = {name: parse(name, content) for name, content in seeds}
+    return Parser(
+        seeds=seeds, parse=parse, mend=checksums.of_archive, hostile=hostile,
+        right=lambda name, result: result == written[name],
+    )  # fmt: skip
+
+
+def model_folders(place: Path) -> Parser:
+    model, folder = _model(), place / "model"
+    model.save_pretrained(folder)
+    files, values = {file.name: file.read_bytes() for file in folder.iterdir()}, torch.zeros(1, 6, 7, 1).long()
+
+    def parse(name: str, content: bytes) -> object:
+        for file in files:
+            put(folder / file, content if file == name else files[file])
+        found = AxialTransformer.from_pretrained(folder)
+        if found.config == model.config:  # others may be large
+            found(values)
+        return None
+
+    def structured(name: str, content: bytes, draw: Random) -> bytes:
+        """The header of a safetensors file mutated as JSON, its length made right."""
+        if not name.endswith(".safetensors"):
+            return mutated_json(content, draw) if name.endswith(".json") else mutated(content, content, draw)
+        (size,) = struct.unpack_from("<Q", content)
+        changed = mutated_json(content[8 : 8 + size], draw)
+        return struct.pack("<Q", len(changed)) + changed + content[8 + size :]
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """A large header: many tensors, long names, much metadata, extreme shapes, many spaces."""
+        none = {"dtype": draw.choice(("F32", "BF16", "F8_E4M3", "I4", "BOOL")), "shape": [0], "data_offsets": [0, 0]}
+        count = draw.choice((10, 1000, 2500))
+        table: dict[str, Any] = draw.choice((
+            {f"{i}{'x' * 50}": none for i in range(count)},
+            {"__metadata__": {str(i): "x" * 20 for i in range(2 * count)}},
+            {"x" * 100_000: {**none, "shape": [draw.choice(INTEGERS)] * draw.choice((1, 8, 1000))}},
+        ))  # fmt: skip
+        text = json.dumps(table).encode() + b" " * draw.choice((0, 1 << 17))
+        return "model.safetensors", struct.pack("<Q", len(text)) + text
+
+    parse("", b"")  # imports what models on the meta device need
+    return Parser(seeds=[*files.items()], parse=parse, structured=structured, hostile=hostile)
+
+
+def json_files(place: Path) -> Parser:
+    """The records of a run and of a checkpoint, and every configuration."""
+    run = next(iter(sorted(Path(os.environ["AXIAL_FUZZ_RUN"]).glob("checkpoints/step-*")))).parents[1]
+    kinds: dict[str, Any] = {"model.json": _model().config, "data.json": _AS_IS, "training.json": TrainConfig()}
+    seeds = {name: json.dumps(to_json(kind)).encode() for name, kind in kinds.items()}
+    seeds["train.json"] = (run / "train.json").read_bytes()
+    seeds["state.json"] = next(iter(run.glob("checkpoints/step-*/state.json"))).read_bytes()
+
+    def parse(name: str, content: bytes) -> object:
+        path = put(place / name, content)
+        if name == "train.json":
+            read_run(place)
+        elif name == "state.json":
+            return repr(Record.read(place))
+        else:
+            from_json(type(kinds[name]), read_object(path, "a configuration"), path)
+        return None
+
+    state = parse("state.json", seeds["state.json"])
+    return Parser(
+        seeds=[*seeds.items()], parse=parse, mend=checksums.of_json,
+        right=lambda name, result: name != "state.json" or result == state,
+    )  # fmt: skip
+
+
+def tfrecord(place: Path) -> Parser:
+    path, frames = place / "a.tfrecord", np.random.default_rng(0).integers(0, 256, (1, 64, 64, 3), np.uint8)
+    small = [example({"0/action": floats_feature([0.5]), "x": bytes_feature(b"abc")}), b"", b"abcdefgh"]
+    contents = {"records": b"".join(map(framed, small)), "bair": framed(video_record(frames)) * 2}
+
+    def parse(name: str, content: bytes) -> object:
+        put(path, content)
+        if name == "records":
+            return list(read_records(path))
+        return [b"".join(frame.tobytes() for frame in video) for video in bair_videos.read_videos(path)]
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """Messages of many small or nested fields."""
+        field = draw.choice((b"\x0a\0", b"\x08\x01", b"\x12\0", varint(1 << 40 | 2) + b"\0", b"\x0d" + bytes(4)))
+        message = field * draw.choice((1, 100, 10_000, 60_000))
+        for _ in range(draw.randrange(5)):
+            message = draw.choice((b"\x0a", b"\x12")) + varint(len(message)) + message
+        key = draw.choice(("0/image_aux1/encoded", "7" * 5000 + "/action", "\u0663/action", ""))
+        return "bair", framed(draw.choice((message, example({key: bytes_feature(message)})))) * draw.choice((1, 2))
+
+    known = {frames.tobytes(), *small}
+    return Parser(
+        seeds=[*contents.items()], parse=parse, mend=checksums.of_records, hostile=hostile,
+        right=lambda name, result: set(result) <= known,
+    )  # fmt: skip
+
+
+def bundles(place: Path) -> Parser:
+    """TensorFlow checkpoints: files of a tiny one; whole imports of the authors' layout."""
+    generator = np.random.default_rng(0)
+    variables = {f"a/b{i}": generator.random((2, i), np.float32) for i in range(3)} | {"global_step": np.array(7)}
+    write_bundle(place / "model.ckpt", variables.items())
+    (place / "checkpoint").write_text('model_checkpoint_path: "model.ckpt"\n')
+    files = {file.name: file.read_bytes() for file in place.iterdir()}
+    official = TensorBundle(find_prefix(Path(__file__).parents[1] / "data" / "official_c"))
+    theirs = {name: official.read(name) for name in official.entries}
+
+    def parse(name: str, content: bytes) -> object:
+        if name == "official":
+            shutil.rmtree(room := place / "room", ignore_errors=True)
+            write_bundle(
+                put(room / "none", b"").parent / "model.ckpt", sorted(_changed(theirs, Random(content)).items())
+            )
+            return import_official_to(room, room / "model", heads=2, raw=True).config.dim
+        for file in files:
+            put(place / file, content if file == name else files[file])
+        bundle = TensorBundle(find_prefix(place))
+        return {variable: bundle.read(variable, verify=True).tobytes() for variable in bundle.entries}
+
+    def hostile(draw: Random) -> tuple[str, bytes]:
+        """Imports of other variables; thousands of handles of one block, tensors of extreme shape or number."""
+        if draw.random() < 0.1:
+            return "official", draw.randbytes(8)
+        end = struct.pack("<II", 0, 1)
+        if draw.random() < 0.5:
+            place = varint(0) + varint(len(end))
+            line = varint(0) + varint(1) + varint(len(place)) + b"z" + place
+            return "model.ckpt.index", _table([end], line * draw.choice((2, 1000, 20_000)) + end)
+        shape = tuple(draw.choice(INTEGERS) for _ in range(draw.choice((0, 1, 2, 9, 1000))))
+        tensor = entry(1, shape, draw.choice(INTEGERS), draw.choice((4, *INTEGERS)), 0)
+        head = {b"": header(draw.choice((1, 1, 2, 10_000, *INTEGERS)))}
+        return "model.ckpt.index", table_bytes({**head, **{f"{i:05}".encode(): tensor for i in range(50)}})
+
+    original = parse("checkpoint", files["checkpoint"])
+    return Parser(
+        seeds=[*files.items()], parse=parse, mend=checksums.of_table, hostile=hostile,
+        right=lambda name, result: name == "checkpoint" or result == original,
+    )  # fmt: skip
+
+
+def _table(blocks: list[bytes], of_index: bytes) -> bytes:
+    """A LevelDB table of these blocks' bytes, which may be anything."""
+    out, places = b"", []
+    for body in (*blocks, struct.pack("<II", 0, 1), of_index):
+        places.append(varint(len(out)) + varint(len(body)))
+        out += checksums.of_block(body)
+    return out + (places[-2] + places[-1]).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+
+
+def _changed(variables: dict[str, np.ndarray], draw: Random) -> dict[str, np.ndarray]:
+    """Variables of which some are of another shape, type or value."""
+    extremes = np.array(np.inf), np.array(np.nan), np.array([1, 2]), np.array(1e300), np.array(-(1 << 63)), np.zeros(0)
+    changed = {"global_step": draw.choice(extremes)} if draw.random() < 0.6 else {}
+    for name in draw.sample(sorted(variables), draw.choice((0, 1, 2))):
+        values = variables[name]
+        changed[name] = draw.choice((values.astype(np.float64), values[None], values[:0], values.T, np.array(3)))
+    return {**variables, **changed}
+
+
+PARSERS: dict[str, Callable[[Path], Parser]] = {
+    "tar": tar_files, "shard-index": shard_index, "shard-names": shard_names, "images": images, "npy": npy_files,
+    "arrays": array_files, "video": videos, "container": containers, "archive": archives, "model-folder": model_folders,
+    "json": json_files, "tfrecord": tfrecord, "tf-bundle": bundles,
+}  # fmt: skip
+"""Each is made with an empty folder, to work in."""

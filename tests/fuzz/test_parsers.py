@@ -1,0 +1,106 @@
+"""Mutated files give what was written or an error of one line, soon and in little memory.
+
+    pytest tests/fuzz --hypothesis-profile long      a thousand inputs for each parser in place of a few dozen
+
+Half of the mutated files get their checksums mended, so that they reach the code behind the checks. An input that fails
+is kept by hypothesis, and is tried first the next time.
+"""
+
+import os
+import signal
+import time
+from random import Random
+
+import pytest
+import worker
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mutations import mutated
+from parsers import PARSERS, Parser
+from worker import Worker
+
+settings.register_profile("long", max_examples=1000)
+SLOW = {"archive": 30, "model-folder": 30, "video": 40, "tf-bundle": 100, "shard-index": 50}
+"""Inputs of parsers that take long; 200 of each other."""
+
+
+@pytest.fixture(autouse=True)
+def of_a_run(trained, monkeypatch):
+    monkeypatch.setenv("AXIAL_FUZZ_RUN", str(trained))
+
+
+def drawn(parser: Parser, draw: Random) -> tuple[str, bytes, bool]:
+    """A name, an input, and whether its checksums may have been mended."""
+    if parser.hostile and draw.random() < 0.1:
+        return *parser.hostile(draw), True
+    name, content = draw.choice(parser.seeds)
+    if draw.random() < 0.5:
+        content = parser.structured(name, content, draw)
+    else:
+        content = mutated(content, draw.choice(parser.seeds)[1], draw)
+    mended = parser.mend is not None and draw.random() < 0.5
+    return name, parser.mend(name, content) if mended else content, mended
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_mutated_files_give_what_was_written_or_an_error_of_one_line(name, tmp_path):
+    parser, long = PARSERS[name](tmp_path), settings.default.max_examples == 1000
+
+    @settings(
+        max_examples=1000 if long else SLOW.get(name, 200), derandomize=not long, deadline=None, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.randoms(use_true_random=True))
+    def parse(draw: Random) -> None:
+        of, content, mended = drawn(parser, draw)
+        found = bounded.parse(of, content)
+        assert found.kind in ("ok", "refused"), (found.kind, found.where, of, content[:1000])
+        assert found.kind == "refused" or mended or parser.right(of, found.result), (of, content[:1000])
+
+    with Worker(parser.parse) as bounded:
+        parse()
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_sound_files_and_those_with_mended_checksums_are_parsed_alike(name, tmp_path):
+    """So mended mutations do reach the code behind the checksums."""
+    parser = PARSERS[name](tmp_path)
+    for of, content in parser.seeds:
+        results = []
+        for each in (content, parser.mend(of, content)) if parser.mend else (content,):
+            try:
+                results.append(parser.parse(of, each))
+            except ValueError as error:  # a kind that is refused
+                results.append(str(error))
+            assert results[-1] == results[0]
+        assert isinstance(results[0], str) or parser.right(of, results[0])
+
+
+def _fail(name: str, content: bytes) -> object:
+    """Each kind of failure, by the name of the input."""
+    if name == "untyped":
+        raise KeyError(content)
+    if name == "two lines":
+        raise ValueError("two\nlines")
+    if name == "memory":
+        return len(bytearray(2 << 30))
+    while name == "hang":
+        pass
+    if name == "sleep":
+        time.sleep(30)
+    if name == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if name == "refused":
+        raise OSError("one line")
+    return "right"
+
+
+def test_each_kind_of_failure_is_found_and_the_inputs_behind_it_are_parsed(monkeypatch):
+    monkeypatch.setattr(worker, "SECONDS", 0.0)
+    monkeypatch.setattr(worker, "WALL_SECONDS", 3)
+    expected = {
+        "ok": "ok", "refused": "refused", "untyped": "untyped", "two lines": "untyped", "memory": "memory",
+        "hang": "hang", "crash": "crash", "sleep": "hang", "again": "ok",
+    }  # fmt: skip
+    with Worker(_fail) as bounded:
+        assert {name: bounded.parse(name, b"").kind for name in expected} == expected
