@@ -19,7 +19,6 @@ from unittest.mock import patch
 import checksums
 import numpy as np
 import torch
-from axial_transformers.training.checkpoint_record import Record
 from checksums import BETWEEN
 from mutations import INTEGERS, TEXTS, mutated, mutated_json, varint
 from PIL import Image
@@ -29,7 +28,7 @@ from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arr
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.shards import index, shard_examples, sources
 from axial_transformers.data.shards.record_decoding import class_of, decode_picture, read
-from axial_transformers.data.shards.tar import name_at, records
+from axial_transformers.data.shards.tar import records
 from axial_transformers.importers.official import import_official_to
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_clips
@@ -37,6 +36,7 @@ from axial_transformers.storage.tensorflow.records import read_records
 from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
+from axial_transformers.training.checkpoints import Record
 from shard_writer import array, picture
 from small_models import random_model, small_config
 from tensor_bundle_writer import entry, header, table_bytes, write_bundle
@@ -96,7 +96,6 @@ def tar_files(place: Path) -> Parser:
                 with suppress(ValueError):  # of one record: the rest is still read
                     read(stream, record.example, record.name)
                     class_of(read(stream, record.label, record.name), record.name) if record.label else None
-                name_at(path, record.header)
         return len(found)
 
     def hostile(draw: Random) -> tuple[str, bytes]:
