@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> None:
             )
 
         values = draw_together(processes, trained.model.config, options.count, options.seed, draw)
-    if not processes.first:
+    if not processes.rank_zero:
         return
     look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
     outputs.save(options.output, values.numpy(), trained, look)

@@ -83,7 +83,7 @@ def train(  # noqa: PLR0913
         check_fit(model, examples, config, processes)
         if config.tensorboard:
             check_tensorboard()
-        with opened_run(Path(folder), resume) if processes.first else nullcontext():
+        with opened_run(Path(folder), resume) if processes.rank_zero else nullcontext():
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
             progress, uint16 = progress or Display(), about is not None and about.uint16
             with run.meter.paused():
