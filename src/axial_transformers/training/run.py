@@ -3,10 +3,12 @@
 import ctypes
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -59,7 +61,10 @@ Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 
 
 class Collective(NamedTuple):
-    """A callback that all processes call at once, to share its computations."""
+    """A callback that all processes call at once, to share its computations.
+
+    After ten steps it is called once more, with a `fill` that ends the call when it has measured one part.
+    """
 
     call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
     """Takes the averaged model, the step, and `Processes.fill`; returns the same figures in every process."""
@@ -70,6 +75,10 @@ Ending = Literal["finished", "time limit", "interrupted"]
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end: both wait for the
 device, whose queue of work must not run empty."""
+
+
+class _MeasuredError(Exception):
+    """An evaluation has been measured, and is not wanted."""
 
 
 class Run:
@@ -230,6 +239,24 @@ class Run:
             counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
             self._export()
         self.checkpoints.save(self.state)
+
+    def measure_evaluation(self, callback: Callback | Collective | None) -> None:
+        """Measures one part of an evaluation that processes share, to know the time of all; a collective operation."""
+        durations = self.meter.durations
+        if not isinstance(callback, Collective) or durations.evaluation:
+            return
+
+        def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
+            first, *others = parts
+            compute(first)  # which may compile
+            start = time.monotonic()
+            compute(first)
+            durations.evaluation = (time.monotonic() - start) * ceil((1 + len(others)) / self.processes.count)
+            raise _MeasuredError
+
+        average = self._average(keep=True)
+        with self.meter.paused(), torch.no_grad(), suppress(_MeasuredError):
+            callback.call(average, self.state.counters.step, fill)
 
     def draw(self, callback: Callback) -> None:
         """Draws samples of the averaged weights."""

@@ -109,6 +109,7 @@ def _train(
             run.update()
             progress.update(counters.step, progress_figures(config, counters, run.meter, uint16))
             if counters.step == begun + FIRST_STEPS:
+                run.measure_evaluation(evaluate)
                 progress.say(run.meter.durations.describe_left(config, counters))
             if counters.step % config.log_every == 0:
                 run.log.write(counters.step, run.figures())
