@@ -125,7 +125,7 @@ def test_a_run_goes_on_with_its_data_moved_and_with_no_other(axial: Axial, tmp_p
     shutil.move(tmp_path / "a.npz", tmp_path / "moved.npz")
     status, _, err = axial("train", run)
     assert (status, err.count("\n")) == (2, 1)
-    assert "a.npz, is gone: axial train" in err
+    assert "a.npz, is gone: name its new place after the folder" in err
     arrays(tmp_path / "other.npz", (14, 6, 4, 3))
     before = (run / "train.json").read_bytes()
     status, _, err = axial("train", run, "other.npz", "--training.steps", "2")

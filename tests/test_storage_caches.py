@@ -1,13 +1,11 @@
-"""The cache and its lock; the key of the user."""
+"""The cache and its lock."""
 
-import stat
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 from axial_transformers.storage.caches import cache_folder, only_one_process
-from axial_transformers.storage.user_key import is_signed, key_file, sign
 
 WITHOUT_FCNTL = """
 import sys
@@ -55,22 +53,3 @@ def test_who_enters_removes_what_killed_processes_left(tmp_path):
     (folder / "whole").touch()
     with only_one_process(folder):
         assert [path.name for path in folder.iterdir()] == ["whole"]
-
-
-def test_a_signature_is_of_a_text_and_a_user(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    signature = sign("text")
-    assert is_signed("text", signature)
-    assert key_file().is_relative_to(tmp_path)
-    assert stat.S_IMODE(key_file().stat().st_mode) == 0o600
-    assert not any(is_signed("text", other) for other in (None, "", "ü", sign("another text")))
-    key_file().write_bytes(b"short")
-    assert not is_signed("text", signature)  # the key was made anew
-    assert is_signed("text", sign("text"))
-
-
-def test_without_a_place_for_the_key_nothing_is_signed(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert sign("text") is None
-    assert not is_signed("text", "00" * 32)

@@ -15,7 +15,7 @@ from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import command
 from axial_transformers.cli.rank_zero import rank_zero_output
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
-from axial_transformers.cli.trained_model import limited, untrusted, ways_to_fit
+from axial_transformers.cli.trained_model import check_recorded, limited, ways_to_fit
 from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
@@ -96,9 +96,9 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
     settings = preset.settings
     if not preset.source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
-    if not (preset.is_own or settings.trust_source):
-        raise untrusted(settings.out, preset.source)
-    examples = preset.examples or _load_to_train(preset)
+    if preset.recorded:
+        check_recorded(settings.out, preset.source)
+    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
     check_shape(examples, preset)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
@@ -160,16 +160,6 @@ def _lines(origin: Origin, found: Plan[TrainConfig], source: str) -> list[str]:
     rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
     rows[""] = f"axial train {shlex.quote(source)} --help"
     return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
-
-
-def _load_to_train(preset: Preset) -> Examples:
-    try:
-        return load(preset.source, preset.settings.data, "train", bar("reading"))
-    except FileNotFoundError as error:
-        if preset.resumed is None:
-            raise
-        again = shlex.join(["axial", "train", str(preset.settings.out)])
-        raise FileNotFoundError(f"the data of this run, {preset.source}, is gone: {again} NEW_PLACE") from error
 
 
 def _size_of_test(preset: Preset) -> int | None:

@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +33,6 @@ from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
 from axial_transformers.storage.model_folders import require_utf8
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
-from axial_transformers.storage.user_key import is_signed, sign
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
 
@@ -135,13 +134,6 @@ class RunRecord:
     """Number of training examples."""
     machine: MachineRecord
     """The one that the run was begun or last resumed on."""
-    signature: str | None = None
-    """The user's signature of `about.source`."""
-
-    @property
-    def is_own(self) -> bool:
-        """Tests for a source that this user, on this machine, has trained on, or for the embedded one."""
-        return self.about is None or self.about.source == "digits" or is_signed(self.about.source, self.signature)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -163,11 +155,9 @@ class RunRecord:
         return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
 
     def write(self, folder: Path) -> None:
-        """Writes train.json, signed, whole or not at all."""
-        signature = None if self.about is None else sign(self.about.source)
+        """Writes train.json, whole or not at all."""
         with written_whole(folder / RUN_RECORD) as aside:
-            text = json.dumps(to_json(replace(self, signature=signature)), indent=2) + "\n"
-            aside.write_text(text, encoding="utf-8")
+            aside.write_text(json.dumps(to_json(self), indent=2) + "\n", encoding="utf-8")
 
 
 def read_run(folder: str | Path) -> RunRecord | None:
