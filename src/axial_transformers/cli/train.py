@@ -1,5 +1,6 @@
 """axial train: a recipe, or a model of one's own data."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -180,7 +180,7 @@ def _again(results: Results) -> str:
                 "model": f"width {model.dim}, {model.heads} heads, "
                 f"{model.layers_of_outer_decoders[0]} outer and {model.inner_layers} inner layers",
                 "training": f"{result.step:,} steps of {settings.training.batch_size} images, {result.seconds:.0f} s",
-                "data": "UCI Optical Recognition of Handwritten Digits, test part, CC BY 4.0, embedded in the package",
+                "data": "UCI Optical Recognition of Handwritten Digits, test part, CC BY 4.0, bundled with the package",
                 "test images": f"SHA-256 <code>{results.fingerprint}</code>",
             }
         ),
