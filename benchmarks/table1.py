@@ -49,8 +49,7 @@ from axial_transformers.baselines import (
 )
 from axial_transformers.baselines.sequence_attention import SequenceAttention
 from axial_transformers.decoding import Choose, decode
-from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.eager_backend import eager
+from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention

@@ -28,7 +28,6 @@ ROOMS = [
 """From the top to the bottom: a room may import those behind it."""
 MOST_LINES = 600
 ADAPTERS = {
-    "cli/parsing.py": {"tyro"},
     "kernels/compilation.py": {"numba"},
     "kernels/llvm.py": {"numba", "llvmlite"},
     "torch_private.py": {"torch"},
@@ -83,7 +82,7 @@ def test_private_names_of_other_packages_are_used_by_adapters_only():
 def test_packages_with_an_adapter_have_a_version_cap():
     requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     capped = {re.split(r"\W", each)[0] for each in requirements if "<" in each.split(";")[0]}
-    assert set().union(*ADAPTERS.values()) - {"llvmlite"} == capped, "numba has a cap on llvmlite"
+    assert set().union(*ADAPTERS.values()) - {"llvmlite"} <= capped, "numba has a cap on llvmlite"
 
 
 def test_c_functions_are_called_by_four_files():
@@ -97,13 +96,13 @@ def test_c_functions_are_called_by_four_files():
         "import numba.core.types",
         "from llvmlite import ir",
         "from torch._C import Graph",
-        "from tyro import _errors",
+        "from cyclopts import _convert",
         "x = torch.ops.mkldnn._linear_pointwise",
         'x = getattr(torch, "_C")',
         'hooks = vars(module)["_forward_hooks"]',
         "ctypes.CDLL(None)._exit(1)",
         "def f(self): return self._parameters",
-        'x: "tyro._arguments.ArgumentDefinition"',
+        'x: "cyclopts._convert.Token"',
     ],
 )
 def test_a_planted_use_of_a_private_name_is_found(tmp_path, line):

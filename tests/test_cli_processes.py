@@ -14,7 +14,7 @@ from axial_transformers.training.run import STEPS_BETWEEN_WAITS
 from conftest import TINY, Axial
 from launching import launch
 
-TRAIN = ["-m", "axial_transformers.cli", "train"]
+TRAIN = ["-m", "axial_transformers", "train"]
 ENDLESS = ["--training.steps", "1000000", "--training.batch-size", "2", "--training.save-every", "3"]
 MINUTE = 60
 

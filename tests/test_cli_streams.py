@@ -142,7 +142,7 @@ def test_a_word_in_brackets_is_no_markup(capsys, place):
         capsys.readouterr()
 
 
-COMMAND = f"{sys.executable} -m axial_transformers.cli"
+COMMAND = f"{sys.executable} -m axial_transformers"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+from axial_transformers import recipes
 from axial_transformers.cli import evaluate, train
+from axial_transformers.cli.settings import recipe_preset, resolve_preset
 from axial_transformers.data import Examples, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
@@ -23,6 +26,13 @@ def test_a_run_leaves_a_model_and_sample_grids(trained: Path):
     model = AxialTransformer.from_pretrained(trained)
     assert (model.config.dim, model.config.shape, model.config.num_classes) == (8, (8, 8), 10)
     assert [path.name for path in (trained / "samples").iterdir()] == ["step-00000004.png"]
+
+
+@pytest.mark.parametrize("name", recipes.NAMED)
+def test_one_override_keeps_every_other_setting_of_a_recipe(name):
+    wanted = recipe_preset(name, "data").settings
+    wanted = replace(wanted, training=replace(wanted.training, log_every=7))
+    assert resolve_preset([name, "data", "--training.log-every", "7"], "train").settings == wanted
 
 
 def test_evaluation_reports_all_that_a_number_needs(axial: Axial, trained: Path):

@@ -51,7 +51,7 @@ def test_a_folder_of_videos_is_trained_on_and_evaluated(axial: Axial, tmp_path):
         (tmp_path / "films" / part).mkdir(parents=True)
         data.save_movie(tmp_path / "films" / part / "a.mkv", noise)
     read = ["--data.frames", "2", "--data.size", "3", "--data.fit", "stretch"]
-    layers = ["--model.encoder-layers", "3", "--model.outer-layers", "3", "2", "--model.inner-layers", "1"]
+    layers = ["--model.encoder-layers", "3", "--model.outer-layers", "[3,2]", "--model.inner-layers", "1"]
     small = ["--model.dim", "8", "--model.heads", "2", "--training.steps", "1", "--samples", "1"]
     out = tmp_path / "run"
     trained = axial("train", tmp_path / "films", *read, *layers, *small, "--out", out)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.baselines.sparse_transformer import SparseTransformer, SparseTransformerConfig
+from axial_transformers.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
 from axial_transformers.compression import (
     ArchiveError,
     ArchiveReader,

@@ -296,7 +296,7 @@ def damaged(tmp_path: Path, count: int = 2) -> Path:
 def test_a_damaged_record_stops_unless_it_may_be_skipped(tmp_path):
     path = damaged(tmp_path)
     for allowed in (0, 1):
-        with pytest.raises(ValueError, match=r"damaged.tar: 0.png is not a whole image \(.*--skip-bad"):
+        with pytest.raises(ValueError, match=r"damaged.tar: 0.png is not a whole image \(.*--data.skip-bad"):
             data.load(path, DataConfig(skip_bad=allowed))
     with pytest.warns(UserWarning, match="skipped") as caught:
         examples = data.load(path, DataConfig(skip_bad=2), "all")
@@ -697,10 +697,10 @@ def test_damage_is_one_line_and_status_2_or_counted(axial: Axial, tmp_path):
     status, out, err = axial("train", path, *TINY, *short)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"axial train: {path}: 0.png is not a whole image")
-    status, _, err = axial("train", path, *TINY, *short, "--skip-bad", 1)
+    status, _, err = axial("train", path, *TINY, *short, "--data.skip-bad", 1)
     assert status == 0
     assert err.count(f"warning: skipped: {path}: 0.png") == 1
     about = json.loads((run / "train.json").read_text())["about"]
     assert [line.partition(" is not")[0] for line in about["skipped"]] == [f"{path}: 0.png"]
     assert json.loads(axial("evaluate", run, path, "--json").out)["skipped"] == 1
-    assert axial("evaluate", run, path, "--skip-bad", 0).status == 2
+    assert axial("evaluate", run, path, "--data.skip-bad", 0).status == 2

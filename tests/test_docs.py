@@ -20,8 +20,7 @@ from PIL import Image
 
 import axial_transformers as axial
 from axial_transformers import cli
-from axial_transformers.cli.settings import Settings
-from axial_transformers.cli.wording import option_names
+from axial_transformers.cli.completion import parser_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "axial_transformers"
@@ -35,7 +34,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pret
 FOREIGN = "import axial_attention"
 """A package whose examples run where it is installed."""
 COMMAND = r"(?:axial|make) .+|python benchmarks/.+"
-LAUNCHED = r"^(?:[A-Z_]+=\S+ )*(?:torchrun .+ -m axial_transformers.cli (?=\w)|(?=axial ))"
+LAUNCHED = r"^(?:[A-Z_]+=\S+ )*(?:torchrun .+ -m axial_transformers (?=\w)|(?=axial ))"
 """The words before a verb that torchrun starts, or before `axial` in an environment of its own."""
 
 USES = {
@@ -48,7 +47,7 @@ USES = {
 }
 """Names of the reference whose examples take an object of the class, and not the class."""
 
-PAGES_OF_COMMANDS = {f"commands/{name}.md" for name in ("index", *cli.VERBS)}
+PAGES_OF_COMMANDS = {f"commands/{name}.md" for name in ("index", *cli.COMMANDS)}
 """Pages that the site has beside those of docs/."""
 
 of_every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -68,7 +67,7 @@ def commands(page: Path) -> Iterator[list[str]]:
     """The words of each command that is of this repository, in blocks and within lines."""
     for line in [line for block in blocks(page, "sh") for line in block.splitlines()] + spans(page):
         line = re.sub(LAUNCHED, lambda found: "axial " if "torchrun" in found[0] else "", line)
-        if re.fullmatch(COMMAND, line) and "VERB" not in line:
+        if re.fullmatch(COMMAND, line) and "COMMAND" not in line:
             yield shlex.split(line, comments=True)
 
 
@@ -134,7 +133,7 @@ def test_the_commands_and_their_flags_exist(page, monkeypatch):
         if command == "make":
             assert f"\n{name}:" in source("Makefile"), name
         elif command == "axial":
-            assert name in cli.VERBS
+            assert name in cli.COMMANDS
             assert [flag for flag in flags if not has_flag(flag, name)] == []
         else:
             assert [flag for flag in flags if not is_word(flag, name)] == []
@@ -145,7 +144,9 @@ def test_the_flags_named_by_themselves_exist(page, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     benchmarks = [str(path.relative_to(ROOT)) for path in ROOT.glob("benchmarks/*.py")]
     for flag in (word for span in spans(page) if span.startswith("--") for word in span.split() if word[:2] == "--"):
-        assert any(has_flag(flag, verb) for verb in cli.VERBS) or any(is_word(flag, path) for path in benchmarks), flag
+        assert any(has_flag(flag, verb) for verb in cli.COMMANDS) or any(is_word(flag, path) for path in benchmarks), (
+            flag
+        )
 
 
 @of_every_page
@@ -203,12 +204,10 @@ def commands_of_the_site() -> ModuleType:
 
 def test_the_site_has_a_page_for_every_verb_with_all_its_options():
     pages = commands_of_the_site().pages()
-    assert set(pages) == {"index", *cli.VERBS}
-    for verb in cli.VERBS:
-        module = importlib.import_module(f"axial_transformers.cli.{verb.replace('-', '_')}")
-        options = getattr(module, verb.title().replace("-", ""), None) or (Settings if verb == "train" else None)
-        for name, option in option_names(options).items() if options else []:
-            assert re.search(rf"`{option.flag}[` ]|`\[?{name.upper()}\]?`", pages[verb]), option
+    assert set(pages) == {"index", *cli.COMMANDS}
+    for verb in cli.COMMANDS:
+        for option in parser_of(verb).assemble_argument_collection():
+            assert option.children or f"`{option.name}" in pages[verb] or f", {option.name}" in pages[verb], option
 
 
 def public_names() -> dict[str, object]:

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers.cli.decompress import Decompress
-from axial_transformers.cli.sample import Sample
-from axial_transformers.cli.settings import Settings
-from axial_transformers.cli.wording import in_options, option_names
+from axial_transformers.cli.completion import parser_of
+from axial_transformers.cli.parsing import in_options
 from axial_transformers.progress import Bar, bar
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 from conftest import Axial
@@ -37,12 +35,18 @@ def gray(home: Path) -> str:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        ("train digits --training.stpes 5", "unrecognized option --training.stpes: perhaps you meant --training.steps"),
-        ("train digits --steps 5", "unrecognized option --steps: perhaps you meant --training.steps"),
-        ("train digits --model.dim x", "--model.dim takes INT, not 'x'"),
-        ("train digits --model.dim", "--model.dim needs a value: INT"),
-        ("train digits --training.time-limit=x", "--training.time-limit takes None or FLOAT, not 'x'"),
-        ("train digits --data.fit z", "--data.fit takes one of exact, crop, stretch, tiles, not 'z'"),
+        ("train digits --training.stpes 5", "Unknown option: --training.stpes. Did you mean --training.steps?"),
+        ("train digits --steps 5", "Unknown option: --steps. Did you mean --training.steps?"),
+        ("train digits --model.dim x", 'Invalid value for --model.dim: unable to convert "x" into int.'),
+        ("train digits --model.dim", "Parameter --model.dim requires an argument."),
+        (
+            "train digits --training.time-limit=x",
+            'Invalid value for --training.time-limit: unable to convert "x" into float.',
+        ),
+        (
+            "train digits --data.fit z",
+            'Invalid value "z" for --data.fit. Choose from: "exact", "crop", "stretch", "tiles".',
+        ),
         ("train digits --model.heads 7", "dim 64 must be a multiple of heads 7"),
         ("train digits --data.fit crop", "--data.fit crop needs a size, for example --data.size 32"),
         ("train digits --data.stride 0", "--data.stride must be at least 1, not 0"),
@@ -54,15 +58,18 @@ def gray(home: Path) -> str:
         ("train digits --samples 1000000000", "--samples must be at most 10,000, not 1,000,000,000"),
         ("evaluate", "missing: MODEL"),
         ("evaluate a b c", "unexpected word 'c': quote what holds blanks, and begin options with --"),
-        ("sample --cuont 5", "unrecognized option --cuont: perhaps you meant --count"),
-        ("sample runs/x --count many", "--count takes INT, not 'many'"),
-        ("score runs/x --qwertz", "unrecognized option --qwertz"),
-        ("inspect digits --model.dimm 3", "unrecognized option --model.dimm: perhaps you meant --model.dim"),
-        ("demo --stpes 3", "unrecognized option --stpes: perhaps you meant --steps"),
-        ("compress a b --other-sizes cut", "--other-sizes takes one of auto, refuse, tile, not 'cut'"),
-        ("decompress a b c --salvge", "unrecognized option --salvge: perhaps you meant --salvage"),
-        ("import-official x", "missing: --output"),
-        ("complete x --rows 1 --onyl 3", "unrecognized option --onyl: perhaps you meant --only"),
+        ("sample --cuont 5", "Unknown option: --cuont. Did you mean --count?"),
+        ("sample runs/x --count many", 'Invalid value for --count: unable to convert "many" into int.'),
+        ("score runs/x --qwertz", "Unknown option: --qwertz."),
+        ("inspect digits --model.dimm 3", "Unknown option: --model.dimm. Did you mean --model.dim?"),
+        ("demo --stpes 3", "Unknown option: --stpes. Did you mean --steps?"),
+        (
+            "compress a b c --other-sizes cut",
+            'Invalid value "cut" for --other-sizes. Choose from: "auto", "refuse", "tile".',
+        ),
+        ("decompress a b c --salvge", "Unknown option: --salvge. Did you mean --salvage?"),
+        ("import-official x", "Parameter --output requires an argument."),
+        ("complete x --rows 1 --onyl 3", "Unknown option: --onyl. Did you mean --only?"),
     ],
 )
 def test_a_mistake_in_the_options_is_one_line(axial: Axial, argv, says):
@@ -70,15 +77,17 @@ def test_a_mistake_in_the_options_is_one_line(axial: Axial, argv, says):
     assert axial(*words) == (2, "", f"axial {words[0]}: {says}\n")
 
 
-def test_names_of_arguments_are_written_as_options_of_the_verb():
-    train, sample = option_names(Settings), option_names(Sample)
+def test_names_of_arguments_are_written_as_options_of_the_command():
+    train, sample, decompress = (
+        parser_of(name).assemble_argument_collection() for name in ("train", "sample", "decompress")
+    )
     assert in_options("use fit=crop, fit=stretch or fit=tiles", train) == (
         "use --data.fit crop, --data.fit stretch or --data.fit tiles"
     )
     assert in_options("choose one with key=", train) == "choose one with --data.key"
     assert in_options("tensorboard=True needs an extra", train) == "--training.tensorboard needs an extra"
     assert in_options("top_p and compile=False", sample) == "--top-p and --no-compile"
-    assert in_options("use fit=crop", option_names(Decompress)) == "use fit=crop"
+    assert in_options("use fit=crop", decompress) == "use fit=crop"
     for text in ("my/fit=crop/x.png", "/a/top_p/b", "top_p.png", "what rows must be said"):
         assert in_options(text, sample) == text
 

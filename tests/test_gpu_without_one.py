@@ -34,8 +34,7 @@ from axial_transformers.decoding import (
     graph_backend,
     gumbel,
 )
-from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.eager_backend import eager
+from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention

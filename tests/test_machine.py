@@ -125,7 +125,7 @@ def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):
 
 @pytest.mark.slow
 def test_what_is_chosen_follows_variables_that_limit_the_instructions():
-    command = [sys.executable, "-m", "axial_transformers.cli", "inspect", "--machine", "--json"]
+    command = [sys.executable, "-m", "axial_transformers", "inspect", "--machine", "--json"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment | TO_AVX2)
     found = json.loads(ran.stdout)

@@ -7,7 +7,7 @@ import torch
 
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.likelihood.dependencies import check, influence
-from axial_transformers.models import AxialTransformer, axial_transformer, outer_decoder
+from axial_transformers.models import AxialTransformer, axial_transformer, stacks
 from axial_transformers.models.layouts import LAYOUTS
 from small_models import random_values, small_config, small_model
 
@@ -99,7 +99,7 @@ def unshifted(x: torch.Tensor, axis: int) -> torch.Tensor:
 
 MUTATIONS = {
     "no shift of values": lambda model, patch: patch.setattr(axial_transformer, "shift", unshifted),
-    "no shift of the upper context": lambda model, patch: patch.setattr(outer_decoder, "shift", unshifted),
+    "no shift of the upper context": lambda model, patch: patch.setattr(stacks, "shift", unshifted),
     "no mask in the inner decoder": lambda model, patch: unmask(model, model.inner_decoder),
     "no mask in the outer decoder": lambda model, patch: unmask(model, model.outer_decoders[0]),
     "encoder depends on its own channel": give_the_encoder_its_own_channel,

@@ -52,7 +52,7 @@ def _expanded(entries: list[Any], named: set[str]) -> list[Any]:
 
 def _pages() -> list[str]:
     written = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-    return [*written, *sorted(CARRIED.values()), *(f"{COMMANDS}/{verb}.md" for verb in commands.cli.VERBS)]
+    return [*written, *sorted(CARRIED.values()), *(f"{COMMANDS}/{verb}.md" for verb in commands.cli.COMMANDS)]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from axial_transformers.cli import studio
-from axial_transformers.cli.runs import open_model
+from axial_transformers.cli.trained_model import open_model
 from axial_transformers.studio.page import served
 
 PICTURE = Path(__file__).parents[1] / "images" / "studio.png"

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -230,7 +230,7 @@ def disturbed(bench: Bench, name: str, kind: str, draw: Random) -> Process:
 
 @settings(
     max_examples=settings.default.max_examples if settings.default.max_examples == 1000 else 20, deadline=None,
-    database=None, suppress_health_check=list(HealthCheck),
+    database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 @given(st.sampled_from([(kind, name) for kind in KINDS for name in COMMANDS]), st.randoms(use_true_random=True))
 def test_outputs_are_whole_or_missing_after_a_fault_and_the_next_command_makes_them(bench, fault, draw):

@@ -5,8 +5,6 @@ is an `AxialTransformer` (embeddings, blocks, likelihood, cached decoding) with 
 Transformer (Vaswani et al. 2017) over the raster sequence is an `AxialTransformer` of layout "raster".
 """
 
-from axial_transformers.baselines.block_transformer import BlockTransformer, BlockTransformerConfig
-from axial_transformers.baselines.image_transformer import ImageTransformer, ImageTransformerConfig
 from axial_transformers.baselines.residual_network import (
     AxialResNet,
     AxialResNetConfig,
@@ -15,7 +13,14 @@ from axial_transformers.baselines.residual_network import (
     axial50m,
     axial50s,
 )
-from axial_transformers.baselines.sparse_transformer import SparseTransformer, SparseTransformerConfig
+from axial_transformers.baselines.sequence_models import (
+    BlockTransformer,
+    BlockTransformerConfig,
+    ImageTransformer,
+    ImageTransformerConfig,
+    SparseTransformer,
+    SparseTransformerConfig,
+)
 
 __all__ = [
     "AxialResNet",

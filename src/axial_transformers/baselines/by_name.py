@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from axial_transformers.baselines.block_transformer import BlockTransformer
-from axial_transformers.baselines.image_transformer import ImageTransformer
-from axial_transformers.baselines.sparse_transformer import SparseTransformer
+from axial_transformers.baselines.sequence_models import BlockTransformer, ImageTransformer, SparseTransformer
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.typed_json import from_json

@@ -1,4 +1,4 @@
-"""The command `axial`: one file per verb, each imported only when it is called."""
+"""The command `axial`: one file per command, each imported only when it is called."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from importlib import import_module
 from axial_transformers import __version__
 from axial_transformers.cli import streams
 
-VERBS = {
+COMMANDS = {
     "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
     "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
     "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),
@@ -27,11 +27,11 @@ VERBS = {
         "convert the authors' TensorFlow checkpoints",
         "axial import-official logdir -o models/imagenet32",
     ),
-    "completion": ("a script that completes verbs and options in a shell", "axial completion bash"),
+    "completion": ("a script that completes commands and options in a shell", "axial completion bash"),
     "push": ("upload a model to the Hugging Face hub", "axial push runs/digits alice/digits --dry-run"),
     "inspect": ("parameters, operations, memory, dependencies of a model", "axial inspect imagenet64"),
 }
-"""Summary and example of each verb. The module `cli.VERB` has `main(argv) -> exit status or None`."""
+"""Summary and example of each command. The module `cli.COMMAND` has `main(argv) -> exit status or None`."""
 
 GROUPS = {
     "Train": ("demo", "train"),
@@ -40,7 +40,7 @@ GROUPS = {
     "Exchange": ("push", "import-official"),
     "Shell": ("completion",),
 }
-"""The verbs by what someone comes for, in the order of the help."""
+"""The commands by what someone comes for, in the order of the help."""
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -57,31 +57,31 @@ LESS_MEMORY = {
     "compress": "set OMP_NUM_THREADS=1, which codes one chunk at a time",
     "decompress": "set OMP_NUM_THREADS=1, which decodes one chunk at a time",
 }
-"""Ways to need less memory, by verb."""
+"""Ways to need less memory, by command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `axial VERB ...` and returns the exit status: 0, 2 for an error, 130 for Ctrl-C.
+    """Runs `axial COMMAND ...` and returns the exit status: 0, 2 for an error, 130 for Ctrl-C.
 
     A user's mistake (ValueError, OSError) and too little memory are one line on stderr, or a traceback if
     AXIAL_TRACEBACK is set. A reader of stdout that stops early, as in `axial score RUN | head`, is no error.
     """
     streams.prepare()
     _bound_waiting()
-    verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    command, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     warnings.showwarning = _shows_each_once()
     try:
-        status = _run(verb, rest)
+        status = _run(command, rest)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
     except (ValueError, OSError, MemoryError, RuntimeError) as error:
-        message = _message(verb, error)
+        message = _message(command, error)
         if message is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
-        return _fail(f"axial {verb}", message)
+        return _fail(f"axial {command}", message)
 
 
 def _bound_waiting() -> None:
@@ -94,21 +94,21 @@ def _bound_waiting() -> None:
         os.environ.setdefault(WAITING, SHORT_WAIT)
 
 
-def _run(verb: str, argv: Sequence[str]) -> int:
-    if verb == "help" and argv:
-        verb, argv = argv[0], ["--help"]
-    if verb in ("-h", "--help", "help"):
+def _run(command: str, argv: Sequence[str]) -> int:
+    if command == "help" and argv:
+        command, argv = argv[0], ["--help"]
+    if command in ("-h", "--help", "help"):
         print(_help())
         return 0
-    if verb == "--version":
+    if command == "--version":
         print(__version__)
         return 0
-    if verb not in VERBS:
-        return _fail("axial", f"no verb {verb!r}{did_you_mean(verb, VERBS)}")
+    if command not in COMMANDS:
+        return _fail("axial", f"no command {command!r}{did_you_mean(command, COMMANDS)}")
     from axial_transformers.cli.console import show_log
 
     with show_log():
-        return import_module(f"{__name__}.{verb.replace('-', '_')}").main(argv) or 0
+        return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
@@ -118,15 +118,15 @@ def did_you_mean(word: str, known: Collection[str]) -> str:
 
 
 def _help() -> str:
-    lines = ["usage: axial VERB ...", "", "Axial Transformers: exact likelihood, sampling, compression.", ""]
-    for group, verbs in GROUPS.items():
+    lines = ["usage: axial COMMAND ...", "", "Axial Transformers: exact likelihood, sampling, compression.", ""]
+    for group, commands in GROUPS.items():
         lines.append(group)
-        for verb in verbs:
-            summary, example = VERBS[verb]
-            lines += [f"  {verb:<16}{summary}", f"{'':18}{_dim(example)}"]
+        for command in commands:
+            summary, example = COMMANDS[command]
+            lines += [f"  {command:<16}{summary}", f"{'':18}{_dim(example)}"]
         lines.append("")
     return "\n".join(
-        [*lines, "axial VERB --help explains each verb. AXIAL_TRACEBACK=1 shows the traceback of an error."]
+        [*lines, "axial COMMAND --help explains each command. AXIAL_TRACEBACK=1 shows the traceback of an error."]
     )
 
 
@@ -139,11 +139,11 @@ def _fail(who: str, message: str) -> int:
     return USAGE_ERROR
 
 
-def _message(verb: str, error: Exception) -> str | None:
+def _message(command: str, error: Exception) -> str | None:
     """The message of an error on one line; None for a RuntimeError that is a mistake of the program itself."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _says_out_of_memory(text)):
-        way_out = LESS_MEMORY.get(verb, "free some, or use a machine with more")
+        way_out = LESS_MEMORY.get(command, "free some, or use a machine with more")
         return f"not enough memory: {way_out}" + f" ({streams.printable(text)})" * bool(text)
     if isinstance(error, RuntimeError):
         return None
@@ -154,9 +154,9 @@ def _message(verb: str, error: Exception) -> str | None:
 
 
 def _in_options(message: str) -> str:
-    """The message in the words of the command line, as far as the verb had come to its options."""
+    """The message in the words of the command line, as far as the command had come to its options."""
     parsing = sys.modules.get(f"{__name__}.parsing")  # no import: an error must not need what may be what failed
-    return message if parsing is None else str(parsing.in_words_of_the_verb(message))
+    return message if parsing is None else str(parsing.in_current_options(message))
 
 
 def _names_file(error: OSError) -> bool:

@@ -1,20 +1,21 @@
 """axial complete: the missing parts of partly known examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from cyclopts import Parameter
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.cli import arguments, outputs
-from axial_transformers.cli.parsing import either, parse, require_within
-from axial_transformers.cli.reading import Reading, chosen, label_of, limited
-from axial_transformers.cli.runs import TrainedModel, open_model
-from axial_transformers.cli.wording import command
+from axial_transformers.cli.options import Compile, Device, Model, Reading, Source, Temperature, Weights
+from axial_transformers.cli.output_files import Appearance, check_output, require_other_file, require_room, save
+from axial_transformers.cli.parsing import command, parse, require_within
+from axial_transformers.cli.trained_model import TrainedModel, chosen, label_of, limited, open_model
 from axial_transformers.data import MOVIES, Split, picture_files, save_movie
 from axial_transformers.data.npy import read_array
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
@@ -27,7 +28,7 @@ from axial_transformers.storage.files import written_whole
 APPROXIMATE = "approximate: values drawn before a known site do not depend on it"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Complete:
     """Complete images, clips or sequences that are partly known, several times each.
 
@@ -41,8 +42,9 @@ class Complete:
     order; otherwise an error names the layouts for which they would be.
     """
 
-    model: arguments.Model
-    source: arguments.Source = None
+    model: Model
+    source: Source = None
+    _: KW_ONLY
     split: Split | None = None
     """Part of the data; as for axial evaluate."""
     rows: int | None = None
@@ -62,40 +64,36 @@ class Complete:
     """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
     label: str | None = None
     """Class of all completions, for class-conditional models: its name or its number. None: no label is given."""
-    data: Reading = field(default_factory=Reading)
+    data: Reading = Reading()
     count: int = 4
     """Completions of each."""
     output: Path = Path("completions.png")
     """NAME.png: the known part, its completions and the original side by side; of clips, one strip of frames per row.
     NAME.npz: the completions. Of clips also NAME.mp4 and NAME.gif: the same side by side, playing; NAME.mkv: the
     completions, lossless, one after the other. An .npz or .mkv that exists is not replaced."""
-    scale: arguments.Scale = None
-    palette: arguments.Palette = "auto"
-    fps: arguments.Fps = 8
+    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
     seed: int = 0
     """Equal seeds draw equal completions."""
-    temperature: arguments.Temperature = 1.0
-    weights: arguments.Weights = "ema"
-    device: arguments.Device = "auto"
-    compile: arguments.Compile = False
-    no_compile: arguments.NoCompile = False
+    temperature: Temperature = 1.0
+    weights: Weights = "ema"
+    device: Device = "auto"
+    compile: Compile = None
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
+    """Runs the command."""
     options = parse(Complete, argv, "complete")
-    for name in ("examples", "count", "fps"):
-        require_within(name, getattr(options, name), 1)
+    for name, number in (("examples", options.examples), ("count", options.count), ("fps", options.appearance.fps)):
+        require_within(name, number, 1)
     require_within("seed", options.seed, -(2**63))
-    compiled = either(options.compile, options.no_compile, "compile")
     trained = options.data.of(open_model(options.model, options.weights, options.device))
-    outputs.require_other_file(options.output, options.source)
-    outputs.check_output(options.output, trained.model.config, options.scale, folder=False)
+    require_other_file(options.output, options.source)
+    check_output(options.output, trained.model.config, options.appearance.scale, folder=False)
     label = label_of(trained, options.label)
     mask = _known_sites(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]
     known = (limited(examples, options.examples) if options.only is None else chosen(examples, options.only)).values
-    outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1, inputs=len(known))
+    require_room(options.count, options.output, trained.model.config, options.appearance.scale or 1, inputs=len(known))
     filled = complete(
         trained.model,
         torch.from_numpy(known),
@@ -105,7 +103,7 @@ def main(argv: Sequence[str]) -> None:
         temperature=options.temperature,
         label=None if label is None else label.expand(len(known)),
         generator=torch.Generator().manual_seed(options.seed),
-        compile=compiled,
+        compile=options.compile,
         progress=bar(f"drawing {options.count} completions of {len(known)} examples"),
     )
     _save(known, mask.numpy(), filled.cpu().numpy(), trained, options)
@@ -160,21 +158,21 @@ def _save(
     trained: TrainedModel,
     options: Complete,
 ) -> None:
-    look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
     if options.output.suffix in (".npz", ".mkv"):
-        outputs.save(options.output, filled, trained, look)
+        save(options.output, filled, trained, options.appearance)
         return
     values, uint16 = trained.model.config.num_values, trained.uint16
+    look = options.appearance
     window = window_of(known, values, uint16)
-    show = partial(for_display, num_values=values, uint16=uint16, palette=options.palette, window=window)
+    show = partial(for_display, num_values=values, uint16=uint16, palette=look.palette, window=window)
 
     def page(at: int | slice, strips: bool | None) -> Image.Image:
-        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, scale=options.scale, strips=strips)
+        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, scale=look.scale, strips=strips)
         return below(drawn, APPROXIMATE) if options.approximate else drawn
 
     if options.output.suffix in MOVIES:
         frames = (page(t, strips=False) for t in range(len(mask)))
-        save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), options.fps)
+        save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), look.fps)
     else:
         with written_whole(options.output) as aside:
             page(slice(None), strips=True if known.ndim == 5 else None).save(aside, format="PNG")

@@ -3,19 +3,18 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import prod
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import FlagCreatePairsOff
 
-from axial_transformers.cli import arguments
-from axial_transformers.cli.parsing import Positional, parse
-from axial_transformers.cli.runs import open_model
+from axial_transformers.cli.options import Weights
+from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.trained_model import open_model
 from axial_transformers.compression import Written, compress_files
 from axial_transformers.compression import other_codecs as comparison
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -27,7 +26,7 @@ Rates = dict[str, float | None]
 """Bits/dim by codec; None where a codec cannot take the images."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Compress:
     """Compress pictures, videos or an array of images into one file, which only the same model can decompress.
 
@@ -36,15 +35,16 @@ class Compress:
       axial compress runs/photos photos/ photos.axl --compare
     """
 
-    model: Positional[str]
+    model: str | Path
     """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
-    source: Positional[Path]
+    source: Path
     """A picture, a folder of pictures, or an .npz or .npy file with one array of images; for models of clips, a video
     or a folder of videos. Pixels, names and modes are kept; videos come back as lossless .mkv files of the frames that
     they show, without sound. Other files of a folder, of at most 64 MiB each, are stored as they are."""
-    archive: Positional[Path]
+    archive: Path
     """The file to write, NAME.axl."""
-    force: Annotated[bool, FlagCreatePairsOff] = False
+    _: KW_ONLY
+    force: bool = False
     """Replace the archive if it exists: a regular file only, and never one that is to be compressed."""
     other_sizes: Literal["auto", "refuse", "tile"] = "auto"
     """Images of another size than the model's: refuse them, or cut them into tiles of its size. auto: tile if the run
@@ -53,13 +53,13 @@ class Compress:
     """Decompress and compare before the file appears."""
     compare: bool = False
     """Also print the bits/dim of the images as PNG, WebP and (with the extra `codecs`) JPEG XL."""
-    weights: arguments.Weights = "ema"
+    weights: Weights = "ema"
     json: bool = False
     """Print one JSON object."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
+    """Runs the command."""
     options = parse(Compress, argv, "compress")
     if not options.force and os.path.lexists(options.archive):
         raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")

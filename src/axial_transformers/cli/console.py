@@ -1,4 +1,4 @@
-"""Messages of the verbs while they work: on stderr, so that stdout holds results only."""
+"""Messages of the commands while they work: on stderr, so that stdout holds results only."""
 
 import logging
 from collections.abc import Iterator

@@ -1,19 +1,19 @@
 """axial decompress: the images of an archive, bit for bit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from axial_transformers.cli import arguments
 from axial_transformers.cli.console import say
-from axial_transformers.cli.parsing import Positional, parse
-from axial_transformers.cli.runs import open_model
+from axial_transformers.cli.options import Weights
+from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.trained_model import open_model
 from axial_transformers.compression import decompress_files
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import require_place
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Decompress:
     """Restore the files of an archive: the same pixels, names and modes.
 
@@ -23,24 +23,25 @@ class Decompress:
       axial decompress runs/photos photos.axl cat.png --only cat.png
     """
 
-    model: Positional[str]
+    model: str | Path
     """The model that the archive was compressed with: folder of a run or of an exported model, or a hub id."""
-    archive: Positional[Path]
+    archive: Path
     """The .axl file."""
-    output: Positional[Path]
+    output: Path
     """A new folder for pictures or videos, or of one alone a new file such as x.png or x.mkv; for an array, a new .npz
     or .npy file."""
+    _: KW_ONLY
     salvage: bool = False
     """Write what intact chunks hold and name what the damaged or missing ones lose, instead of failing."""
     only: str | None = None
     """Restore one picture or video of this name, or the example of this number; other chunks are not read."""
     most_values: int | None = None
     """Refuse an archive that states more values (pixels x channels) than this: bounds the time that it can take."""
-    weights: arguments.Weights = "ema"
+    weights: Weights = "ema"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
+    """Runs the command."""
     options = parse(Decompress, argv, "decompress")
     require_place(options.output, folder=options.output.suffix not in (".npz", ".npy"))
     model = open_model(options.model, options.weights, "cpu").model

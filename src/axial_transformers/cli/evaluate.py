@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import torch
@@ -11,12 +11,11 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from axial_transformers.baselines.by_name import class_of
-from axial_transformers.cli import arguments
+from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.cli.reading import Reading, limited
-from axial_transformers.cli.runs import open_model
-from axial_transformers.cli.sharing import one_voice, processes_on
+from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
 from axial_transformers.cli.streams import printable
+from axial_transformers.cli.trained_model import limited, open_model
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -27,7 +26,7 @@ from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import warn_if_slow
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Evaluate:
     """Exact bits/dim over every example of a data set.
 
@@ -36,41 +35,42 @@ class Evaluate:
       axial evaluate runs/fashion_mnist fashion_mnist_test.npz --json
       axial evaluate runs/clips clips_test.npz --given-frames 1
       axial evaluate runs/photos other_photos/ --data.fit crop --data.size 32 --limit 1000
-      torchrun --nproc-per-node 8 -m axial_transformers.cli evaluate runs/imagenet32
+      torchrun --nproc-per-node 8 -m axial_transformers evaluate runs/imagenet32
     """
 
-    model: arguments.Model
-    source: arguments.Source = None
+    model: Model
+    source: Source = None
+    _: KW_ONLY
     split: Split | None = None
     """Part of the data. None: all of a source that is given; of the run's own data the test part, or the validation
     part where there is no test part."""
-    weights: arguments.Weights = "ema"
+    weights: Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
     limit: int | None = None
     """Evaluate so many examples only, evenly spaced over the data."""
-    data: Reading = field(default_factory=Reading)
+    data: Reading = Reading()
     given_frames: int = 0
     """Of clips, count only the bits of the frames after the first so many. A model whose first frames are known never
     counts these."""
-    batch_size: arguments.BatchSize = 64
+    batch_size: BatchSize = 64
     precision: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the matrix products."""
-    device: arguments.Device = "auto"
+    device: Device = "auto"
     json: bool = False
     """Print one JSON object."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
-    with one_voice():
+    """Runs the command."""
+    with rank_zero_output():
         options = parse(Evaluate, argv, "evaluate")
         require_within("batch-size", options.batch_size, 1)
         require_within("given-frames", options.given_frames, 0)
         require_within("limit", options.limit, 1)
         processes = processes_on(options.device)
     with processes:
-        with one_voice():
+        with rank_zero_output():
             if options.precision == "bfloat16":
                 warn_if_slow("precision", processes.device)
             opened = open_model(options.model, options.weights, str(processes.device))

@@ -1,19 +1,19 @@
 """axial import-official: the authors' TensorFlow checkpoints."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+from cyclopts import Parameter
 
 from axial_transformers.cli.console import say, working
-from axial_transformers.cli.parsing import Positional, parse
+from axial_transformers.cli.parsing import parse
 from axial_transformers.importers.official import PUBLISHED_HEADS, import_official_to
 from axial_transformers.storage.files import require_place
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ImportOfficial:
     """Turn a TensorFlow checkpoint of the authors' code into a model folder. TensorFlow is not needed.
 
@@ -22,9 +22,10 @@ class ImportOfficial:
       axial import-official logdir -o models/imagenet32_raw --raw --verify
     """
 
-    checkpoint: Positional[Path]
+    checkpoint: Path
     """Folder of model.ckpt.index and model.ckpt.data-..., with or without its `checkpoint` file."""
-    output: Annotated[Path, tyro.conf.arg(aliases=("-o",))]
+    _: KW_ONLY
+    output: Annotated[Path, Parameter(alias="-o")]
     """The model folder to write: new, or empty."""
     raw: bool = False
     """Take the raw weights of the last step, instead of their exponential moving average."""
@@ -37,7 +38,7 @@ class ImportOfficial:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
+    """Runs the command."""
     options = parse(ImportOfficial, argv, "import-official")
     require_place(options.output, folder=True)
     with working(f"reading {options.checkpoint}"):

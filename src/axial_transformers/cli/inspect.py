@@ -13,7 +13,7 @@ from rich.table import Table
 from axial_transformers.baselines.by_name import build, read_config
 from axial_transformers.cli import machine_report
 from axial_transformers.cli.console import working
-from axial_transformers.cli.parsing import parse, parse_known
+from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
@@ -37,60 +37,91 @@ MOST_SITES = 300
 """Largest number of sites of a model whose dependencies are checked: the time grows with its square."""
 MOST_PARAMETERS = 5_000_000
 
-HELP = """\
-usage: axial inspect RECIPE [OPTIONS] [OVERRIDES]    a recipe's model, and what its training needs
-       axial inspect SOURCE [OPTIONS] [OVERRIDES]    the model that axial train would fit to the data in SOURCE
-       axial inspect MODEL [OPTIONS]                 the folder of a run or an exported model, or a hub id
-       axial inspect RUN --page                      write RUN/index.html anew: curves, samples, data, settings
-       axial inspect --machine [--json]              this machine, and what is chosen by it
 
-  axial inspect digits
-  axial inspect imagenet64 --devices 8 --utilisation 0.4
-  axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
-  axial inspect runs/digits --json
-  axial inspect --machine
+@dataclass(frozen=True, kw_only=True)
+class Inspect:
+    """Show the shape, the costs and the dependencies of a model, and the costs of its training.
 
-  --devices N          number of devices to train on
-  --memory GB          memory of each device
-  --rate TFLOP/S       rate of each device's matrix products
-  --utilisation SHARE  share of that rate that training reaches
-  --dependencies       check with random weights which site depends on which; seconds, for small models only
-  --json               print one JSON object; bytes, operations, seconds
+    What to inspect:
+      axial inspect RECIPE [OVERRIDES]    a recipe's model, and what its training needs
+      axial inspect SOURCE [OVERRIDES]    the model that axial train would fit to data
+      axial inspect MODEL                 a run, an exported model, or a hub id
+      axial inspect RUN --page            write RUN/index.html anew
+      axial inspect --machine             this machine, and what is chosen by it
 
-Without --devices, --memory and --rate it is this machine: its free memory, and the measured rate of its matrix
-products. With any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
+    For example:
+      axial inspect digits
+      axial inspect imagenet64 --devices 8 --utilisation 0.4
+      axial inspect imagenet64 --devices 8 --training.shard --training.batch-size 128 --model.dim 1024
+      axial inspect runs/digits --json
+      axial inspect --machine
 
-Recipes, and what they reach:
-"""
+    Without --devices, --memory and --rate it is this machine: its free memory, and the measured rate of its matrix
+    products. With any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
+    """
+
+    devices: int | None = None
+    """Number of devices to train on."""
+    memory: float | None = None
+    """GB of memory of each device."""
+    rate: float | None = None
+    """TFLOP/s of the matrix products of each device."""
+    utilisation: float | None = None
+    """Share of that rate that training reaches."""
+    dependencies: bool = False
+    """Check with random weights which site depends on which; seconds, for small models only."""
+    machine: bool = False
+    """Show this machine instead of a model."""
+    page: bool = False
+    """Write the page of a run anew."""
+    json: bool = False
+    """Print one JSON object; bytes, operations, seconds."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other devices than those of this machine are asked about."""
+        return any(option is not None for option in (self.devices, self.memory, self.rate))
+
+    def devices_for(self, training: TrainConfig) -> Machine:
+        """The devices asked about; of this machine, with the measured rate of its matrix products."""
+        if not self.elsewhere:
+            device, training = training.torch_device(), training.resolve_auto()
+            dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+            found = this_machine(device)
+            return replace(found, rate=matmul_rate(device, dtype) / 1e12, utilisation=self.utilisation)
+        names = ("devices", "memory", "rate", "utilisation")
+        return Machine(**{name: value for name in names if (value := getattr(self, name)) is not None})
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the verb."""
+def main(argv: Sequence[str]) -> None:
+    """Runs the command."""
     if not argv or argv[0] in ("-h", "--help"):
-        print(HELP)
-        print(list_recipes())
-        return 0
-    if "--page" in argv:
-        words = [word for word in argv if word != "--page"]
-        parse(_NoOptions, words[1:], "inspect --page")
-        print(write_page(Path(*words[:1])))
-        return 0
-    if argv[0] == "--machine":
-        parse(_NoOptions, [word for word in argv[1:] if word != "--json"], "inspect --machine")
-        found = machine_report.facts()
-        _print(found, machine_report.rows(found), "--json" in argv)
-        return 0
-    options, words = _options(argv)
-    config, training, origin = _configs(words)
-    planned = plan(config, training, None, options.machine(training))
+        parser(Inspect, "inspect").help_print()
+        print(f"Recipes, and what they reach:\n{list_recipes()}")
+        return
+    words = leading_words(argv)
+    if "--machine" in argv or "--page" in argv:
+        options = parse(Inspect, argv[len(words) :], "inspect")
+        if len(words) != options.page:
+            raise ValueError("axial inspect takes a run and --page, or --machine alone")
+        if options.page:
+            print(write_page(Path(words[0])))
+        else:
+            found = machine_report.facts()
+            _print(found, machine_report.rows(found), options.json)
+        return
+    options, overrides = Inspect(), list(argv[len(words) :])
+    if {"-h", "--help"}.isdisjoint(overrides):  # otherwise the help is of the settings
+        options, overrides = parse_known(Inspect, overrides, "inspect")
+    config, training, origin = _configs([*words, *overrides])
+    planned = plan(config, training, None, options.devices_for(training))
     facts = {
         **inspect(config, options.dependencies),
         "data": None if origin is None else asdict(origin),
         "training": planned.to_json(),
     }
     tables = {**_sections(config, facts), **_data_rows(config, origin), **_training_rows(planned)}
-    _print(facts, tables, "--json" in argv)
-    return 0
+    _print(facts, tables, options.json)
 
 
 def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bool) -> None:
@@ -119,42 +150,6 @@ def inspect(config: AxialTransformerConfig, dependencies: bool = True) -> dict[s
         "cache_bytes": {"float32": 4 * numbers, "bfloat16": 2 * numbers},
         "dependencies": _dependencies(config, sum(parts.values())) if dependencies else None,
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The verb's own options, but for --json and --machine."""
-
-    devices: int | None = None
-    memory: float | None = None
-    rate: float | None = None
-    utilisation: float | None = None
-    dependencies: bool = False
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether other devices than those of this machine are asked about."""
-        return any(option is not None for option in (self.devices, self.memory, self.rate))
-
-    def machine(self, training: TrainConfig) -> Machine:
-        """The devices asked about; of this machine, with the measured rate of its matrix products."""
-        if not self.elsewhere:
-            device, training = training.torch_device(), training.resolve_auto()
-            dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
-            found = this_machine(device)
-            return replace(found, rate=matmul_rate(device, dtype) / 1e12, utilisation=self.utilisation)
-        names = ("devices", "memory", "rate", "utilisation")
-        return Machine(**{name: value for name in names if (value := getattr(self, name)) is not None})
-
-
-def _options(argv: Sequence[str]) -> tuple[Options, list[str]]:
-    """The options of this verb, and the other words."""
-    words = [word for word in argv if word != "--json"]
-    if {"-h", "--help"} & set(words):
-        return Options(devices=1), words
-    sources = leading_words(words)
-    options, others = parse_known(Options, words[len(sources) :], "inspect")
-    return options, [*sources, *others]
 
 
 def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Origin | None]:

@@ -1,122 +1,172 @@
-"""From words on the command line to a dataclass of options."""
+"""From the words of a command to its options, a dataclass; and from Python's names of arguments to those words."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Annotated, TypeVar
+from inspect import getdoc
+from typing import Any, TypeVar
 
-import tyro
-from tyro import _errors as mistakes
-
-from axial_transformers.cli.wording import in_options, nearest, option_names
+from cyclopts import (
+    App,
+    Argument,
+    ArgumentCollection,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+from cyclopts.config import Dict
+from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
 
 Options = TypeVar("Options")
-Text = TypeVar("Text")
 
-Positional = Annotated[Text, tyro.conf.Positional]
+_ASSIGNED = re.compile(r"(?<![^\s(])([a-z]\w*)=('[^']*'|\"[^\"]*\"|[\w.:-]*\w)?(?=[\s,;:.)]|$)")
+_LEADING = re.compile(r"(?:^|(?<=: ))([a-z]\w*)(?= must be )")
+_PYTHONIC = re.compile(r"(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w./'(])")
 
-_AT_WORK: ContextVar[type | None] = ContextVar("options of the verb at work", default=None)
+_CURRENT: ContextVar[App | None] = ContextVar("parser of the command that runs", default=None)
 
 
-def parse(options: type[Options], argv: Sequence[str], verb: str, default: Options | None = None) -> Options:
-    """Options of the given dataclass, whose docstring is the help text.
+class _HelpFormatter(DefaultFormatter):
+    """The library's, which shows the defaults of a recipe, and a docstring of several lines as one paragraph."""
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._defaults = dict(_by_option(defaults))
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        super().__call__(console, options, panel.copy(entries=[self._shown(entry) for entry in panel.entries]))
+
+    def _shown(self, entry: HelpEntry) -> HelpEntry:
+        text = Text(" ".join(entry.description.primary_renderable.plain.split()))
+        if entry.positive_names[:1] and entry.positive_names[0] in self._defaults:
+            value = self._defaults[entry.positive_names[0]]
+            return entry.copy(description=text, required=False, default=None if value is None else str(value))
+        return entry.copy(description=text)
+
+
+def _reflowed(text: str) -> str:
+    """The text with each paragraph on one line, but for those that have indented lines."""
+    return "\n\n".join(part if "\n  " in part else " ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _by_option(values: Mapping[str, Any], prefix: str = "--") -> Iterator[tuple[str, Any]]:
+    """Nested values by the names of their options."""
+    for name, value in values.items():
+        option = prefix + name.replace("_", "-")
+        if isinstance(value, Mapping):
+            yield from _by_option(value, f"{option}.")
+        else:
+            yield option, value
+
+
+def parser(options: Callable[..., Options], command: str, defaults: Mapping[str, Any] | None = None) -> App:
+    """The parser of a command.
+
+    Args:
+        options: a dataclass of options, whose docstrings are the help; or a function of such dataclasses.
+        command: its name, such as sample.
+        defaults: values that replace the defaults of the dataclass, nested as its fields are.
+    """
+    app = App(
+        name=f"axial {command}",
+        default_command=options,
+        config=Dict(json.loads(json.dumps(defaults or {}, default=str)), use_commands_as_keys=False),
+        default_parameter=Parameter(allow_repeating=True, consume_multiple=True, negative_iterable=()),
+        usage=f"Usage: axial {command} [OPTIONS]" if defaults else None,
+        version_flags=(),
+        help=_reflowed(getdoc(options) or ""),
+        help_format="plaintext",
+        help_formatter=_HelpFormatter(defaults or {}),
+        result_action="return_value",
+    )
+    app["--help"].show = False
+    return app
+
+
+def parse(
+    options: Callable[..., Options], argv: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None
+) -> Options:
+    """The options that the words `argv` say; prints the help, and exits, if they ask for it. As `parser`.
 
     Raises:
         ValueError: `argv` is not valid.
     """
-    with _mistakes_as_errors(options, argv, verb):
-        return tyro.cli(
-            options,
-            args=list(argv),
-            prog=f"axial {verb}",
-            default=tyro.MISSING_NONPROP if default is None else default,
-            config=(tyro.conf.PositionalMetavarFromFieldName,),
-        )
-
-
-def parse_known(options: type[Options], argv: Sequence[str], verb: str) -> tuple[Options, list[str]]:
-    """As `parse`, for the options that the dataclass has; and the other words."""
-    with _mistakes_as_errors(options, argv, verb):
-        return tyro.cli(options, args=list(argv), return_unknown_args=True, prog=f"axial {verb}")
-
-
-def in_words_of_the_verb(message: str) -> str:
-    """The message with Python's names of arguments as options of the verb whose options were parsed last."""
-    options = _AT_WORK.get()
-    return message if options is None else in_options(message, option_names(options))
-
-
-@contextmanager
-def _mistakes_as_errors(options: type, argv: Sequence[str], verb: str) -> Iterator[None]:
-    """Within this block a mistake that tyro would explain in a box, and exit, is a ValueError of one line."""
-    _AT_WORK.set(options)
-    help_at = f"axial {verb} --help explains the options"
-
-    def refuse(event: mistakes.ParseErrorEvent) -> None:
-        raise ValueError(_described(event, options, argv) or f"the options are not valid: {help_at}")
-
-    with mistakes.on_parse_error(refuse):
-        yield
-
-
-def _described(event: mistakes.ParseErrorEvent, options: type, argv: Sequence[str]) -> str | None:
-    """The mistake in one line; None for a kind that is not known here."""
-    match event:
-        case mistakes.UnrecognizedArgs(tokens=[word, *_]):
-            return _unrecognized(word, options)
-        case mistakes.MissingArgs():
-            names = ", ".join(_name(each.arg) for each in event.missing_arguments)
-            return _first_unrecognized(argv, options) or f"missing: {names}"
-        case mistakes.InvalidChoice():
-            return f"{_name(event.argument)} takes one of {', '.join(event.choices)}, not {event.value!r}"
-        case mistakes.BadValue():
-            name, kind = _name(event.argument), event.argument.lowered.metavar
-            if event.argument.is_positional():
-                return _first_unrecognized(argv, options) or f"missing: {name}"
-            return f"{name} needs a value: {kind}"
-        case mistakes.InstantiationFailure(argument=None):
-            return event.message
-        case mistakes.InstantiationFailure(argument=argument) if argument is not None:
-            given = " ".join(_words_of(argument.lowered.name_or_flags, argv)) or "what is given"
-            kind = str(argument.lowered.metavar).replace("{None}", "None").replace("|", " or ")
-            return f"{_name(argument)} takes {kind}, not {given!r}"
-    return None
-
-
-def _first_unrecognized(argv: Sequence[str], options: type) -> str | None:
-    """The mistake of the first long option that there is not: what is missing may be what it was meant for."""
-    known = {option.flag for option in option_names(options).values()}
-    for word in argv:
-        flag = word.partition("=")[0].replace("_", "-").replace("--no-", "--")
-        if flag.startswith("--") and flag not in known and nearest(word, option_names(options)):
-            return _unrecognized(word, options)
-    return None
-
-
-def _unrecognized(word: str, options: type) -> str:
-    if not word.startswith("-"):
-        return f"unexpected word {word!r}: quote what holds blanks, and begin options with --"
-    near = nearest(word, option_names(options))
-    return f"unrecognized option {word.partition('=')[0]}" + (f": perhaps you meant {near}" if near else "")
-
-
-def _name(argument: "tyro._arguments.ArgumentDefinition") -> str:
-    name = argument.display_name()
-    return name.upper() if argument.is_positional() else max(name.split("/"), key=len)
-
-
-def _words_of(flags: Sequence[str], argv: Sequence[str]) -> list[str]:
-    """The words that follow the last use of an option."""
-    found: list[str] = []
-    taking = False
-    for word in argv:
-        if word.startswith("--"):
-            name, _, value = word.partition("=")
-            taking = name.replace("_", "-") in flags
-            found = ([value] if value else []) if taking else found
-        elif taking:
-            found.append(word)
+    app = parser(options, command, defaults)
+    _CURRENT.set(app)
+    try:
+        found = app(list(argv), exit_on_error=False, print_error=False, verbose=False)
+    except CycloptsError as error:
+        raise ValueError(_message(error)) from None
+    if found is None:
+        raise SystemExit(0)
     return found
+
+
+def parse_known(options: Callable[..., Options], argv: Sequence[str], command: str) -> tuple[Options, list[str]]:
+    """As `parse`, for the options that there are; and the other words."""
+    app = parser(options, command)
+    _CURRENT.set(app)
+    try:
+        make, bound, others, _ = app.parse_known_args(list(argv))
+    except CycloptsError as error:
+        raise ValueError(_message(error)) from None
+    return make(*bound.args, **bound.kwargs), others
+
+
+def _message(error: CycloptsError) -> str:
+    """The library's, but where words of ours help more."""
+    match error:
+        case UnusedCliTokensError(unused_tokens=[word, *_]):
+            return f"unexpected word {word!r}: quote what holds blanks, and begin options with --"
+        case MissingArgumentError(argument=Argument(index=int()) as argument, keyword=None):
+            return f"missing: {argument.name.removeprefix('--').upper()}"
+        case UnknownOptionError():
+            word = error.token.keyword or error.token.value
+            for option in error.argument_collection:
+                if option.name.endswith(f".{word.removeprefix('--')}"):
+                    return f"Unknown option: {word}. Did you mean {option.name}?"
+    return str(error)
+
+
+def in_current_options(message: str) -> str:
+    """The message with Python's names of arguments as options of the command that was parsed last."""
+    app = _CURRENT.get()
+    return message if app is None else in_options(message, app.assemble_argument_collection())
+
+
+def in_options(text: str, arguments: ArgumentCollection) -> str:
+    """The text with each `name=value`, and each other name of an argument, written as the option of that name.
+
+    Names that are no option of the command are left as they are. Options of the command itself precede those of parts.
+    """
+    options: dict[str, Argument] = {}
+    for argument in sorted(arguments, key=lambda each: each.name.count(".")):
+        if argument.name.startswith("--") and not argument.children:
+            options.setdefault(argument.field_info.name, argument)
+
+    def assigned(found: re.Match[str]) -> str:
+        name, value = found[1], (found[2] or "").strip("'\"")
+        if name not in options:
+            return found[0]
+        if value in ("True", "False") and options[name].negatives:
+            return options[name].negatives[0] if value == "False" else options[name].name
+        return f"{options[name].name} {shlex.quote(value)}" if value else options[name].name
+
+    def named(found: re.Match[str]) -> str:
+        return options[found[1]].name if found[1] in options else found[0]
+
+    return _PYTHONIC.sub(named, _LEADING.sub(named, _ASSIGNED.sub(assigned, text)))
+
+
+def command(*words: object) -> str:
+    """A command to copy into a shell: axial and the words, quoted where the shell needs it."""
+    return shlex.join(["axial", *map(str, words)])
 
 
 def require_within(name: str, value: int | None, least: int, most: int = 2**63 - 1) -> None:
@@ -124,14 +174,3 @@ def require_within(name: str, value: int | None, least: int, most: int = 2**63 -
     if value is not None and not least <= value <= most:
         limits = f"at least {least}" if most == 2**63 - 1 and value < least else f"in {least}..{most}"
         raise ValueError(f"--{name} must be {limits}, not {value}")
-
-
-def either(yes: bool, no: bool, name: str) -> bool | None:
-    """The choice of a pair of flags --name and --no-name; None if neither is given.
-
-    Raises:
-        ValueError: both are given.
-    """
-    if yes and no:
-        raise ValueError(f"--{name} and --no-{name} contradict each other: give at most one")
-    return yes if yes or no else None

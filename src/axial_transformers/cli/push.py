@@ -1,12 +1,12 @@
 """axial push: a model to the Hugging Face hub."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from cyclopts import Parameter
 
 from axial_transformers import __version__
 from axial_transformers.baselines.by_name import read_model
@@ -20,7 +20,7 @@ from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
 from axial_transformers.training.run_card import describe_run
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Push:
     """Upload a model to the Hugging Face hub: config.json, model.safetensors and its model card, and nothing else.
 
@@ -34,20 +34,23 @@ class Push:
       axial push runs/digits alice/digits --dry-run > runs/digits/README.md    (a card to edit, then to push)
     """
 
-    folder: Annotated[Path, Positional, arg(help="Folder of a run or of an exported model.")]
-    repository: Annotated[str, Positional, arg(help="Place on the hub, OWNER/NAME; made if there is none.")]
-    private: Annotated[bool, FlagCreatePairsOff] = False
+    folder: Path
+    """Folder of a run or of an exported model."""
+    repository: str
+    """Place on the hub, OWNER/NAME; made if there is none."""
+    _: KW_ONLY
+    private: bool = False
     """Make a private repository, and refuse a public one that is there. Otherwise the owner's default decides."""
     revision: str | None = None
     """Branch, made if there is none. None: main."""
-    licence: Annotated[str | None, arg(aliases=("--license",))] = None
+    licence: Annotated[str | None, Parameter(alias="--license")] = None
     """Licence of the weights as the hub calls it, such as apache-2.0. None: the card states none."""
-    dry_run: Annotated[bool, FlagCreatePairsOff] = False
+    dry_run: bool = False
     """Upload nothing: print the card, and on stderr what would go where."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
+    """Runs the command."""
     options = parse(Push, argv, "push")
     hub.require_repository(options.repository)
     if not (options.folder / CONFIG).is_file():

@@ -1,21 +1,23 @@
 """axial sample: new examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from cyclopts import Parameter
 
-from axial_transformers.cli import arguments, outputs
-from axial_transformers.cli.parsing import either, parse, require_within
-from axial_transformers.cli.reading import Reading, label_of
-from axial_transformers.cli.runs import TrainedModel, open_model
-from axial_transformers.cli.sharing import draw_together, one_voice, processes_on
+from axial_transformers.cli.options import Compile, Device, Model, Reading, Temperature, Weights
+from axial_transformers.cli.output_files import Appearance, check_output, require_other_file, require_room, save
+from axial_transformers.cli.parsing import parse, require_within
+from axial_transformers.cli.rank_zero import draw_together, processes_on, rank_zero_output
+from axial_transformers.cli.trained_model import TrainedModel, label_of, open_model
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.progress import bar
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Sample:
     """Draw new examples from a model. The suffix of --output decides on the format.
 
@@ -26,7 +28,8 @@ class Sample:
       axial sample runs/clips --known clips_test.npz --output clips.mp4
     """
 
-    model: arguments.Model
+    model: Model
+    _: KW_ONLY
     output: Path = Path("samples.png")
     """NAME.png: one grid; of clips, one strip of frames per row. NAME.npz: an array. A folder: one PNG file per
     sample. Of clips also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. An
@@ -35,41 +38,37 @@ class Sample:
     """Number of samples."""
     seed: int = 0
     """Equal seeds draw equal samples."""
-    temperature: arguments.Temperature = 1.0
+    temperature: Temperature = 1.0
     top_k: int | None = None
     """Draw each value from the k most likely ones only."""
     top_p: float | None = None
     """Draw each value from the fewest most likely ones that together reach this probability."""
     label: str | None = None
     """Class of all samples, for class-conditional models: its name or its number. None: no label is given."""
-    known: str | None = None
+    known: str | Path | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
-    data: Reading = field(default_factory=Reading)
-    scale: arguments.Scale = None
-    palette: arguments.Palette = "auto"
-    fps: arguments.Fps = 8
-    weights: arguments.Weights = "ema"
-    device: arguments.Device = "auto"
-    compile: arguments.Compile = False
-    no_compile: arguments.NoCompile = False
+    data: Reading = Reading()
+    appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
+    weights: Weights = "ema"
+    device: Device = "auto"
+    compile: Compile = None
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
-    with one_voice():
+    """Runs the command."""
+    with rank_zero_output():
         options = parse(Sample, argv, "sample")
-        for name in ("count", "fps"):
-            require_within(name, getattr(options, name), 1)
+        require_within("count", options.count, 1)
+        require_within("fps", options.appearance.fps, 1)
         require_within("seed", options.seed, -(2**63))
-        compiled = either(options.compile, options.no_compile, "compile")
         processes = processes_on(options.device)
     with processes:
-        with one_voice():
+        with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
-            outputs.require_other_file(options.output, options.known)
-            outputs.check_output(options.output, trained.model.config, options.scale, folder=True)
+            require_other_file(options.output, options.known)
+            check_output(options.output, trained.model.config, options.appearance.scale, folder=True)
             label = label_of(trained, options.label)
-            outputs.require_room(options.count, options.output, trained.model.config, options.scale or 1)
+            require_room(options.count, options.output, trained.model.config, options.appearance.scale or 1)
             known = _known(trained, options)
 
         def draw(numbers: slice, generator: torch.Generator) -> torch.Tensor:
@@ -83,15 +82,14 @@ def main(argv: Sequence[str]) -> None:
                 generator=generator,
                 label=None if label is None else label.expand(count),
                 known=None if known is None else known[numbers],
-                compile=compiled,
+                compile=options.compile,
                 progress=bar(f"drawing {options.count} samples"),
             )
 
         values = draw_together(processes, trained.model.config, options.count, options.seed, draw)
     if not processes.first:
         return
-    look = outputs.Look(scale=options.scale, fps=options.fps, palette=options.palette)
-    outputs.save(options.output, values.numpy(), trained, look)
+    save(options.output, values.numpy(), trained, options.appearance)
     print(options.output)
 
 

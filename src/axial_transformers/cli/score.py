@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli import arguments
+from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.cli.reading import Reading, limited
-from axial_transformers.cli.runs import TrainedModel, open_model
-from axial_transformers.cli.sharing import one_voice, processes_on
+from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
 from axial_transformers.cli.streams import printable
+from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples, Split
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -34,7 +33,7 @@ Scores = dict[str, NDArray[np.floating]]
 """Of each example [N], by the score's name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Score:
     """Bits/dim of every image, least likely first.
 
@@ -50,8 +49,9 @@ class Score:
     row has the mean over its picture as well, `picture_bits_per_dim`.
     """
 
-    model: arguments.Model
-    source: arguments.Source = None
+    model: Model
+    source: Source = None
+    _: KW_ONLY
     split: Split | None = None
     """Part of the data; as for axial evaluate."""
     output: Path | None = None
@@ -62,21 +62,21 @@ class Score:
     """Number of the least likely images that are printed and drawn."""
     limit: int | None = None
     """Score so many examples only of each source, evenly spaced over it."""
-    data: Reading = field(default_factory=Reading)
-    against: str | None = None
+    data: Reading = Reading()
+    against: str | Path | None = None
     """Another source, all of it, whose images the scores should tell from those of the first."""
-    weights: arguments.Weights = "ema"
-    batch_size: arguments.BatchSize = 64
-    device: arguments.Device = "auto"
+    weights: Weights = "ema"
+    batch_size: BatchSize = 64
+    device: Device = "auto"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
-    with one_voice():
+    """Runs the command."""
+    with rank_zero_output():
         options = _checked(parse(Score, argv, "score"))
         processes = processes_on(options.device)
     with processes:
-        with one_voice():
+        with rank_zero_output():
             opened = open_model(options.model, options.weights, str(processes.device))
             trained = options.data.of(opened)
             examples = limited(trained.examples(options.source, options.split)[0], options.limit)[:]

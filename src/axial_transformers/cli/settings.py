@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from axial_transformers import recipes
 from axial_transformers.cli import did_you_mean
@@ -17,8 +20,8 @@ from axial_transformers.training.run_folder import RUN_RECORD
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """All settings of a run; every value can be overridden."""
+class RunOptions:
+    """Settings of a run beside those of its data, its model and its training."""
 
     out: Path
     """The run's folder."""
@@ -28,6 +31,12 @@ class Settings:
     """Number of validation examples that are evaluated during training, at most."""
     samples: int = 36
     """Examples in a sample grid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(RunOptions):
+    """All settings of a run; every value can be overridden."""
+
     data: DataConfig = field(default_factory=DataConfig)
     model: AxialTransformerConfig
     training: TrainConfig = field(default_factory=TrainConfig)
@@ -50,7 +59,7 @@ class Preset:
     """The record of the run that is resumed."""
 
 
-def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
+def resolve_preset(argv: Sequence[str], command: str) -> Preset:
     """The preset that `argv` names, with its overrides applied.
 
     The first words are a recipe's name and, where the recipe has no source, a source; or a source alone, to which a
@@ -60,11 +69,11 @@ def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
         ValueError: no such recipe, or a recipe without its data.
     """
     words = leading_words(argv)
-    overrides = _in_full(argv[len(words) :])
+    overrides = argv[len(words) :]
     if not words:
-        raise ValueError(f"a recipe or a source comes first, then overrides: axial {verb} digits --model.dim 96")
+        raise ValueError(f"a recipe or a source comes first, then overrides: axial {command} digits --model.dim 96")
     name, source = words[0], words[1] if len(words) > 1 else None
-    _check_number_of_sources(words, verb)
+    _check_number_of_sources(words, command)
     if name in recipes.NAMED:
         preset = recipe_preset(name, source)
     elif record := read_run(name):
@@ -73,27 +82,41 @@ def resolve_preset(argv: Sequence[str], verb: str) -> Preset:
         preset = _custom_preset(name, overrides)
     else:
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
-    settings = parse(Settings, overrides, f"{verb} {name}", default=preset.settings)
+    settings = _overridden(preset.settings, overrides, f"{command} {name}")
     options = (word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--"))
     given = frozenset(option.replace("_", "-").replace(".no-", ".") for option in options)
     return replace(preset, settings=settings, given=given)
 
 
-def _in_full(overrides: Sequence[str]) -> list[str]:
-    """The overrides, their short forms --skip-bad, --training.compile and --training.no-compile written out."""
-    words = [re.sub("^--skip-bad(?=$|=)", "--data.skip-bad", word) for word in overrides]
-    words = ["--training.compile=False" if word == "--training.no-compile" else word for word in words]
-    bare = [word == "--training.compile" and after[:1] in ("", "-") for word, after in zip(words, [*words[1:], ""])]
-    return ["--training.compile=True" if alone else word for word, alone in zip(words, bare)]
+def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> Settings:
+    """The settings with these overrides."""
+
+    def settings(
+        *,
+        run: Annotated[RunOptions, Parameter(name="*")],
+        data: DataConfig,
+        model: AxialTransformerConfig,
+        training: TrainConfig,
+    ) -> Settings:
+        no_options = {name: value for name, value in vars(defaults.model).items() if _is_nested(value)}
+        return Settings(**vars(run), data=data, model=replace(model, **no_options), training=training)
+
+    settings.__annotations__["model"] = type(defaults.model)
+    return parse(settings, overrides, command, asdict(defaults))
 
 
-def _check_number_of_sources(words: Sequence[str], verb: str) -> None:
+def _is_nested(value: object) -> bool:
+    """True of tuples of tuples, which words cannot say."""
+    return isinstance(value, tuple) and any(isinstance(each, tuple) for each in value)
+
+
+def _check_number_of_sources(words: Sequence[str], command: str) -> None:
     """Raises ValueError where there are more words than have a meaning: nothing that is given is ignored."""
     first, *others = words
     if len(others) > (1 if first in recipes.NAMED or (Path(first) / RUN_RECORD).is_file() else 0):
         more = " and ".join(others[1:] if first in recipes.NAMED else others)
         raise ValueError(
-            f"axial {verb} takes one source, and {more} is one more: put the files into one folder, or name shards "
+            f"axial {command} takes one source, and {more} is one more: put the files into one folder, or name shards "
             "by a pattern such as 'train-{000..099}.tar'"
         )
 

@@ -1,4 +1,4 @@
-"""Standard output and error, made to take what the verbs print: closed, broken and ASCII ones too."""
+"""Standard output and error, made to take what the commands print: closed, broken and ASCII ones too."""
 
 import io
 import os

@@ -3,24 +3,24 @@
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from typing import cast
 
-from axial_transformers.cli import arguments
 from axial_transformers.cli.console import say
+from axial_transformers.cli.options import Device, Fit, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.cli.reading import Fit, Reading, limited
-from axial_transformers.cli.runs import TrainedModel, open_model
+from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples
+from axial_transformers.pictures import Palette
 from axial_transformers.studio.subject import Subject
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Studio:
     """Look at a model in the browser: samples, completions of what is erased with a brush, bits, rankings.
 
@@ -33,23 +33,26 @@ class Studio:
     machine only, and asks nothing of any other. Ctrl-C ends it.
     """
 
-    model: arguments.Model
-    source: arguments.Source = None
-    data: Reading = field(default_factory=Reading)
+    model: Model
+    source: Source = None
+    _: KW_ONLY
+    data: Reading = Reading()
     limit: int = 256
     """Read so many examples of the source at most, evenly spaced over it: those to choose from and to compare with."""
     host: str = "127.0.0.1"
     """Address that the page is served at. 0.0.0.0: all of this machine, so that others may use the page as well."""
     port: int | None = None
     """None: the first free one from 7860."""
-    palette: arguments.Palette = "auto"
-    fps: arguments.Fps = 8
-    weights: arguments.Weights = "ema"
-    device: arguments.Device = "auto"
+    palette: Palette = "auto"
+    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
+    fps: int = 8
+    """Frames per second of a movie."""
+    weights: Weights = "ema"
+    device: Device = "auto"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the verb."""
+    """Runs the command."""
     options = parse(Studio, argv, "studio")
     require_within("limit", options.limit, 1)
     require_within("port", options.port, 1, 65535)
@@ -82,7 +85,7 @@ def subject_of(opened: TrainedModel, options: Studio) -> Subject:
 
     return Subject(
         model=opened.model,
-        name=Path(options.model).name or options.model,
+        name=Path(options.model).name or str(options.model),
         read=read,
         examples=_examples(options.data.of(opened), options),
         uint16=opened.uint16,

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from axial_transformers.baselines.by_name import build
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import say
-from axial_transformers.cli.reading import limited
-from axial_transformers.cli.runs import check_recorded, ways_to_fit
+from axial_transformers.cli.parsing import command
+from axial_transformers.cli.rank_zero import rank_zero_output
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
-from axial_transformers.cli.sharing import one_voice
-from axial_transformers.cli.wording import command
+from axial_transformers.cli.trained_model import check_recorded, limited, ways_to_fit
 from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
@@ -43,9 +42,9 @@ usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or o
   axial train digits --training.steps 500 --model.dim 64
   axial train photos32 my_photos/ --out runs/photos
   axial train scans.npz --training.time-limit 60
-  axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop --skip-bad 3
+  axial train 'shards/train-{000..099}.tar' --data.size 64 --data.fit crop --data.skip-bad 3
   axial train digits --help                       every setting with its default
-  torchrun --nproc-per-node 2 -m axial_transformers.cli train photos32 my_photos/    on every GPU or core
+  torchrun --nproc-per-node 2 -m axial_transformers train photos32 my_photos/    on every GPU or core
 
 SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word digits.
 Recipes, and what they reach:
@@ -53,12 +52,12 @@ Recipes, and what they reach:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the verb."""
+    """Runs the command."""
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
         print(list_recipes())
         return 0
-    with one_voice():
+    with rank_zero_output():
         preset = resolve_preset(argv, "train")
     result = run(preset, ("train", *argv))
     if rank() == 0:  # of the processes that torchrun started, one speaks
@@ -75,7 +74,7 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
     Raises:
         ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
     """
-    with one_voice():
+    with rank_zero_output():
         preset, examples, validation, origin = _prepare(preset, command)
     settings = preset.settings
     torch.manual_seed(settings.training.seed)

@@ -4,14 +4,15 @@ import sys
 
 import torch
 
-from axial_transformers.decoding.backend import Backend
+from axial_transformers.decoding import exact_backend
+from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.choices import Choose, KnownFirst, noise_of
-from axial_transformers.decoding.eager_backend import eager
 from axial_transformers.decoding.graph_backend import LONGEST_ROW, graphs
 from axial_transformers.inference import exact_network
+from axial_transformers.kernels import compiled_for
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import AxialTransformer
-from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
+from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 
 PAYS_FROM = 1.0
 """Seconds that loading prepared kernels takes: they are loaded where eager decoding is expected to take longer."""
@@ -40,11 +41,9 @@ def choose_backend(
         return graphs(model, choose) if compile else eager(model, choose)
     if not (compile or _pays(model, batch)):
         return eager(model, choose)
-    from axial_transformers.decoding import compiled_backend  # takes a second or more
-
-    if not (compile or compiled_backend.is_fast()):
+    if not (compile or compiled_for().multiplies_and_adds):  # a second or more, where numba is not loaded
         return eager(model, choose)
-    return compiled_backend.compiled(model, choose, batch)
+    return exact_backend.compiled(model, choose, batch)
 
 
 def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torch.device) -> str | None:
@@ -86,5 +85,4 @@ def _inner_parts(model: AxialTransformer) -> set[type]:
 
 def _pays(model: AxialTransformer, batch: int) -> bool:
     """True if kernels are loaded or eager decoding would take longer than loading them (as measured at width 128)."""
-    loaded = f"{__package__}.compiled_backend" in sys.modules
-    return loaded or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM
+    return "numba" in sys.modules or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

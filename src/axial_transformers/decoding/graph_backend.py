@@ -7,9 +7,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend
+from axial_transformers.decoding.backend import Backend, eager, walk_row
 from axial_transformers.decoding.choices import Choose, KnownFirst, RowChoice, row_choice
-from axial_transformers.decoding.eager_backend import eager, walk_row
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 

@@ -7,8 +7,7 @@ from torch import Tensor
 from axial_transformers.decoding.choices import Draw
 from axial_transformers.decoding.drawing import Drawing, comes_first
 from axial_transformers.models import AxialTransformer, Conditioning
-from axial_transformers.models.array_arguments import accepts_arrays
-from axial_transformers.models.conditioning import labels_of
+from axial_transformers.models.arguments import accepts_arrays, labels_of
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.progress import Progress
 

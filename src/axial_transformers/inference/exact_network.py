@@ -21,10 +21,8 @@ from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
-from axial_transformers.models.channel_encoder import ChannelEncoder
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
-from axial_transformers.models.outer_decoder import OuterDecoder
+from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
 from axial_transformers.ops.shift import shifted_copies
 from axial_transformers.torch_private import has_hooks
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from axial_transformers.inference.exact_network import network_of
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.models.array_arguments import accepts_arrays
+from axial_transformers.models.arguments import Conditioning, accepts_arrays, labels_of
 from axial_transformers.models.axial_transformer import AxialTransformer
-from axial_transformers.models.conditioning import Conditioning, labels_of
 
 LOG2 = log(2)
 PART = 2**20

@@ -1,7 +1,7 @@
 """The Axial Transformer of Ho et al. 2019 and nothing else: encoder, decoders, layouts, configuration."""
 
+from axial_transformers.models.arguments import UNCONDITIONAL, Conditioning
 from axial_transformers.models.axial_transformer import AxialTransformer
-from axial_transformers.models.conditioning import UNCONDITIONAL, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 
 __all__ = ["UNCONDITIONAL", "AxialTransformer", "AxialTransformerConfig", "Conditioning"]

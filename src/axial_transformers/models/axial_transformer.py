@@ -23,13 +23,10 @@ from torch import Tensor, nn
 from axial_transformers.layers.blocks import ModuleListOf
 from axial_transformers.layers.embeddings import Embedding, Labels, Positions
 from axial_transformers.layers.initialisation import Dense
-from axial_transformers.models.axis_attention import axis_attention
-from axial_transformers.models.channel_encoder import ChannelEncoder
-from axial_transformers.models.conditioning import Conditioning, labels_of
+from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
-from axial_transformers.models.inner_decoder import InnerAttention, InnerLSTM
-from axial_transformers.models.outer_decoder import OuterDecoder
+from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
 from axial_transformers.ops.shift import shift
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json

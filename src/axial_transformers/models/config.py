@@ -198,6 +198,22 @@ class AxialTransformerConfig:
         """Hidden width of the feedforward blocks."""
         return round(self.mlp_ratio * self.dim)
 
+    def describe(self) -> dict[str, str]:
+        """The data and the model as rows (name, value)."""
+        data = " x ".join(map(str, (*self.shape, self.channels)))
+        known = f", the first {self.known_channels} channels given" if self.known_channels else ""
+        classes = "" if self.num_classes is None else f", {self.num_classes} classes"
+        inner = str(self.inner_layers) if self.inner == "attention" else "LSTM"
+        outer = " + ".join(map(str, self.layers_of_outer_decoders)) or "none"
+        return {
+            "data": f"{data}, values 0..{self.num_values - 1}{known}{classes}",
+            "width": f"{self.dim} in {self.heads} heads of {self.dim // self.heads}",
+            "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
+            "layout": self.layout,
+            "prediction": self.prediction + (", signed" if self.signed_differences else ""),
+            "positions": "learned" + ("" if self.rotary is None else f", rotary of base {self.rotary:g}"),
+        }
+
 
 def _require(condition: bool, otherwise: str) -> None:
     if not condition:

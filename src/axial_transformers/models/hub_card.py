@@ -86,16 +86,9 @@ def model_card(
         model_name=title,
         eval_results=results or None,
     )
-    known = f", the first {config.known_channels} given" if config.known_channels else ""
-    classes = "" if config.num_classes is None else f", {config.num_classes} classes"
-    size = f"{parameters:,} parameters, width {config.dim}, {config.heads} heads, {config.layers} layers"
-    values = f"{config.channels} channels{known}, values 0..{config.num_values - 1}{classes}"
-    coding = "" if config.prediction == "none" else f", prediction `{config.prediction}`"
-    coding += ", signed differences" if config.signed_differences else ""
-    coding += "" if config.rotary is None else f", rotary positions of base {config.rotary:g}"
     table = {
-        "model": f"`{kind.__name__}`, {size}, layout `{config.layout}`{coding}",
-        "data": f"axes {list(config.shape)}, {values}",
+        "model": f"`{kind.__name__}`, {parameters:,} parameters",
+        **config.describe(),
         "licence": licence or "not stated",
         **(rows or {}),
     }

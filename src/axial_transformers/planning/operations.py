@@ -13,7 +13,7 @@ import torch
 from axial_transformers.baselines.by_name import build, class_of
 from axial_transformers.baselines.sequence_attention import SequenceAttention
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.inner_decoder import InnerAttention
+from axial_transformers.models.stacks import InnerAttention
 
 
 @dataclass(frozen=True)

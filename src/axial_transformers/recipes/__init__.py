@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 
-from axial_transformers.recipes.bair import bair
 from axial_transformers.recipes.custom import custom, tiled
-from axial_transformers.recipes.digits import digits
-from axial_transformers.recipes.fashion_mnist import fashion_mnist, fashion_mnist_gpu
-from axial_transformers.recipes.imagenet import imagenet32, imagenet32_released, imagenet64, imagenet64_released
-from axial_transformers.recipes.other_models import (
+from axial_transformers.recipes.image_recipes import digits, fashion_mnist, fashion_mnist_gpu, photos32
+from axial_transformers.recipes.imagenet import (
+    imagenet32,
     imagenet32_block_transformer,
     imagenet32_image_transformer,
+    imagenet32_released,
     imagenet32_transformer,
+    imagenet64,
+    imagenet64_released,
     imagenet64_sparse_transformer,
 )
-from axial_transformers.recipes.photos import photos32
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Machine, Recipe
-from axial_transformers.recipes.short_clips import clips32, clips32_frames
+from axial_transformers.recipes.video_recipes import bair, clips32, clips32_frames
 
 NAMED: dict[str, Callable[[], Recipe]] = {
     recipe.__name__: recipe

@@ -28,21 +28,11 @@ THUMBNAIL = 64
 
 
 def described(subject: Subject) -> str:
-    """The model in a line."""
-    config = subject.model.config
-    sizes = " x ".join(map(str, config.shape))
+    """The model and its data."""
     parameters = sum(weight.numel() for weight in subject.model.parameters())
-    data = "no data" if subject.examples is None else f"{len(subject.examples):,} examples of data"
-    each = f"{sizes} sites of {config.channels} channel{'s'[: config.channels > 1]}, {config.num_values} values"
-    return html.facts(
-        {
-            "model": escape(subject.name),
-            "each": each,
-            "parameters": f"{parameters:,}",
-            "layout": config.layout,
-            "data": data,
-        }
-    )
+    data = "none" if subject.examples is None else f"{len(subject.examples):,}"
+    named = {"model": escape(subject.name), "parameters": f"{parameters:,}"}
+    return html.facts({**named, **subject.model.config.describe(), "examples": data})
 
 
 def plain(subject: Subject, example: NDArray[np.integer]) -> str:

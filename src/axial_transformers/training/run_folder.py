@@ -155,7 +155,7 @@ class RunRecord:
         if self.about is None or not self.about.command:
             return None
         processes = self.machine.processes
-        several = f"torchrun --nproc-per-node {processes} -m axial_transformers.cli"
+        several = f"torchrun --nproc-per-node {processes} -m axial_transformers"
         return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
 
     def write(self, folder: Path) -> None:

@@ -227,10 +227,9 @@ def _bits(folder: Path) -> str:
 
 
 def _data(folder: Path, record: RunRecord) -> str:
-    about, model = record.about, record.model
-    facts = {"each": " x ".join(map(str, (*model.shape, model.channels))) + f", values 0..{model.num_values - 1}"}
+    about, facts = record.about, dict[str, str]()
     if about is not None:
-        facts |= describe_data(about, model)
+        facts |= describe_data(about, record.model)
         if about.skipped:
             facts["left out"] = f"{len(about.skipped):,} damaged records"
     grid = ""
@@ -245,7 +244,7 @@ def _data(folder: Path, record: RunRecord) -> str:
 
 def _settings(record: RunRecord) -> str:
     model, training = record.model, record.training
-    facts = {"model": record.model_name}
+    facts = {"model": record.model_name, **model.describe()}
     if record.about is not None and record.about.summary is not None:
         facts["parameters"] = f"{record.about.summary.parameters:,}"
     facts["training"] = (

@@ -42,7 +42,7 @@ class Demo:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the verb."""
+    """Runs the command."""
     options = parse(Demo, argv, "demo")
     preset = _preset(options)
     training = preset.settings.training

@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from axial_transformers.cli.demo.figures import CLASSES, HOTTEST, Pictures
+from axial_transformers.cli.parsing import command
 from axial_transformers.cli.settings import Preset
-from axial_transformers.cli.wording import command
 from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.pictures import html
 from axial_transformers.pictures.charts import Line, line_chart

@@ -131,7 +131,7 @@ def _remove(folder: Path) -> None:
 def _refuse(bad: Sequence[str], allowed: int) -> None:
     if len(bad) > allowed:
         others = f"{len(bad) - 1} more are damaged; " if len(bad) > 1 else ""
-        raise ValueError(f"{bad[0]} ({others}--skip-bad {len(bad)} would leave out {len(bad)})")
+        raise ValueError(f"{bad[0]} ({others}--data.skip-bad {len(bad)} would leave out {len(bad)})")
 
 
 def _cache() -> Path:

@@ -1,12 +1,13 @@
-"""Arguments of public functions that may be arrays of NumPy or nested lists where tensors are meant."""
+"""Arguments of public functions: arrays where tensors are meant, class labels, external features."""
 
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import torch
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 Parameters = ParamSpec("Parameters")
@@ -61,3 +62,33 @@ def as_tensor(name: str, values: Any) -> Tensor:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a tensor, an array or nested lists of numbers: {error}") from error
     return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+
+
+class Conditioning(NamedTuple):
+    """Labels and external conditioning of a batch; None where there are none."""
+
+    label: Integer[Tensor, " b"] | None = None
+    """[B] classes."""
+    cond: Float[Tensor, "b *a d"] | None = None
+    """[B, *A, D]."""
+
+    @property
+    def kinds(self) -> int:
+        """1 if there is a label, plus 2 if there is an external conditioning."""
+        return (self.label is not None) + 2 * (self.cond is not None)
+
+    def of(self, rows: slice | list[int]) -> "Conditioning":
+        """The conditioning of the examples `rows`."""
+        return Conditioning(*(None if part is None else part[rows] for part in self))
+
+    def repeated(self, count: int) -> "Conditioning":
+        """The conditioning with every example repeated `count` times in succession."""
+        return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
+
+
+def labels_of(label: Integer[Tensor, " b"] | int | None, batch: int) -> Integer[Tensor, " b"] | None:
+    """Labels [B] as they are, or one class, an int, as the labels of all `batch` examples."""
+    return torch.full((batch,), label) if isinstance(label, int) else label
+
+
+UNCONDITIONAL = Conditioning()

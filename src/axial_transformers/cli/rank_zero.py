@@ -1,4 +1,4 @@
-"""Verbs as several processes, as torchrun starts them: all compute, the first one writes and prints."""
+"""Commands as several processes, as torchrun starts them: all compute, the first one writes and prints."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ DRAWN_ALIKE = 4
 
 
 @contextmanager
-def one_voice() -> Iterator[None]:
+def rank_zero_output() -> Iterator[None]:
     """Within this block, of several processes on a machine only the first one prints, mistakes included.
 
     It is for what all processes do alike, so that nothing is lost.

@@ -1,4 +1,4 @@
-"""A trained model, with the source of its data, for the verbs that use one."""
+"""A trained model, with the source of its data, for the commands that use one."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import torch
+
 from axial_transformers.baselines.by_name import read_model
+from axial_transformers.cli import did_you_mean
 from axial_transformers.cli.console import say
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
@@ -30,7 +34,7 @@ class TrainedModel:
     class_names: tuple[str, ...] | None
     folder: str
 
-    def examples(self, source: str | None, split: Split | None) -> tuple[Examples, str]:
+    def examples(self, source: str | Path | None, split: Split | None) -> tuple[Examples, str]:
         """Examples of `source`, read as the model's data was, and a description of them.
 
         None as the source is the data that the model was trained on; None as the split is then its test part, or its
@@ -43,7 +47,7 @@ class TrainedModel:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
         if source is None and self.source is not None:
             check_recorded(self.folder, self.source)
-        where = source or self.source or ""
+        where = str(source or self.source or "")
         options = self.data if split is None and source is None else self._data_of(source)
         wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
         examples, split = _first_there(where, options, wanted)
@@ -57,7 +61,7 @@ class TrainedModel:
             )
         return examples, f"{where}, {split}"
 
-    def _data_of(self, source: str | None) -> DataConfig:
+    def _data_of(self, source: str | Path | None) -> DataConfig:
         """Options of reading a source: gray pictures that are given to a model of RGB are read as RGB."""
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
         in_colour = self.model.config.channels == 3 and self.data.mode == "auto"
@@ -107,7 +111,7 @@ def check_recorded(folder: str | Path, source: str) -> None:
     say(f"reading {shown}, the data that {folder} names")
 
 
-def open_model(folder: str, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
+def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
     """Reads the folder of a run or of an exported model, or a hub id, in evaluation mode.
 
     Raises:
@@ -130,5 +134,50 @@ def open_model(folder: str, weights: Weights = "ema", device: str = "auto") -> T
         DataConfig() if about is None else replace(about.data, offsets="fixed"),
         about is not None and about.uint16,
         None if about is None else about.class_names,
-        folder,
+        str(folder),
     )
+
+
+def limited(examples: Examples, limit: int | None) -> Examples:
+    """At most `limit` of the examples, evenly spaced, since neighbours are often of one class or picture."""
+    if limit is None or limit >= len(examples):
+        return examples
+    return examples[np.arange(limit) * len(examples) // limit]
+
+
+def chosen(examples: Examples, words: Sequence[str]) -> Examples:
+    """The examples of these names or positions (from 0), in this order.
+
+    Raises:
+        ValueError: there is no such example.
+    """
+    places = {name: place for place, name in reversed(list(enumerate(examples.names)))}
+    found = []
+    for word in words:
+        place = places.get(word, int(word) if word.isdecimal() and len(word) < 19 else -1)
+        if not 0 <= place < len(examples):
+            raise ValueError(
+                f"--only {word}: no such example; there are positions 0 to {len(examples) - 1:,}, and names such as"
+                f" {examples.names[0]}"
+            )
+        found.append(place)
+    return examples[np.array(found)]
+
+
+def label_of(trained: TrainedModel, word: str | None) -> torch.Tensor | None:
+    """The class that --label names, or numbers from 0, as a tensor without axes; None if none is named.
+
+    Raises:
+        ValueError: the model has no classes, or not this one.
+    """
+    if word is None:
+        return None
+    count, names = trained.model.config.num_classes, trained.class_names or ()
+    if count is None:
+        raise ValueError(f"--label {word}: this model was trained without classes")
+    if word in names:
+        return torch.tensor(names.index(word))
+    if word.isdecimal() and len(word) < 19 and int(word) < count:
+        return torch.tensor(int(word))
+    known = did_you_mean(word, names) if names else ""
+    raise ValueError(f"--label {word}: the classes are 0 to {count - 1}{known}")

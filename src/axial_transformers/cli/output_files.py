@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.cli.runs import TrainedModel
+from axial_transformers.cli.trained_model import TrainedModel
 from axial_transformers.data import MOVIES, save_arrays
 from axial_transformers.decoding.drawing import most_together, numbers_each
 from axial_transformers.models import AxialTransformerConfig
@@ -24,12 +24,15 @@ MOST_SCALE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """Appearance of pictures and movies."""
+class Appearance:
+    """How drawn examples are shown."""
 
-    scale: int | None
-    fps: int
-    palette: Palette
+    scale: int | None = None
+    """Enlargement of a picture. None: a whole factor that makes it 512 pixels wide at least."""
+    palette: Palette = "auto"
+    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
+    fps: int = 8
+    """Frames per second of a movie."""
 
 
 def check_output(output: Path, config: AxialTransformerConfig, scale: int | None, folder: bool) -> None:
@@ -81,22 +84,22 @@ def require_room(count: int, output: Path, config: AxialTransformerConfig, scale
         )
 
 
-def save(output: Path, values: NDArray[np.integer], trained: TrainedModel, look: Look) -> None:
+def save(output: Path, values: NDArray[np.integer], trained: TrainedModel, appearance: Appearance) -> None:
     """Writes values [N, *A, C] as an array, a grid, a movie, or a folder of pictures; replaces no data."""
     if output.suffix in LOSSLESS:
         with written_whole(output, replace=False) as aside:
-            _save(aside, values, trained, look)
+            _save(aside, values, trained, appearance)
     else:
-        _save(output, values, trained, look)
+        _save(output, values, trained, appearance)
 
 
-def _save(output: Path, values: NDArray[np.integer], trained: TrainedModel, look: Look) -> None:
+def _save(output: Path, values: NDArray[np.integer], trained: TrainedModel, appearance: Appearance) -> None:
     num_values, uint16 = trained.model.config.num_values, trained.uint16
     if output.suffix == ".npz":
         save_arrays(output, values, uint16=uint16)
     elif output.suffix == ".png":
-        save_grid(output, values, None, look.scale, num_values, uint16, look.palette)
+        save_grid(output, values, None, appearance.scale, num_values, uint16, appearance.palette)
     elif output.suffix in MOVIES:
-        save_clips(output, values, None, look.scale, num_values, uint16, look.fps, look.palette)
+        save_clips(output, values, None, appearance.scale, num_values, uint16, appearance.fps, appearance.palette)
     else:
-        save_images(output, values, num_values=num_values, uint16=uint16, palette=look.palette)
+        save_images(output, values, num_values=num_values, uint16=uint16, palette=appearance.palette)

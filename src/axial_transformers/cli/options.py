@@ -1,0 +1,64 @@
+"""Options that several commands have, each with its type and its help text."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from axial_transformers.cli import trained_model
+from axial_transformers.cli.trained_model import TrainedModel
+
+Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported model, or a hub id.")]
+Source = Annotated[
+    str | Path | None,
+    Parameter(help="Folder, picture, array, video or TFRecord file, shards, or digits. None: the run's own data."),
+]
+Weights = Annotated[
+    trained_model.Weights,
+    Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
+]
+Device = Annotated[str, Parameter(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
+BatchSize = Annotated[int, Parameter(help="Examples at a time; the result does not depend on it.")]
+Temperature = Annotated[
+    float,
+    Parameter(help="1 draws from the model's distribution, less favours likely values, 0 takes the likeliest ones."),
+]
+Compile = Annotated[
+    bool | None,
+    Parameter(help="Compile the decoding. Neither: only where it saves time.", show_default=False),
+]
+Fit = Literal["exact", "crop", "stretch", "tiles"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Settings that replace those of the run; None: as when the model was trained."""
+
+    size: int | None = None
+    """Side in pixels of the square images and frames that a folder is fitted to."""
+    fit: Fit | None = None
+    """Fitting to the size: exact refuses other sizes, crop cuts out the centre, stretch resizes both sides, tiles cuts
+    without overlap."""
+    frames: int | None = None
+    """Frames of a clip."""
+    stride: int | None = None
+    """Every stride-th frame of a video is taken, from the first."""
+    mode: Literal["auto", "rgb", "gray"] | None = None
+    """Channels of a folder's images and videos."""
+    channels_last: bool | None = None
+    """The last axis of an array is channels."""
+    axes: str | None = None
+    """The axes of an array, one letter each, such as NCHW."""
+    key: str | None = None
+    """Name of the array within an .npz file."""
+    skip_bad: int | None = None
+    """Leave out at most so many damaged examples."""
+
+    def of(self, trained: TrainedModel) -> TrainedModel:
+        """The same model, whose data is read with these settings; pictures are fitted to its size if to no other."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
+        sides = trained.model.config.shape[-2:]
+        if self.fit is not None and self.size is None and trained.data.size is None and len({*sides}) < len(sides):
+            given["size"] = sides[0]
+        return replace(trained, data=replace(trained.data, **given))

@@ -1,0 +1,184 @@
+"""The stacks of blocks of a model: channel encoder, outer decoders, inner decoders."""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from axial_transformers.layers.blocks import Dropout, ModuleListOf, TransformerBlock
+from axial_transformers.layers.embeddings import Positions
+from axial_transformers.layers.initialisation import Dense
+from axial_transformers.layers.lines import KeyValueCache, LineAttention
+from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.ops.positions import rotation_table
+from axial_transformers.ops.shift import shift, shifted_copies
+
+
+def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:
+    """Attention along `axis`, -2 being the innermost; with rotary positions if the model has them."""
+    length, width = config.bijection.shape[axis + 1], config.dim // config.heads
+    rotations = None if config.rotary is None else rotation_table(length, width, config.rotary)
+    return LineAttention(config.dim, config.heads, axis, causal, residual=True, rotations=rotations)
+
+
+class ChannelEncoder(nn.Module):
+    """Unmasked attention over every axis of the channels before c, from an input that names c:
+
+    x[channels < c] / divisor, planes that name c -> 3-wide convolution -> + position + conditioning -> blocks -> e
+
+    The divisor is the largest value, V - 1, or the configuration's.
+    """
+
+    def __init__(self, config: AxialTransformerConfig):
+        super().__init__()
+        shape, self.channels = config.bijection.shape, config.bijection.channels
+        self.planes: Literal["one_hot", "index"] = config.channel_planes
+        self.divisor = config.divisor
+        inputs = self.channels + (self.channels if self.planes == "one_hot" else 1)
+        self.convolution = Dense(3 ** len(shape) * inputs, config.dim)
+        self.position = Positions(shape, config.dim)
+        axes = range(-2, -2 - len(shape), -1)  # innermost first
+        self.blocks = ModuleListOf(
+            TransformerBlock(axis_attention(config, axis, causal=False), config.hidden, config.dropout)
+            for _ in range(config.layers_of_encoder // len(shape))
+            for axis in axes
+        )
+
+    def forward(
+        self,
+        x: Integer[Tensor, "b *a c"],
+        channel: Integer[Tensor, " b"],
+        conditioning: Float[Tensor, "b *g d"] | float,
+    ) -> Float[Tensor, "b *a d"]:
+        """x [B, *A, C], channel of each example [B], embedded conditioning [B, *A or 1s, D] -> e [B, *A, D]."""
+        h = self.convolve(x, channel, conditioning)
+        for block in self.blocks:
+            h = block(h)
+        return h
+
+    def convolve(
+        self,
+        x: Integer[Tensor, "b *a c"],
+        channel: Integer[Tensor, " b"],
+        conditioning: Float[Tensor, "b *g d"] | float,
+    ) -> Float[Tensor, "b *a d"]:
+        """The input of the blocks [B, *A, D], from the arguments of `forward`."""
+        site = (-1,) + (1,) * (x.ndim - 2)
+        number = torch.arange(self.channels, device=x.device)
+        before = (number < channel.unsqueeze(-1)).view(*site, self.channels)
+        if self.planes == "one_hot":
+            planes = (number == channel.unsqueeze(-1)).view(*site, self.channels)
+        else:
+            planes = (channel / self.channels).view(*site, 1)
+        dtype = self.convolution.weight.dtype
+        values = torch.where(before, x, 0).to(dtype) / self.divisor
+        h = self.convolution(shifted_copies(torch.cat([values, planes.to(dtype).expand(*x.shape[:-1], -1)], dim=-1)))
+        h = h + self.position()
+        return h if isinstance(conditioning, float) else h + conditioning
+
+
+class OuterDecoder(nn.Module):
+    """Unmasked attention over the axes inside its own, masked over its own; the upper context is its output, shifted.
+
+    For an image: unmasked rows, masked columns, ShiftDown. Axes are counted from the end, so that a layer has the same
+    axis in the whole tensor and in a slab of it: outer decoder `level` of d has axis -(d - level) - 1, which its slabs
+    lack.
+    """
+
+    def __init__(self, config: AxialTransformerConfig, level: int):
+        super().__init__()
+        shape = config.bijection.shape
+        inside = len(shape) - level - 1
+        self.axis = -(inside + 2)
+        self.length, self.slab = shape[level], shape[level + 1 :]
+        self.blocks = ModuleListOf(
+            TransformerBlock(axis_attention(config, axis, axis == self.axis), config.hidden, config.dropout)
+            for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
+            for axis in range(-2, self.axis - 1, -1)
+        )
+
+    def forward(self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """h [B, *A, D] and context, [B, *A, D] or [*A, D] -> context + upper context.
+
+        The upper context depends on earlier positions of the axis only.
+        """
+        if not self.blocks:
+            return context
+        u = h + context
+        for block in self.blocks:
+            u = block(u)
+        return context + shift(u, self.axis)
+
+    def start(self, batch: int) -> list[KeyValueCache | None]:
+        """Empty caches for the steps along the axis: one for each causal layer, None for the others."""
+        return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
+
+    def step(self, u: Float[Tensor, "b *s d"], i: int, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
+        """Slab `i` of h + context [B, *S, D] -> the upper context of slab i + 1 [B, *S, D]."""
+        if not self.blocks:
+            return torch.zeros_like(u)
+        for block, cache in zip(self.blocks, state):
+            u = block(u) if cache is None else block.step(u, i, cache)
+        return u
+
+
+class InnerAttention(nn.Module):
+    """Masked attention over the last axis, a transformer block for each of `attentions`.
+
+    Raises:
+        ValueError: the configuration has rotary positions, and these attentions have not.
+    """
+
+    def __init__(self, config: AxialTransformerConfig, attentions: Iterable[LineAttention]):
+        super().__init__()
+        self.length = config.bijection.shape[-1]
+        attentions = list(attentions)
+        for kind in {type(attention) for attention in attentions if attention.rotations is None}:
+            if config.rotary is not None:
+                raise ValueError(f"rotary must be None: {kind.__name__} has no rotary positions")
+        self.blocks = ModuleListOf(
+            TransformerBlock(attention, config.hidden, config.dropout) for attention in attentions
+        )
+
+    def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]."""
+        for block in self.blocks:
+            r = block(r)
+        return r
+
+    def start(self, batch: int) -> list[KeyValueCache]:
+        """Empty caches for the steps along one row."""
+        return [block.start(batch, (), self.length) for block in self.blocks]
+
+    def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
+        """The output at site `i` of a row, whose earlier sites are in the caches: [B, D] -> [B, D]."""
+        for block, cache in zip(self.blocks, state):
+            r = block.step(r, i, cache)
+        return r
+
+
+class InnerLSTM(nn.Module):
+    """r + Dropout(LSTM(LayerNorm(r))) over the last axis, one layer."""
+
+    def __init__(self, config: AxialTransformerConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.dim)
+        self.lstm = nn.LSTM(config.dim, config.dim, batch_first=True)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
+        """[B, *A, D] -> [B, *A, D]."""
+        rows, _ = self.lstm(self.norm(r).flatten(0, -3))
+        return self.dropout.add_to(r, rows.view(r.shape))
+
+    def start(self, batch: int) -> list[Tensor]:
+        """Hidden and cell state [B, D] before the row."""
+        zeros = self.norm.weight.new_zeros(batch, self.lstm.hidden_size)
+        return [zeros, zeros]
+
+    def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
+        """The output at the next site of a row; updates the state: [B, D] -> [B, D]."""
+        state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
+        return r + self.dropout(state[0])
