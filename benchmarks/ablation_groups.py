@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
-from axial_transformers.baselines import (
+from axial_transformers.data import DataConfig
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,
@@ -19,8 +21,6 @@ from axial_transformers.baselines import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from axial_transformers.data import DataConfig
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 
 MODELS = {
     model.config_class: model for model in (AxialTransformer, ImageTransformer, BlockTransformer, SparseTransformer)

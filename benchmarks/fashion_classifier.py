@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from cyclopts import Parameter
 from torch import Tensor
 
-from axial_transformers.baselines import AxialResNet, AxialResNetConfig
+from axial_transformers.models.baselines import AxialResNet, AxialResNetConfig
 from command_line import run_command
 
 

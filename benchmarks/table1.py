@@ -38,15 +38,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from axial_transformers.baselines import (
-    BlockTransformer,
-    BlockTransformerConfig,
-    ImageTransformer,
-    ImageTransformerConfig,
-    SparseTransformer,
-    SparseTransformerConfig,
-)
-from axial_transformers.baselines.sequence_attention import SequenceAttention
 from axial_transformers.decoding import Choose, decode
 from axial_transformers.decoding.backend import Backend, eager
 from axial_transformers.decoding.values_so_far import RowPredictions
@@ -54,6 +45,15 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines import (
+    BlockTransformer,
+    BlockTransformerConfig,
+    ImageTransformer,
+    ImageTransformerConfig,
+    SparseTransformer,
+    SparseTransformerConfig,
+)
+from axial_transformers.models.baselines.sequence_attention import SequenceAttention
 from command_line import run_command
 from decode import Paper
 

@@ -22,15 +22,14 @@ SOURCE = ROOT / "src" / "axial_transformers"
 PACKAGE = SOURCE.name
 ROOMS = [
     "cli", "studio", "recipes", "training", "compression", "decoding", "planning", "likelihood", "inference",
-    "importers", "baselines", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress",
-    "processor", "torch_private",
+    "importers", "models", "layers", "ops", "kernels", "pictures", "data", "storage", "progress",
 ]  # fmt: skip
 """From the top to the bottom: a room may import those behind it."""
 MOST_LINES = 600
 ADAPTERS = {
     "kernels/compilation.py": {"numba"},
     "kernels/llvm.py": {"numba", "llvmlite"},
-    "torch_private.py": {"torch"},
+    "ops/torch_private.py": {"torch"},
 }
 """The files that may use private names of other packages, and these packages. Each adapter has a test of its own."""
 HAVE_C = {"kernels/bfloat16_tiles.py", "kernels/threads.py", "training/run.py", "training/processes.py"}

@@ -3,7 +3,11 @@
 import pytest
 import torch
 
-from axial_transformers.baselines import (
+from axial_transformers.decoding import decode, decode_naively
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.likelihood.dependencies import check, influence
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,
@@ -11,16 +15,12 @@ from axial_transformers.baselines import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from axial_transformers.baselines.sequence_attention import (
+from axial_transformers.models.baselines.sequence_attention import (
     BlockAttention,
     LocalAttention,
     SequenceAttention,
     StridedAttention,
 )
-from axial_transformers.decoding import decode, decode_naively
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.likelihood.dependencies import check, influence
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.axial_attention import attend_step
 
 SIZES = {"num_values": 5, "dim": 16, "heads": 4, "mlp_ratio": 1.0}

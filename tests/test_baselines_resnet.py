@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.baselines import (
+from axial_transformers.importers.axial_deeplab import load_axial_deeplab
+from axial_transformers.models.baselines import (
     AxialResNet,
     AxialResNetConfig,
     axial26s,
@@ -16,7 +17,6 @@ from axial_transformers.baselines import (
     axial50m,
     axial50s,
 )
-from axial_transformers.importers.axial_deeplab import load_axial_deeplab
 
 PUBLISHED = json.loads((Path(__file__).parent / "data" / "axial_deeplab.json").read_text())
 GAINS = ("bn1", "bn2", "bn_qkv", "bn_similarity", "bn_output", "downsample.1")

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from axial_transformers.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
-from axial_transformers.baselines.by_name import build, read_model
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
+from axial_transformers.models.baselines.by_name import build, read_model
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, Recipe
 from axial_transformers.training import TrainConfig, read_run, train
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
 from axial_transformers.compression import (
     ArchiveError,
     ArchiveReader,
@@ -26,6 +25,7 @@ from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import GROUP
 from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
 from small_models import (
     CHUNKS_OF_64,
     NO_WEBP,

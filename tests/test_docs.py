@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules, resolve_name
+from pkgutil import resolve_name, iter_modules
 from types import ModuleType
 
 import numpy as np
@@ -214,6 +214,7 @@ def public_names() -> dict[str, object]:
     """What the package and its subpackages export, by the first name in this order."""
     packages = ["axial_transformers"]
     packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
+    packages.append("axial_transformers.models.baselines")
     packages.remove("axial_transformers.kernels")  # whose door is for the package's other rooms: docs/kernels.md
     found: dict[str, object] = {}
     for package in map(importlib.import_module, packages):

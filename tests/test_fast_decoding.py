@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
 from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, backend_choice, decode, gumbel, sampling
 from axial_transformers.inference import exact_network
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformerConfig, Conditioning
+from axial_transformers.models.baselines.sequence_models import SparseTransformer, SparseTransformerConfig
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="compiled decoding needs numba")

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from axial_transformers import recipes
-from axial_transformers.baselines.by_name import build
 from axial_transformers.cli.settings import resolve_preset
 from axial_transformers.data.examples import Examples
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import build
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory
 from axial_transformers.training import TrainConfig, metrics, parallelism

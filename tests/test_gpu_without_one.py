@@ -15,14 +15,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from axial_transformers.baselines import (
-    BlockTransformer,
-    BlockTransformerConfig,
-    ImageTransformer,
-    ImageTransformerConfig,
-    SparseTransformer,
-    SparseTransformerConfig,
-)
 from axial_transformers.decoding import (
     Choose,
     Draw,
@@ -42,6 +34,14 @@ from axial_transformers.layers.position_sensitive import _normalised_over
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, Conditioning
+from axial_transformers.models.baselines import (
+    BlockTransformer,
+    BlockTransformerConfig,
+    ImageTransformer,
+    ImageTransformerConfig,
+    SparseTransformer,
+    SparseTransformerConfig,
+)
 from axial_transformers.ops import axial_attention, reference, torch_attention
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 

@@ -12,9 +12,9 @@ import yaml
 from huggingface_hub import constants
 
 from axial_transformers import AxialTransformer
-from axial_transformers.baselines import BlockTransformer, BlockTransformerConfig
-from axial_transformers.baselines.by_name import read_model
 from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models.baselines import BlockTransformer, BlockTransformerConfig
+from axial_transformers.models.baselines.by_name import read_model
 from conftest import Axial
 from hub_stand_in import TOKEN, Hub
 from small_models import small_model
@@ -65,7 +65,7 @@ def test_a_baseline_is_pushed_with_a_card_that_names_its_class(hub: Hub):
     model.push_to_hub("alice/blocks", private=True)
     assert hub.repositories["alice/blocks"].private
     card = hub.repositories["alice/blocks"].branches["main"]["README.md"].decode()
-    assert "from axial_transformers.baselines import BlockTransformer" in card
+    assert "from axial_transformers.models.baselines import BlockTransformer" in card
     read = read_model("alice/blocks")
     assert type(read) is BlockTransformer
     assert is_same(model, read)

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from axial_transformers import cli, processor, recipes
-from axial_transformers.ops import linear
-from axial_transformers.processor import ProductRates, multiplies_bfloat16, product_rates
+from axial_transformers import cli, recipes
+from axial_transformers.ops import linear, processor
+from axial_transformers.ops.processor import ProductRates, multiplies_bfloat16, product_rates
 from axial_transformers.training import TrainConfig, config, read_run
 from conftest import TINY, Axial
 

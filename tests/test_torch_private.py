@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from axial_transformers import torch_private
+from axial_transformers.ops import torch_private
 
 SIZES = (3, 5), (7,)
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from axial_transformers.baselines.by_name import class_of
 from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
@@ -19,6 +18,7 @@ from axial_transformers.cli.trained_model import limited, open_model
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import class_of
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.planning.operations import forward_operations
 from axial_transformers.progress import bar

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from axial_transformers.baselines.by_name import build, read_config
 from axial_transformers.cli import machine_report
 from axial_transformers.cli.console import working
 from axial_transformers.cli.parsing import parse, parse_known, parser
@@ -18,6 +17,7 @@ from axial_transformers.cli.settings import leading_words, list_recipes, resolve
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import build, read_config
 from axial_transformers.planning.machine import Machine, matmul_rate, this_machine
 from axial_transformers.planning.operations import (
     cache_numbers,

@@ -10,14 +10,14 @@ from axial_transformers.cli import WAITING
 from axial_transformers.kernels import compiled_for
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
-from axial_transformers.planning.operations import engineering
-from axial_transformers.processor import (
+from axial_transformers.ops.processor import (
     cpp_compiler,
     multiplies_bfloat16,
     processor_name,
     product_rates,
     torch_capabilities,
 )
+from axial_transformers.planning.operations import engineering
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
 """Those that matter here, as torch calls them."""

@@ -9,10 +9,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from axial_transformers import __version__
-from axial_transformers.baselines.by_name import read_model
 from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import parse
 from axial_transformers.models import AxialTransformer
+from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.planning.operations import engineering
 from axial_transformers.storage import hub

@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from axial_transformers.baselines.by_name import read_model
 from axial_transformers.cli import did_you_mean
 from axial_transformers.cli.console import say
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import bar
 from axial_transformers.training import raw_weights, read_run
 from axial_transformers.training.config import find_device

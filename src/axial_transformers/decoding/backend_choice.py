@@ -65,7 +65,10 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
     """The reason why no CUDA graph of the model's rows is recorded; None if there is none."""
-    from axial_transformers.baselines.sequence_attention import LocalAttention, StridedAttention  # all of them: slow
+    from axial_transformers.models.baselines.sequence_attention import (  # all of them: slow
+        LocalAttention,
+        StridedAttention,
+    )
 
     if strange := _inner_parts(model) - {LineAttention, InnerLSTM, LocalAttention, StridedAttention}:
         return f"no CUDA graph is recorded of {' and '.join(part.__name__ for part in strange)}"

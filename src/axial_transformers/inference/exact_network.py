@@ -24,7 +24,7 @@ from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Condition
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
 from axial_transformers.ops.shift import shifted_copies
-from axial_transformers.torch_private import has_hooks
+from axial_transformers.ops.torch_private import has_hooks
 
 Values = NDArray[np.int64]
 

@@ -102,7 +102,7 @@ def model_card(
         title=title,
         examples={1: "sequences", 2: "images", 3: "clips or volumes"}.get(axes, f"arrays of {axes} axes"),
         rows="\n".join(f"| {row} | {_cell(text)} |" for row, text in table.items()),
-        home=kind.__module__.split(".")[1],
+        home=kind.__module__.removeprefix("axial_transformers.").rpartition(".")[0],
         name=kind.__name__,
         repository=repository,
         use="\n".join(use),

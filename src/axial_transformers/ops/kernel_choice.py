@@ -15,7 +15,7 @@ from importlib.util import find_spec
 
 import torch
 
-from axial_transformers.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_transformed
 
 HAS_NUMBA = find_spec("numba") is not None
 LONGEST = {torch.float32: 2048, torch.bfloat16: 512}

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.ops.operators import cpu_operator
-from axial_transformers.processor import product_rates
-from axial_transformers.torch_private import HAS_ONEDNN, is_transformed, onednn_linear
+from axial_transformers.ops.processor import product_rates
+from axial_transformers.ops.torch_private import HAS_ONEDNN, is_transformed, onednn_linear
 
 PAYS_FROM = 2**24
 """Multiplications in a call from which oneDNN pays: with fewer, the call takes longer than it saves."""

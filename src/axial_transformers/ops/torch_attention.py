@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from axial_transformers.ops import torch_attention
 from axial_transformers.ops.argument_checks import check_tensors
 from axial_transformers.ops.kernel_choice import fused_can_run
-from axial_transformers.torch_private import is_transformed
+from axial_transformers.ops.torch_private import is_transformed
 
 PIECE = {"cpu": 2**19}
 """Scores that `composed` has at a time, by type of device: 2 MB of float32 on a CPU."""

@@ -10,9 +10,9 @@ from math import prod
 
 import torch
 
-from axial_transformers.baselines.by_name import build, class_of
-from axial_transformers.baselines.sequence_attention import SequenceAttention
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import build, class_of
+from axial_transformers.models.baselines.sequence_attention import SequenceAttention
 from axial_transformers.models.stacks import InnerAttention
 
 

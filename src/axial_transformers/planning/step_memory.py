@@ -15,18 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from axial_transformers.baselines.by_name import build
 from axial_transformers.layers.blocks import TransformerBlock, checkpoint_blocks, matrices_of_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.planning.machine import Machine
-from axial_transformers.torch_private import (
+from axial_transformers.models.baselines.by_name import build
+from axial_transformers.ops.torch_private import (
     TorchDispatchMode,
     efficient_attention,
     flash_attention,
     storage_key,
     tree_leaves,
 )
+from axial_transformers.planning.machine import Machine
 
 FLOAT = 4
 """Bytes of a number: weights, gradients, moments and the average are always float32."""

@@ -6,9 +6,9 @@ Bits/dim are comparable only on the same version of the data: the published ones
 
 from typing import Any
 
-from axial_transformers.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.recipes.recipe import GPU, NOT_YET_MEASURED, Recipe, published_training
 
 

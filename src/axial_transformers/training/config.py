@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from axial_transformers.processor import cpp_compiler, multiplies_bfloat16, product_rates
+from axial_transformers.ops.processor import cpp_compiler, multiplies_bfloat16, product_rates
 
 AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1

@@ -15,7 +15,7 @@ from torch.optim import Adam, Optimizer
 
 from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.likelihood.bits import LOG2
-from axial_transformers.torch_private import add_to_each, lerp_each, lerp_each_in_place, multiply_each
+from axial_transformers.ops.torch_private import add_to_each, lerp_each, lerp_each_in_place, multiply_each
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.parallelism import local_shard, sharded_like, sum_over_shards
 

@@ -15,11 +15,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from axial_transformers.baselines.by_name import class_of
 from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
+from axial_transformers.models.baselines.by_name import class_of
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.planning.operations import training_operations

@@ -25,10 +25,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from axial_transformers.baselines.by_name import class_called
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.processor import processor_name
+from axial_transformers.models.baselines.by_name import class_called
+from axial_transformers.ops.processor import processor_name
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
 from axial_transformers.storage.model_folders import require_utf8

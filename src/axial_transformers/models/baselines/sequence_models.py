@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from axial_transformers.baselines.sequence_attention import BlockAttention, LocalAttention, StridedAttention
 from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.models.baselines.sequence_attention import BlockAttention, LocalAttention, StridedAttention
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.stacks import InnerAttention
 

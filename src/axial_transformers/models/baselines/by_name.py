@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from axial_transformers.baselines.sequence_models import BlockTransformer, ImageTransformer, SparseTransformer
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines.sequence_models import BlockTransformer, ImageTransformer, SparseTransformer
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.typed_json import from_json
 

@@ -5,7 +5,7 @@ is an `AxialTransformer` (embeddings, blocks, likelihood, cached decoding) with 
 Transformer (Vaswani et al. 2017) over the raster sequence is an `AxialTransformer` of layout "raster".
 """
 
-from axial_transformers.baselines.residual_network import (
+from axial_transformers.models.baselines.residual_network import (
     AxialResNet,
     AxialResNetConfig,
     axial26s,
@@ -13,7 +13,7 @@ from axial_transformers.baselines.residual_network import (
     axial50m,
     axial50s,
 )
-from axial_transformers.baselines.sequence_models import (
+from axial_transformers.models.baselines.sequence_models import (
     BlockTransformer,
     BlockTransformerConfig,
     ImageTransformer,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from axial_transformers.torch_private import HAS_ONEDNN, onednn_linear
+from axial_transformers.ops.torch_private import HAS_ONEDNN, onednn_linear
 
 CLEARLY = 1.5
 """Times as fast as the usual kernel that another must be to be taken: a busy machine changes no choice by chance."""
