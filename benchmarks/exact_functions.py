@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tyro
 from numba import njit
 
 from axial_transformers.kernels.exact import reference
@@ -20,6 +19,7 @@ from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
 from axial_transformers.kernels.exact.instructions import VECTOR, exponential, hyperbolic_tangent, logarithm, logistic
 from axial_transformers.kernels.exact.row_functions import quick_gelu, vectors
 from axial_transformers.kernels.llvm import constant, instructions, load, store
+from command_line import run_command
 
 AT_A_TIME = 1 << 20
 
@@ -87,4 +87,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    main(run_command(Options, description=__doc__))

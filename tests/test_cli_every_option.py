@@ -31,7 +31,7 @@ MODEL = random_model(CONFIG, torch.float32)
 VALUES = random_values(MODEL, COUNT).numpy().astype(np.uint8)
 NAMES = [f"<{i}>" for i in range(COUNT)]
 EXAMPLES = Examples(VALUES, NAMES, labels=np.arange(COUNT) % 3, num_values=5)
-TRAINED = TrainedModel(MODEL, "EMA", "own", DataConfig(), False, ("a", "b", "c"), "run", True)
+TRAINED = TrainedModel(MODEL, "EMA", "own", DataConfig(), False, ("a", "b", "c"), "run")
 OF_PICTURES = dataclasses.replace(TRAINED, model=random_model(small_config((2, 2)), torch.float32))
 
 BASE = {
@@ -68,7 +68,7 @@ COMPILING = {"compile": ""}
 CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     "demo": {"out": "elsewhere", "steps": "7"},
     "evaluate": READING | OPENING | {
-        "model": ("run", "other"), "source": ("run", "run data"), "split": "train", "trust-source": "", "labels": "",
+        "model": ("run", "other"), "source": ("run", "run data"), "split": "train", "labels": "",
         "limit": "3", "given-frames": "2", "batch-size": "2", "precision": "bfloat16", "json": "",
     },
     "sample": {name: (KNOWN, f"{KNOWN} --{name} {value}") for name, value in READING.items()} | OPENING | COMPILING | {
@@ -79,7 +79,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "complete": READING | OPENING | COMPILING | {
         "model": ("run --frames 1", "other --frames 1"), "source": ("run --frames 1", "run data --frames 1"),
-        "split": "train", "trust-source": "",
+        "split": "train",
         "rows": ("run --frames 1 --approximate", "run --rows 1 --approximate"),
         "channels": ("run --frames 1 --approximate", "run --channels 1 --approximate"),
         "frames": ("run --frames 1", "run --frames 2"),
@@ -89,13 +89,13 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "fps": ("run --frames 1 --output clips.gif", "run --frames 1 --output clips.gif --fps 3"),
     },
     "score": READING | OPENING | {
-        "model": ("run", "other"), "source": ("run", "run data"), "split": "train", "trust-source": "",
+        "model": ("run", "other"), "source": ("run", "run data"), "split": "train",
         "output": "scores.csv", "heat-maps": "maps", "top": ("run --heat-maps maps", "run --heat-maps maps --top 2"),
         "limit": "3", "against": ("run", "run --against others"), "batch-size": "2",
     },
     "studio": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "limit": "3", "host": "localhost", "port": "8000",
-        "palette": "categories", "fps": "3", "trust-source": "",
+        "palette": "categories", "fps": "3",
     },
     "compress": {
         "model": ("run images.npz a.axl", "other images.npz a.axl"),
@@ -397,11 +397,10 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
 
 
 def test_every_setting_of_train_reaches_the_library(tmp_path, monkeypatch):
-    """But --trust-source, which has tests of its own."""
     monkeypatch.chdir(tmp_path)
     names = {name: name.replace("-", "_") for name in options_of("train") - {"recipe", "source"}}
     before = reached(monkeypatch, {})
-    differ = {"trust_source"}
+    differ = set[str]()
     for settings in (SETTINGS, APART):
         after = reached(monkeypatch, settings)
         assert len(after["data.size"]) == 3  # the parts to train on, to validate with and to test with

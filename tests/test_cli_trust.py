@@ -1,6 +1,7 @@
-"""A run from elsewhere fetches and reads nothing that only its record names."""
+"""A run from elsewhere fetches nothing that only its record names, and says what it reads."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -21,60 +22,55 @@ def run(axial: Axial, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.fixture
-def elsewhere(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user or another machine."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
-
-
 VERBS = (["train"], ["evaluate"], ["score"], ["complete", "--rows", "1"])
+of_every_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
 
 
-def refused(axial: Axial, verb: list[str], run: Path) -> str:
-    status, out, err = axial(verb[0], run, *verb[1:])
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"axial {verb[0]}: {run} was not begun by you on this machine, ")
-    assert "add --trust-source" in err
-    return err
-
-
-def test_ones_own_run_needs_no_flag_also_in_another_folder(axial: Axial, run: Path):
-    moved = shutil.move(run, run.with_name("moved"))
-    assert axial("train", moved, "--training.steps", 2).status == 0
-    assert axial("evaluate", moved).status == 0
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_a_run_from_elsewhere_needs_the_flag_once_or_a_source(axial: Axial, run: Path):
-    source = run.with_name("own.npz")
-    for verb in VERBS:
-        assert repr(str(source)) in refused(axial, verb, run)
-    assert axial("evaluate", run, source).status == 0
-    assert axial("evaluate", run, "--trust-source").status == 0
-    refused(axial, ["evaluate"], run)
-    assert axial("train", run, source, "--training.steps", 2).status == 0
-    assert axial("train", run, "--training.steps", 3).status == 0  # what was resumed here is one's own
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_the_flag_of_a_resume_is_needed_once(axial: Axial, run: Path):
-    assert axial("train", run, "--training.steps", 2, "--trust-source").status == 0
-    assert axial("train", run, "--training.steps", 3).status == 0
-
-
-@pytest.mark.parametrize("source", ["http://127.0.0.1:1/a.tar", "/etc", "hf://datasets/a/b", "x\n\x1b[31m\n" * 999])
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
-def test_nothing_that_a_changed_record_names_is_fetched_or_read(
-    axial: Axial, trained, tmp_path, monkeypatch, source, verb
-):
-    monkeypatch.setattr(downloads, "download", lambda *_: 1 / 0)
-    run = Path(shutil.copytree(trained, tmp_path / "run"))
+def naming(run: Path, source: str) -> Path:
+    """The run, whose record names another source."""
     record = json.loads((run / "train.json").read_text())
     record["about"]["source"] = source
     (run / "train.json").write_text(json.dumps(record))
-    assert len(refused(axial, verb, run)) < 2000
+    return run
 
 
-def test_the_embedded_data_needs_no_flag(axial: Axial, trained, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert axial("complete", trained, "--rows", 7, "--examples", 1, "--output", tmp_path / "a.png").status == 0
+@of_every_verb
+def test_a_file_that_a_record_names_is_said_before_it_is_read(axial: Axial, run: Path, verb: list[str], tmp_path: Path):
+    more = ["--training.steps", 2] if verb == ["train"] else ["--examples", 1] if verb[0] == "complete" else []
+    out = ["--output", tmp_path / "a.npz"] if verb[0] == "complete" else []
+    status, _, err = axial(verb[0], run, *verb[1:], *more, *out)
+    assert status == 0
+    assert f"reading {tmp_path / 'own.npz'}, the data that {run} names" in err
+
+
+@pytest.mark.parametrize(
+    "source", ["http://127.0.0.1:1/a.tar", "hf://datasets/a/b", "/dev/null", "pipe", "/etc", "x\n\x1b[31m\n" * 999]
+)
+@of_every_verb
+def test_nothing_else_that_a_changed_record_names_is_fetched_or_read(
+    axial: Axial, trained, tmp_path, monkeypatch, source, verb
+):
+    monkeypatch.setattr(downloads, "download", lambda *_: 1 / 0)
+    if source == "pipe":
+        source = str(tmp_path / "pipe")
+        os.mkfifo(source)
+    status, out, err = axial(verb[0], naming(shutil.copytree(trained, tmp_path / "run"), source), *verb[1:])
+    assert (status, out) == (2, "")
+    assert len(err) < 4000
+    (mistake,) = [line for line in err.splitlines() if line.startswith(f"axial {verb[0]}: ")]
+    if "://" in source:
+        assert "is fetched only if it is named: add it after the folder" in mistake
+    if source in ("/dev/null", str(tmp_path / "pipe")):
+        assert "is no file and no folder" in mistake
+
+
+def test_the_bundled_data_is_not_spoken_of(axial: Axial, trained, tmp_path):
+    said = axial("complete", trained, "--rows", 7, "--examples", 1, "--output", tmp_path / "a.png")
+    assert said.status == 0
+    assert "names" not in said.err
+
+
+def test_an_address_that_is_named_again_is_fetched(axial: Axial, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "download", lambda *_: [tmp_path / "gone.tar"])
+    run = naming(shutil.copytree(trained, tmp_path / "run"), "http://127.0.0.1:1/a.tar")
+    assert "gone.tar" in axial("evaluate", run, "http://127.0.0.1:1/a.tar").err

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.cli.options import Compile, Device, Model, Reading, Source, Temperature, TrustSource, Weights
+from axial_transformers.cli.options import Compile, Device, Model, Reading, Source, Temperature, Weights
 from axial_transformers.cli.output_files import Appearance, check_output, require_other_file, require_room, save
 from axial_transformers.cli.parsing import command, parse, require_within
 from axial_transformers.cli.trained_model import TrainedModel, chosen, label_of, limited, open_model
@@ -75,7 +75,6 @@ class Complete:
     seed: int = 0
     """Equal seeds draw equal completions."""
     temperature: Temperature = 1.0
-    trust_source: TrustSource = False
     weights: Weights = "ema"
     device: Device = "auto"
     compile: Compile = None
@@ -87,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
     for name, number in (("examples", options.examples), ("count", options.count), ("fps", options.appearance.fps)):
         require_within(name, number, 1)
     require_within("seed", options.seed, -(2**63))
-    trained = options.data.of(open_model(options.model, options.weights, options.device, options.trust_source))
+    trained = options.data.of(open_model(options.model, options.weights, options.device))
     require_other_file(options.output, options.source)
     check_output(options.output, trained.model.config, options.appearance.scale, folder=False)
     label = label_of(trained, options.label)

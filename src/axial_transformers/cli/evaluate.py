@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from axial_transformers.baselines.by_name import class_of
-from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, TrustSource, Weights
+from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
 from axial_transformers.cli.streams import printable
@@ -44,7 +44,6 @@ class Evaluate:
     split: Split | None = None
     """Part of the data. None: all of a source that is given; of the run's own data the test part, or the validation
     part where there is no test part."""
-    trust_source: TrustSource = False
     weights: Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
@@ -74,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
         with rank_zero_output():
             if options.precision == "bfloat16":
                 warn_if_slow("precision", processes.device)
-            opened = open_model(options.model, options.weights, str(processes.device), options.trust_source)
+            opened = open_model(options.model, options.weights, str(processes.device))
             trained = options.data.of(opened)
             whole, described = trained.examples(options.source, options.split)
             examples = limited(whole, options.limit)
@@ -93,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
             fill=processes.fill,
         )
         seconds = time.monotonic() - began
-    if not processes.first:
+    if not processes.rank_zero:
         return
     figures = {
         **result.to_json(),

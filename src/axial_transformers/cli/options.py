@@ -19,10 +19,6 @@ Weights = Annotated[
     Parameter(help="The moving average of the weights, or the raw ones of a run's newest checkpoint."),
 ]
 Device = Annotated[str, Parameter(help="cuda, cuda:1, cpu, ...; auto takes CUDA if there is any.")]
-TrustSource = Annotated[
-    bool,
-    Parameter(help="Read or download the data that a run names, although it was not begun by you on this machine."),
-]
 BatchSize = Annotated[int, Parameter(help="Examples at a time; the result does not depend on it.")]
 Temperature = Annotated[
     float,

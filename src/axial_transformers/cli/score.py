@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, TrustSource, Weights
+from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
 from axial_transformers.cli.streams import printable
@@ -65,7 +65,6 @@ class Score:
     data: Reading = Reading()
     against: str | Path | None = None
     """Another source, all of it, whose images the scores should tell from those of the first."""
-    trust_source: TrustSource = False
     weights: Weights = "ema"
     batch_size: BatchSize = 64
     device: Device = "auto"
@@ -78,13 +77,13 @@ def main(argv: Sequence[str]) -> None:
         processes = processes_on(options.device)
     with processes:
         with rank_zero_output():
-            opened = open_model(options.model, options.weights, str(processes.device), options.trust_source)
+            opened = open_model(options.model, options.weights, str(processes.device))
             trained = options.data.of(opened)
             examples = limited(trained.examples(options.source, options.split)[0], options.limit)[:]
             others = limited(trained.examples(options.against, "all")[0], options.limit)[:] if options.against else None
         scores = _scores(trained, examples, options.batch_size, processes)
         odd = None if others is None else _scores(trained, others, options.batch_size, processes)
-    if not processes.first:
+    if not processes.rank_zero:
         return
     _write_scores(options, trained, examples, scores)
     if others is not None and odd is not None:

@@ -27,8 +27,6 @@ class RunOptions:
     """The run's folder."""
     resume: bool = False
     """Continue the run in the folder, bitwise as if it had never stopped (on CUDA only with training.deterministic)."""
-    trust_source: bool = False
-    """Read or download the data that the run in the folder names, although it was not begun by you on this machine."""
     validate_on: int = 1000
     """Number of validation examples that are evaluated during training, at most."""
     samples: int = 36
@@ -53,8 +51,8 @@ class Preset:
     settings: Settings
     examples: Examples | None = None
     """The training examples, where the settings depend on them, and they are read already."""
-    is_own: bool = True
-    """False if the source is not the user's choice, but that of a run from elsewhere."""
+    recorded: bool = False
+    """True if the source is not named on the command line, but by the record of the run."""
     given: frozenset[str] = frozenset()
     """Names of the settings that the command line overrides, such as training.steps."""
     resumed: RunRecord | None = None
@@ -175,8 +173,8 @@ def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset
         out=folder, resume=True, data=about.data, model=record.model, training=record.training,
         validate_on=about.validate_on, samples=about.samples,
     )  # fmt: skip
-    is_own = moved_to is not None or record.is_own
-    return Preset(about.recipe, moved_to or about.source, settings, is_own=is_own, resumed=record)
+    source = moved_to or about.source
+    return Preset(about.recipe, source, settings, recorded=moved_to is None, resumed=record)
 
 
 def list_recipes() -> str:

@@ -10,7 +10,7 @@ from threading import Event
 from typing import cast
 
 from axial_transformers.cli.console import say
-from axial_transformers.cli.options import Device, Fit, Model, Reading, Source, TrustSource, Weights
+from axial_transformers.cli.options import Device, Fit, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples
@@ -47,7 +47,6 @@ class Studio:
     """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
     fps: int = 8
     """Frames per second of a movie."""
-    trust_source: TrustSource = False
     weights: Weights = "ema"
     device: Device = "auto"
 
@@ -60,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
     require_within("fps", options.fps, 1, 100)
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
-    opened = open_model(options.model, options.weights, options.device, options.trust_source)
+    opened = open_model(options.model, options.weights, options.device)
     subject = subject_of(opened, options)
     if options.host not in LOOPBACK:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")

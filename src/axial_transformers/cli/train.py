@@ -15,7 +15,7 @@ from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import command
 from axial_transformers.cli.rank_zero import rank_zero_output
 from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
-from axial_transformers.cli.trained_model import limited, untrusted, ways_to_fit
+from axial_transformers.cli.trained_model import check_recorded, limited, ways_to_fit
 from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
@@ -23,11 +23,12 @@ from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import can_be_shown, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
-from axial_transformers.planning import CHANGEABLE, Plan, describe, plan, this_machine
+from axial_transformers.planning.machine import this_machine
+from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
-from axial_transformers.training.run_folder import axis_names, channel_names, describe_data
+from axial_transformers.training.run_folder import describe_data
 from axial_transformers.training.run_page import BITS
 
 SHOWN = 8
@@ -96,9 +97,9 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
     settings = preset.settings
     if not preset.source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
-    if not (preset.is_own or settings.trust_source):
-        raise untrusted(settings.out, preset.source)
-    examples = preset.examples or _load_to_train(preset)
+    if preset.recorded:
+        check_recorded(settings.out, preset.source)
+    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
     check_shape(examples, preset)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
@@ -116,8 +117,7 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         skipped=examples.skipped,
         validate_on=settings.validate_on,
         samples=settings.samples,
-        summary=(before and before.summary)
-        or _summary(found, examples, settings.data.axes, len(validation), _size_of_test(preset)),
+        summary=(before and before.summary) or _summary(found, len(validation), _size_of_test(preset)),
         command=before.command if before else tuple(words),
     )
     if rank() == 0 and before is None:
@@ -131,7 +131,7 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
 def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
     """What the run needs here; a run that is resumed keeps what `auto` was when it was begun."""
     settings = preset.settings
-    training, begun = settings.training, read_run(settings.out)
+    training, begun = settings.training, read_run(settings.out) if settings.resume else None
     if begun is not None:
         training = training.resolve_auto(begun.training)
     return plan(settings.model, training, examples, this_machine(training.torch_device()))
@@ -142,15 +142,11 @@ def _changeable(preset: Preset) -> list[str]:
     return [option for option in CHANGEABLE if option not in preset.given] if preset.name == "custom" else []
 
 
-def _summary(
-    found: Plan[TrainConfig], examples: Examples, axes: str | None, validation: int, test: int | None
-) -> Summary:
+def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Summary:
     return Summary(
-        train=len(examples),
+        train=found.examples or 0,
         validation=validation,
         test=test,
-        axes=axis_names(len(examples.shape), axes),
-        channels=channel_names(examples.channels, examples.uint16),
         parameters=found.parameters,
         memory_bytes=found.needed,
     )
@@ -165,16 +161,6 @@ def _lines(origin: Origin, found: Plan[TrainConfig], source: str) -> list[str]:
     rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
     rows[""] = f"axial train {shlex.quote(source)} --help"
     return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
-
-
-def _load_to_train(preset: Preset) -> Examples:
-    try:
-        return load(preset.source, preset.settings.data, "train", bar("reading"))
-    except FileNotFoundError as error:
-        if preset.resumed is None:
-            raise
-        again = shlex.join(["axial", "train", str(preset.settings.out)])
-        raise FileNotFoundError(f"the data of this run, {preset.source}, is gone: {again} NEW_PLACE") from error
 
 
 def _size_of_test(preset: Preset) -> int | None:

@@ -1,5 +1,6 @@
 """A trained model, with the source of its data, for the commands that use one."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 
 from axial_transformers.baselines.by_name import read_model
 from axial_transformers.cli import did_you_mean
+from axial_transformers.cli.console import say
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -31,8 +33,6 @@ class TrainedModel:
     uint16: bool
     class_names: tuple[str, ...] | None
     folder: str
-    is_own: bool
-    """False if `source` is the choice of a run from elsewhere, not to be read without the user's consent."""
 
     def examples(self, source: str | Path | None, split: Split | None) -> tuple[Examples, str]:
         """Examples of `source`, read as the model's data was, and a description of them.
@@ -41,12 +41,12 @@ class TrainedModel:
         validation part where it has no test part, but everything of a source that is given.
 
         Raises:
-            ValueError: there is none, it is not the model's, or it is the choice of a run from elsewhere.
+            ValueError: there is none, it is not the model's, or the run names it and `check_recorded` refuses it.
         """
         if source is None and self.source is None:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
-        if source is None and self.source is not None and not self.is_own:
-            raise untrusted(self.folder, self.source)
+        if source is None and self.source is not None:
+            check_recorded(self.folder, self.source)
         where = str(source or self.source or "")
         options = self.data if split is None and source is None else self._data_of(source)
         wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
@@ -92,20 +92,27 @@ def ways_to_fit(examples: Examples, config: AxialTransformerConfig, resizing: st
     return " and ".join(filter(None, (resizing * (examples.shape != config.shape), recoloured)))
 
 
-def untrusted(folder: str | Path, source: str) -> ValueError:
-    """The error about the source of a run that was not begun by this user on this machine."""
-    return ValueError(
-        f"{folder} was not begun by you on this machine, and its train.json wants to read {source[:300]!r}: add"
-        " --trust-source if it may, or name the data after the folder"
-    )
+def check_recorded(folder: str | Path, source: str) -> None:
+    """Says which data the record of a run names, before it is read: a run from elsewhere may name anything.
+
+    Raises:
+        ValueError: an address in the web, which has to be named again, or something else than a file or a folder.
+        FileNotFoundError: nothing is there.
+    """
+    shown, place = source[:300], Path(source)
+    if source == "digits":
+        return
+    if "://" in source:
+        raise ValueError(f"{folder} is of {shown}, which is fetched only if it is named: add it after the folder")
+    if not os.path.lexists(source) and "{" not in source:  # a pattern of shards, each of which is a file
+        raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new place after the folder")
+    if os.path.lexists(source) and not (place.is_file() or place.is_dir()):
+        raise ValueError(f"{folder} is of {shown}, which is no file and no folder: name the data after the folder")
+    say(f"reading {shown}, the data that {folder} names")
 
 
-def open_model(
-    folder: str | Path, weights: Weights = "ema", device: str = "auto", trust_source: bool = False
-) -> TrainedModel:
+def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
     """Reads the folder of a run or of an exported model, or a hub id, in evaluation mode.
-
-    trust_source=True: also the data that a run from elsewhere names may be read.
 
     Raises:
         ValueError: damaged files, no such weights, or no such device.
@@ -128,7 +135,6 @@ def open_model(
         about is not None and about.uint16,
         None if about is None else about.class_names,
         str(folder),
-        trust_source or record is None or record.is_own,
     )
 
 

@@ -18,7 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +33,6 @@ from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
 from axial_transformers.storage.model_folders import require_utf8
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
-from axial_transformers.storage.user_key import is_signed, sign
 from axial_transformers.training.checkpoints import WEIGHTS, newest_intact
 from axial_transformers.training.config import TrainConfig
 
@@ -53,10 +52,6 @@ class Summary:
     """Examples that validate, of which training evaluates at most `Origin.validate_on`."""
     test: int | None
     """Examples that test; None: the source has no such part."""
-    axes: tuple[str, ...]
-    """Names of the axes, outermost first."""
-    channels: tuple[str, ...]
-    """Names of the channels."""
     parameters: int
     """Numbers that are learned."""
     memory_bytes: int
@@ -139,13 +134,6 @@ class RunRecord:
     """Number of training examples."""
     machine: MachineRecord
     """The one that the run was begun or last resumed on."""
-    signature: str | None = None
-    """The user's signature of `about.source`."""
-
-    @property
-    def is_own(self) -> bool:
-        """Tests for a source that this user, on this machine, has trained on, or for the embedded one."""
-        return self.about is None or self.about.source == "digits" or is_signed(self.about.source, self.signature)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -167,11 +155,9 @@ class RunRecord:
         return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
 
     def write(self, folder: Path) -> None:
-        """Writes train.json, signed, whole or not at all."""
-        signature = None if self.about is None else sign(self.about.source)
+        """Writes train.json, whole or not at all."""
         with written_whole(folder / RUN_RECORD) as aside:
-            text = json.dumps(to_json(replace(self, signature=signature)), indent=2) + "\n"
-            aside.write_text(text, encoding="utf-8")
+            aside.write_text(json.dumps(to_json(self), indent=2) + "\n", encoding="utf-8")
 
 
 def read_run(folder: str | Path) -> RunRecord | None:
@@ -287,10 +273,12 @@ def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str
     if found := about.summary:
         evaluated = f" ({about.validate_on:,} are evaluated)" if about.validate_on < found.validation else ""
         test = "no test part" if found.test is None else f"{found.test:,} test"
-        axes = " x ".join(f"{name} {length}" for name, length in zip(found.axes, model.shape, strict=True))
-        channels = "1 channel" if len(found.channels) == 1 else f"{len(found.channels)} channels"
         rows["examples"] = f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
-        rows["each"] = f"{axes}, {channels} ({_shortened(found.channels)}), values 0..{model.num_values - 1}"
+    names = zip(axis_names(len(model.shape), about.data.axes), model.shape, strict=True)
+    axes = " x ".join(f"{name} {length}" for name, length in names)
+    channels = f"{model.channels} channel{'s' * (model.channels > 1)}"
+    colours = _shortened(channel_names(model.channels, about.uint16))
+    rows["each"] = f"{axes}, {channels} ({colours}), values 0..{model.num_values - 1}"
     return rows
 
 
