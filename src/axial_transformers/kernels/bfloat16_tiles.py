@@ -214,38 +214,27 @@ def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return builder.call(function, [c, *(builder.bitcast(x, words) for x in (a, b))])
 
 
-multiply, multiply_add = (product_tile(HIGH, PANEL, add, dot) for add in (False, True))
-multiply_narrow, multiply_add_narrow = (product_tile(HIGH, LANES, add, dot) for add in (False, True))
+def product_of_rows(add: bool) -> Any:
+    """Return `register_tiles.multiply_rows` of words, added to out if `add`; up to HIGH - 1 rows more are touched."""
+    multiply, multiply_narrow = (product_tile(HIGH, columns, add, dot) for columns in (PANEL, LANES))
+
+    @part
+    def multiply_words(
+        x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array,
+        out_at: int, out_row: int, rows: int, columns: int,
+    ) -> None:  # fmt: skip
+        for r in range(0, rows, HIGH):
+            at, to = x_at + r * x_row, out_at + r * out_row
+            for c in range(0, columns - LANES, PANEL):
+                multiply(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to + c, out_row)
+            if columns % PANEL:
+                c = columns - LANES
+                multiply_narrow(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to + c, out_row)
+
+    return multiply_words
 
 
-@part
-def multiply_pairs(
-    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
-    out_row: int, rows: int, columns: int,
-) -> None:  # fmt: skip
-    """`register_tiles.multiply_rows` of words; up to HIGH - 1 rows more are read and written."""
-    for r in range(0, rows, HIGH):
-        at, to = x_at + r * x_row, out_at + r * out_row
-        for c in range(0, columns - LANES, PANEL):
-            multiply(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to + c, out_row)
-        if columns % PANEL:
-            c = columns - LANES
-            multiply_narrow(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to + c, out_row)
-
-
-@part
-def multiply_add_pairs(
-    x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
-    out_row: int, rows: int, columns: int,
-) -> None:  # fmt: skip
-    """`multiply_pairs`, added to out."""
-    for r in range(0, rows, HIGH):
-        at, to = x_at + r * x_row, out_at + r * out_row
-        for c in range(0, columns - LANES, PANEL):
-            multiply_add(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to + c, out_row)
-        if columns % PANEL:
-            c = columns - LANES
-            multiply_add_narrow(x, at, x_row, x_step, count, w, w_at + c, w_row, out, to + c, out_row)
+multiply_pairs, multiply_add_pairs = (product_of_rows(add) for add in (False, True))
 
 
 @part
