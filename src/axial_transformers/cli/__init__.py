@@ -4,7 +4,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 
 from axial_transformers import __version__
@@ -112,6 +111,8 @@ def _run(command: str, argv: Sequence[str]) -> int:
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
     """End of an error message about an unknown word: the nearest known one, and all known ones."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return (f": perhaps you meant {near[0]}" if near else "") + f" (there are: {', '.join(known)})"
 

@@ -4,15 +4,16 @@ Libraries are imported where they are used: `axial --help` waits for none.
 """
 
 import io
-import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.status import Status
 
 
@@ -72,23 +73,38 @@ class _Tolerant(io.FileIO):
 
 def say(text: str, style: str | None = None) -> None:
     """Prints one line as it is: paths may hold brackets, which rich would take for markup, and control characters."""
-    from rich.console import Console
-
-    Console(stderr=True).print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
+    _errors().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def working(text: str) -> "Status":
     """Shows on a terminal, within a `with` block, what is being done."""
-    from rich.console import Console
     from rich.markup import escape
 
-    return Console(stderr=True).status(escape(printable(text)))
+    return _errors().status(escape(printable(text)))
+
+
+@cache
+def _errors() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 @contextmanager
 def show_log() -> Iterator[None]:
     """Within this block each log record of the package, INFO or above, appears once on stderr."""
-    logger, handler = logging.getLogger("axial_transformers"), _OnConsole()
+    import logging
+
+    from axial_transformers.progress import rank
+
+    class OnConsole(logging.Handler):
+        """Of several processes the first one speaks, as for progress."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if rank() == 0:
+                say(self.format(record), style="dim")
+
+    logger, handler = logging.getLogger("axial_transformers"), OnConsole()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -99,13 +115,3 @@ def show_log() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
-
-
-class _OnConsole(logging.Handler):
-    """Of several processes the first one speaks, as for progress."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from axial_transformers.progress import rank
-
-        if rank() == 0:
-            say(self.format(record), style="dim")

@@ -18,7 +18,7 @@ from axial_transformers.studio.studio_model import StudioModel
 
 MOST_DRAWN = 64
 """Samples, or completions, that are drawn at once."""
-TOGETHER = 16
+BATCH_SIZE = 16
 """Examples whose bits are computed between two steps of the progress."""
 SECONDS_BETWEEN_REPORTS = 0.1
 
@@ -152,7 +152,7 @@ def score(studio: StudioModel, values: UInt8[np.ndarray, "n *a c"], progress: Pr
     Raises:
         ValueError: examples that are not the model's.
     """
-    bits = bits_of_each(studio.model, torch.from_numpy(values), batch_size=TOGETHER, progress=progress).numpy()
+    bits = bits_of_each(studio.model, torch.from_numpy(values), batch_size=BATCH_SIZE, progress=progress).numpy()
     return Scores(bits=bits, corrected=corrected(bits, values))
 
 
