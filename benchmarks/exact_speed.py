@@ -20,7 +20,7 @@ from numba import njit
 import axial_transformers as axial
 from axial_transformers.kernels.exact import compiled, steps
 from axial_transformers.kernels.exact.definition import Linear
-from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
+from axial_transformers.kernels.exact.instructions import PANEL, ROWS
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.layers.initialisation import Dense
 from command_line import run_command
