@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import resolve_name, iter_modules
+from pkgutil import iter_modules, resolve_name
 from types import ModuleType
 
 import numpy as np
@@ -156,7 +156,7 @@ def test_the_files_named_exist(page):
     for path in re.findall(r"\b(?:tests|benchmarks|docs|pretrained)/[\w/]+\.?\w+", page.read_text()):
         assert (ROOT / path).exists(), path
     for path in spans(page):
-        if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "VERB" not in path:
+        if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "COMMAND" not in path:
             assert (PACKAGE / path).exists(), path
 
 

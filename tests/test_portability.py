@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from axial_transformers.cli import streams
+from axial_transformers.cli.console import prepare_streams
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files import entries
 from axial_transformers.data.config import DataConfig
@@ -120,7 +120,7 @@ def test_the_consoles_own_stream_of_windows_is_kept(monkeypatch):
     monkeypatch.setattr(sys, "platform", "win32")
     for name in ("stdout", "__stdout__"):
         monkeypatch.setattr(sys, name, console)
-    streams.prepare()
+    prepare_streams()
     assert sys.stdout is console
     print("\u2028±", file=console, flush=True)  # one letter that it has not, and one that it has
     assert console.buffer.getvalue().strip() == b"\\u2028\xb1"

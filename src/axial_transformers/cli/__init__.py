@@ -4,11 +4,10 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 
 from axial_transformers import __version__
-from axial_transformers.cli import streams
+from axial_transformers.cli.console import prepare_streams, printable, show_log
 
 COMMANDS = {
     "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
@@ -66,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     A user's mistake (ValueError, OSError) and too little memory are one line on stderr, or a traceback if
     AXIAL_TRACEBACK is set. A reader of stdout that stops early, as in `axial score RUN | head`, is no error.
     """
-    streams.prepare()
+    prepare_streams()
     _bound_waiting()
     command, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     warnings.showwarning = _shows_each_once()
@@ -105,7 +104,6 @@ def _run(command: str, argv: Sequence[str]) -> int:
         return 0
     if command not in COMMANDS:
         return _fail("axial", f"no command {command!r}{did_you_mean(command, COMMANDS)}")
-    from axial_transformers.cli.console import show_log
 
     with show_log():
         return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
@@ -113,6 +111,8 @@ def _run(command: str, argv: Sequence[str]) -> int:
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
     """End of an error message about an unknown word: the nearest known one, and all known ones."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return (f": perhaps you meant {near[0]}" if near else "") + f" (there are: {', '.join(known)})"
 
@@ -144,13 +144,13 @@ def _message(command: str, error: Exception) -> str | None:
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _says_out_of_memory(text)):
         way_out = LESS_MEMORY.get(command, "free some, or use a machine with more")
-        return f"not enough memory: {way_out}" + f" ({streams.printable(text)})" * bool(text)
+        return f"not enough memory: {way_out}" + f" ({printable(text)})" * bool(text)
     if isinstance(error, RuntimeError):
         return None
     if isinstance(error, OSError) and error.strerror:
-        name = f"{streams.printable(os.fsdecode(error.filename))}: " if _names_file(error) else ""
+        name = f"{printable(os.fsdecode(error.filename))}: " if _names_file(error) else ""
         return f"{name}{error.strerror}"
-    return streams.printable(_in_options(text)) or type(error).__name__
+    return printable(_in_options(text)) or type(error).__name__
 
 
 def _in_options(message: str) -> str:
@@ -173,7 +173,7 @@ def _shows_each_once() -> Callable[..., None]:
     said = set[str]()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        line = f"warning: {streams.printable(_in_options(str(message)))}"
+        line = f"warning: {printable(_in_options(str(message)))}"
         if line not in said:
             said.add(line)
             print(line, file=sys.stderr)

@@ -1,33 +1,110 @@
-"""Messages of the commands while they work: on stderr, so that stdout holds results only."""
+"""Standard streams that take whatever the commands print, and messages on stderr while they work.
 
-import logging
+Libraries are imported where they are used: `axial --help` waits for none.
+"""
+
+import io
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
-from rich.markup import escape
-from rich.status import Status
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
 
-from axial_transformers.cli.streams import printable
-from axial_transformers.progress import rank
 
-ERRORS = Console(stderr=True)
+def prepare_streams() -> None:
+    """Replaces the process's own standard streams by ones that neither a reader that has gone nor a character can stop.
+
+    What cannot be encoded appears as \\xb1 does. What nobody reads is dropped, so that the work is finished all the
+    same. Other failures to write, such as a full disk, are errors of standard output, and ignored of standard error.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: the next file that is opened would take its number
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+    for name, own in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+        stream = getattr(sys, name)
+        console = sys.platform == "win32" and stream.isatty()  # which takes characters, in bytes of no other stream
+        if stream is own and isinstance(stream, io.TextIOWrapper) and not console:
+            setattr(sys, name, _tolerant(stream, essential=name == "stdout"))
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def printable(text: object) -> str:
+    """Text without characters that end a line or steer a terminal: these appear as \\n and \\x1b do."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
+
+
+def _tolerant(stream: io.TextIOWrapper, essential: bool) -> TextIO:
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Tolerant(stream.fileno(), essential)),
+        encoding=stream.encoding,
+        errors="backslashreplace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+class _Tolerant(io.FileIO):
+    """A file descriptor that leads nowhere from its first error on: what is still buffered cannot fail at exit."""
+
+    def __init__(self, descriptor: int, essential: bool):
+        super().__init__(descriptor, "w", closefd=False)
+        self._essential = essential
+
+    def write(self, data, /):  # type: ignore[no-untyped-def]  # of any buffer
+        try:
+            return super().write(data)
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            if self._essential and not isinstance(error, BrokenPipeError):
+                error.filename = "standard output"
+                raise
+            return len(data)
 
 
 def say(text: str, style: str | None = None) -> None:
     """Prints one line as it is: paths may hold brackets, which rich would take for markup, and control characters."""
-    ERRORS.print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
+    _errors().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def working(text: str) -> Status:
+def working(text: str) -> "Status":
     """Shows on a terminal, within a `with` block, what is being done."""
-    return ERRORS.status(escape(printable(text)))
+    from rich.markup import escape
+
+    return _errors().status(escape(printable(text)))
+
+
+@cache
+def _errors() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 @contextmanager
 def show_log() -> Iterator[None]:
     """Within this block each log record of the package, INFO or above, appears once on stderr."""
-    logger, handler = logging.getLogger("axial_transformers"), _OnConsole()
+    import logging
+
+    from axial_transformers.progress import rank
+
+    class OnConsole(logging.Handler):
+        """Of several processes the first one speaks, as for progress."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if rank() == 0:
+                say(self.format(record), style="dim")
+
+    logger, handler = logging.getLogger("axial_transformers"), OnConsole()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -38,11 +115,3 @@ def show_log() -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
-
-
-class _OnConsole(logging.Handler):
-    """Of several processes the first one speaks, as for progress."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if rank() == 0:
-            say(self.format(record), style="dim")

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from axial_transformers.cli.console import printable
 from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
-from axial_transformers.cli.streams import printable
 from axial_transformers.cli.trained_model import limited, open_model
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate

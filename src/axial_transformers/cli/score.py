@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from axial_transformers.cli.console import printable
 from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
-from axial_transformers.cli.streams import printable
 from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples, Split
 from axial_transformers.likelihood.bits import bits_map

@@ -15,7 +15,7 @@ from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples
 from axial_transformers.pictures import Palette
-from axial_transformers.studio.subject import Subject
+from axial_transformers.studio.studio_model import StudioModel
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -60,19 +60,19 @@ def main(argv: Sequence[str]) -> None:
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
     opened = open_model(options.model, options.weights, options.device)
-    subject = subject_of(opened, options)
+    studio = studio_model(opened, options)
     if options.host not in LOOPBACK:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")
     from axial_transformers.studio.page import served
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that uploaded files are removed
-    with suppress(KeyboardInterrupt), served(subject, options.host, options.port) as address:
+    with suppress(KeyboardInterrupt), served(studio, options.host, options.port) as address:
         say("Studio runs until Ctrl-C, at:")
         print(address, flush=True)
         Event().wait()
 
 
-def subject_of(opened: TrainedModel, options: Studio) -> Subject:
+def studio_model(opened: TrainedModel, options: Studio) -> StudioModel:
     """The model, its data and the way to read files, as the options say.
 
     Raises:
@@ -83,7 +83,7 @@ def subject_of(opened: TrainedModel, options: Studio) -> Subject:
         reading = options.data if fit == "exact" else replace(options.data, fit=cast(Fit, fit))
         return reading.of(opened).examples(path, "all")[0]
 
-    return Subject(
+    return StudioModel(
         model=opened.model,
         name=Path(options.model).name or str(options.model),
         read=read,

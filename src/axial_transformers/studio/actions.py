@@ -1,6 +1,9 @@
-"""Work that the page asks for: from arrays to arrays."""
+"""Work that the page asks for, from arrays to arrays; it says how far it is, and can be stopped between two steps."""
 
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
+from threading import Event
 
 import numpy as np
 import torch
@@ -10,17 +13,18 @@ from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import corrected
 from axial_transformers.models import AxialTransformer
-from axial_transformers.progress import Progress
-from axial_transformers.studio.subject import Subject
+from axial_transformers.progress import Item, Progress
+from axial_transformers.studio.studio_model import StudioModel
 
 MOST_DRAWN = 64
 """Samples, or completions, that are drawn at once."""
-TOGETHER = 16
+BATCH_SIZE = 16
 """Examples whose bits are computed between two steps of the progress."""
+SECONDS_BETWEEN_REPORTS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class DrawingOptions:
     """Settings of samples and completions.
 
     Raises:
@@ -59,37 +63,39 @@ class Scores:
     """Bits/dim less those of the example as a PNG file."""
 
 
-def draw_samples(subject: Subject, wish: Wish, progress: Progress = iter) -> Integer[np.ndarray, "n *a c"]:
+def draw_samples(
+    studio: StudioModel, options: DrawingOptions, progress: Progress = iter
+) -> Integer[np.ndarray, "n *a c"]:
     """Samples; of a model with known channels continuations of the first examples of its data.
 
     Raises:
         ValueError: an option out of range, or no data to continue.
     """
     known = None
-    if subject.model.config.known_channels:
-        if subject.examples is None:
+    if studio.model.config.known_channels:
+        if studio.examples is None:
             raise ValueError(
                 "this model continues known channels, such as a clip's first frames: start Studio with DATA"
             )
-        known = torch.from_numpy(subject.examples.values[np.arange(wish.count) % len(subject.examples)])
+        known = torch.from_numpy(studio.examples.values[np.arange(options.count) % len(studio.examples)])
     values = sample(
-        subject.model,
-        wish.count,
-        temperature=wish.temperature,
-        top_p=wish.top_p,
-        label=wish.label,
+        studio.model,
+        options.count,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        label=options.label,
         known=known,
-        generator=torch.Generator().manual_seed(wish.seed),
+        generator=torch.Generator().manual_seed(options.seed),
         progress=progress,
     )
     return values.cpu().numpy()
 
 
 def draw_completions(
-    subject: Subject,
+    studio: StudioModel,
     example: Integer[np.ndarray, "*a c"],
     erased: Bool[np.ndarray, "*a"],
-    wish: Wish,
+    options: DrawingOptions,
     progress: Progress = iter,
 ) -> Completed:
     """Completions of an example whose values at the erased sites are not known, whatever the order.
@@ -101,18 +107,18 @@ def draw_completions(
         raise ValueError("nothing is erased: paint over a part of the picture, or erase the end of it")
     known = ~np.broadcast_to(erased[..., None], example.shape)
     values = complete(
-        subject.model,
+        studio.model,
         torch.from_numpy(example[None]),
         mask=torch.from_numpy(known),
-        count=wish.count,
+        count=options.count,
         approximate=True,
-        temperature=wish.temperature,
-        top_p=wish.top_p,
-        label=None if wish.label is None else torch.tensor([wish.label]),
-        generator=torch.Generator().manual_seed(wish.seed),
+        temperature=options.temperature,
+        top_p=options.top_p,
+        label=None if options.label is None else torch.tensor([options.label]),
+        generator=torch.Generator().manual_seed(options.seed),
         progress=progress,
     )
-    return Completed(values=values.cpu().numpy(), known=known, early=drawn_early(subject.model, known))
+    return Completed(values=values.cpu().numpy(), known=known, early=drawn_early(studio.model, known))
 
 
 def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
@@ -140,16 +146,56 @@ def erased_sites(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bo
     return erased
 
 
-def score(subject: Subject, values: UInt8[np.ndarray, "n *a c"], progress: Progress = iter) -> Scores:
+def score(studio: StudioModel, values: UInt8[np.ndarray, "n *a c"], progress: Progress = iter) -> Scores:
     """Both scores of examples.
 
     Raises:
         ValueError: examples that are not the model's.
     """
-    bits = bits_of_each(subject.model, torch.from_numpy(values), batch_size=TOGETHER, progress=progress).numpy()
+    bits = bits_of_each(studio.model, torch.from_numpy(values), batch_size=BATCH_SIZE, progress=progress).numpy()
     return Scores(bits=bits, corrected=corrected(bits, values))
 
 
 def share_below(typical: Float[np.ndarray, " n"], scores: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
     """The share 0..1 of typical scores that each score exceeds."""
     return np.searchsorted(np.sort(typical), scores) / len(typical)
+
+
+class StoppedError(Exception):
+    """The work was stopped by its user."""
+
+
+class Jobs:
+    """The work under way, at most one piece for each session (an open page)."""
+
+    def __init__(self) -> None:
+        self._stops: dict[str, Event] = {}
+
+    def begin(self, session: str, report: Callable[[int, int | None], None]) -> Progress:
+        """A wrapper of the loop of new work: it tells `report` the steps made and their number (None: unknown).
+
+        The loop raises StoppedError at the next step after `stop`.
+        """
+        stopped = self._stops[session] = Event()
+
+        def wrap(items: Iterable[Item], /) -> Iterator[Item]:
+            total, reported = len(items) if isinstance(items, Sized) else None, 0.0
+            for number, item in enumerate(items):
+                if stopped.is_set():
+                    raise StoppedError
+                if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
+                    report(number, total)
+                    reported = time.monotonic()
+                yield item
+
+        return wrap
+
+    def stop(self, session: str) -> None:
+        """Stops the work of a session, if any is under way."""
+        if session in self._stops:
+            self._stops[session].set()
+
+    def end(self, session: str) -> None:
+        """Forgets a session, whose work is stopped."""
+        self.stop(session)
+        self._stops.pop(session, None)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from starlette.middleware import Middleware
 
 from axial_transformers.progress import Progress
-from axial_transformers.studio import actions, brush, views
-from axial_transformers.studio.guard import Guard
-from axial_transformers.studio.jobs import Jobs, StoppedError
-from axial_transformers.studio.subject import MOST_MEGABYTES, MOST_STORED, Subject
+from axial_transformers.studio import actions, mask_painter, views
+from axial_transformers.studio.actions import Jobs, StoppedError
+from axial_transformers.studio.request_limits import RequestLimits
+from axial_transformers.studio.studio_model import MOST_MEGABYTES, MOST_STORED, StudioModel
 
 STALE = 3600
 """Seconds after which uploaded files are removed."""
@@ -43,7 +43,7 @@ View = Callable[..., Any]
 
 
 @contextmanager
-def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
+def served(studio: StudioModel, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
     """Serves the page within this block, and yields its address.
 
     Nothing is asked of another host. Uploaded files lie in a temporary folder, which is removed at the end.
@@ -57,10 +57,10 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
-        page = Studio(subject).page()
+        page = Studio(studio).page()
         page.queue(max_size=WAITING)
         names = ("localhost", host.lower(), socket.gethostname().lower())
-        guard = Middleware(Guard, names=names, folder=Path(folder), most=MOST_STORED * 10**6)
+        limits = Middleware(RequestLimits, names=names, folder=Path(folder), most=MOST_STORED * 10**6)
         try:
             _, address, _ = page.launch(
                 server_name=host,
@@ -68,7 +68,7 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
                 share=False,
                 quiet=True,
                 prevent_thread_lock=True,
-                app_kwargs={"middleware": [guard]},
+                app_kwargs={"middleware": [limits]},
                 max_file_size=MOST_MEGABYTES * 10**6,
                 theme=gr.themes.Default(primary_hue="indigo", font=FONTS, font_mono=MONOSPACE),
                 css=STYLE,
@@ -89,16 +89,16 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
 class Studio:
     """The page of one model."""
 
-    def __init__(self, subject: Subject) -> None:
-        self._subject, self._jobs = subject, Jobs()
+    def __init__(self, studio: StudioModel) -> None:
+        self._studio, self._jobs = studio, Jobs()
         self._typical: actions.Scores | None = None
 
     def page(self) -> gr.Blocks:
         """The page, not yet served."""
         with gr.Blocks(
-            title=f"Studio: {self._subject.name}", analytics_enabled=False, delete_cache=(STALE, STALE)
+            title=f"Studio: {self._studio.name}", analytics_enabled=False, delete_cache=(STALE, STALE)
         ) as page:
-            gr.HTML(views.described(self._subject))
+            gr.HTML(views.described(self._studio))
             with gr.Tab("Sample"):
                 self._sample_tab()
             with gr.Tab("Complete"):
@@ -113,7 +113,7 @@ class Studio:
     def _sample_tab(self) -> None:
         with gr.Row():
             with gr.Column(scale=1):
-                fields = self._wish_fields(count=16)
+                fields = self._drawing_fields(count=16)
                 buttons = self._buttons("Draw samples")
             with gr.Column(scale=2):
                 shown = gr.HTML(elem_id="samples")
@@ -124,17 +124,17 @@ class Studio:
             with gr.Column(scale=1):
                 example = gr.State()
                 picker = self._picker()
-                fields = self._wish_fields(count=4)
+                fields = self._drawing_fields(count=4)
             with gr.Column(scale=2):
                 editor = gr.HTML(
                     {"picture": "", "erased": []},
-                    html_template=brush.TEMPLATE,
-                    css_template=brush.STYLE,
-                    js_on_load=brush.SCRIPT,
+                    html_template=mask_painter.TEMPLATE,
+                    css_template=mask_painter.STYLE,
+                    js_on_load=mask_painter.SCRIPT,
                     elem_id="editor",
                 )
-                axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._subject.model.config.shape)]
-                end = gr.Slider(0, self._subject.model.config.shape[0], 0, step=1, label=f"or erase the last {axis}")
+                axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._studio.model.config.shape)]
+                end = gr.Slider(0, self._studio.model.config.shape[0], 0, step=1, label=f"or erase the last {axis}")
                 buttons = self._buttons("Complete")
                 shown = gr.HTML(elem_id="completions")
         self._on_pick(page, picker, self._picked_to_paint, [example, editor])
@@ -164,7 +164,7 @@ class Studio:
                 shown = gr.HTML(elem_id="ranking")
         self._on(buttons, self._rank, [files, fit, by], shown)
 
-    def _wish_fields(self, count: int) -> list[Any]:
+    def _drawing_fields(self, count: int) -> list[Any]:
         return [
             gr.Slider(1, actions.MOST_DRAWN, count, step=1, label="count"),
             gr.Slider(0, 2, 1, step=0.05, label="temperature"),
@@ -174,7 +174,7 @@ class Studio:
         ]
 
     def _label_field(self) -> Any:
-        classes = self._subject.classes
+        classes = self._studio.classes
         choices = [("none", -1), *((name, number) for number, name in enumerate(classes))]
         return gr.Dropdown(choices, value=-1, label="class", visible=bool(classes))
 
@@ -184,7 +184,7 @@ class Studio:
         )
 
     def _picker(self) -> tuple[Any, Any, Any]:
-        examples = self._subject.examples
+        examples = self._studio.examples
         last = 0 if examples is None else len(examples) - 1
         number = gr.Slider(0, max(last, 1), 0, step=1, label="example of the data", visible=last > 0)
         file = gr.File(label="or a file: its first example", file_count="single", height=140, elem_classes="file")
@@ -198,7 +198,7 @@ class Studio:
         """Calls `work` when the page is opened, and when another example is picked."""
         number, file, fit = picker
         events = [number.change, file.upload, file.clear, fit.change]
-        if self._subject.examples is not None:
+        if self._studio.examples is not None:
             events.append(page.load)
         for event in events:
             event(
@@ -242,39 +242,39 @@ class Studio:
     def _leave(self, request: gr.Request) -> None:
         self._jobs.end(request.session_hash)
 
-    def _sample(self, progress: Progress, *wish: Any) -> str:
-        return views.samples(self._subject, actions.draw_samples(self._subject, _wish(*wish), progress))
+    def _sample(self, progress: Progress, *options: Any) -> str:
+        return views.samples(self._studio, actions.draw_samples(self._studio, _drawing_options(*options), progress))
 
     def _picked(self, progress: Progress, number: float, file: str | None, fit: str) -> NDArray[np.uint8] | None:
         if file is not None:
-            return self._subject.files([file], fit)[0][0]
-        return None if self._subject.examples is None else self._subject.examples.values[int(number)]
+            return self._studio.files([file], fit)[0][0]
+        return None if self._studio.examples is None else self._studio.examples.values[int(number)]
 
     def _picked_to_paint(self, progress: Progress, *choice: Any) -> tuple[NDArray[np.uint8] | None, Any]:
         example = self._picked(progress, *choice)
-        return example, {"picture": "" if example is None else views.plain(self._subject, example), "erased": []}
+        return example, {"picture": "" if example is None else views.plain(self._studio, example), "erased": []}
 
     def _complete(
-        self, progress: Progress, example: NDArray[np.uint8] | None, editor: dict[str, Any], end: float, *wish: Any
+        self, progress: Progress, example: NDArray[np.uint8] | None, editor: dict[str, Any], end: float, *options: Any
     ) -> str:
         example = _given(example)
-        shape = self._subject.model.config.shape
-        painted = np.zeros(views.displayed(self._subject, example[None]).shape[1:3], bool)
+        shape = self._studio.model.config.shape
+        painted = np.zeros(views.displayed(self._studio, example[None]).shape[1:3], bool)
         painted.flat[editor["erased"]] = True
         erased = actions.erased_sites(painted, shape)
         erased[shape[0] - int(end) :] = True
-        done = actions.draw_completions(self._subject, example, erased, _wish(*wish), progress)
-        return views.completions(self._subject, example, done)
+        done = actions.draw_completions(self._studio, example, erased, _drawing_options(*options), progress)
+        return views.completions(self._studio, example, done)
 
     def _bits(self, progress: Progress, example: NDArray[np.uint8] | None, label: int, opacity: float) -> str:
-        return views.bits(self._subject, _given(example), None if label < 0 else label, opacity)
+        return views.bits(self._studio, _given(example), None if label < 0 else label, opacity)
 
     def _rank(self, progress: Progress, files: list[str] | None, fit: str, by: str) -> str:
-        values, names = self._subject.files(files or [], fit)
-        if self._typical is None and self._subject.examples is not None:
-            self._typical = actions.score(self._subject, self._subject.examples.values, progress)
-        scores = actions.score(self._subject, values, progress)
-        return views.ranking(self._subject, values, names, scores, self._typical, by)
+        values, names = self._studio.files(files or [], fit)
+        if self._typical is None and self._studio.examples is not None:
+            self._typical = actions.score(self._studio, self._studio.examples.values, progress)
+        scores = actions.score(self._studio, values, progress)
+        return views.ranking(self._studio, values, names, scores, self._typical, by)
 
 
 def one_line(error: Exception) -> str | None:
@@ -291,9 +291,11 @@ def _given(example: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     return example
 
 
-def _wish(count: float, temperature: float, top_p: float, label: int, seed: float | None) -> actions.Wish:
+def _drawing_options(
+    count: float, temperature: float, top_p: float, label: int, seed: float | None
+) -> actions.DrawingOptions:
     if seed is None:
         raise ValueError("seed must be a whole number")
-    return actions.Wish(
+    return actions.DrawingOptions(
         count=int(count), temperature=temperature, top_p=top_p, label=None if label < 0 else label, seed=int(seed)
     )

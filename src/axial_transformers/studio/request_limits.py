@@ -11,7 +11,7 @@ from typing import Any
 ADDRESS = re.compile(r"[\d.]+|\[[\da-f:.]+\]")  # another site can make a name lead here, but no address
 
 
-class Guard:
+class RequestLimits:
     """An ASGI middleware that passes on what the page itself asks.
 
     Args:
