@@ -17,21 +17,20 @@ from axial_transformers.data import Examples
 from axial_transformers.decoding.sampling import complete, exact_layouts, sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.pictures import marks_for_display
-from axial_transformers.studio import actions, views
-from axial_transformers.studio import subject as subjects
-from axial_transformers.studio.actions import Wish
+from axial_transformers.studio import actions, opened_model, views
+from axial_transformers.studio.actions import SamplingSettings
 from axial_transformers.studio.guard import Guard
 from axial_transformers.studio.jobs import Jobs, StoppedError
-from axial_transformers.studio.subject import Subject
+from axial_transformers.studio.opened_model import OpenedModel
 from conftest import Axial
 from small_models import VARIANTS, random_model, random_values
 
 
-def subject_of(name: str = "2d deep", **fields: object) -> Subject:
+def opened_model_of(name: str = "2d deep", **fields: object) -> OpenedModel:
     model = random_model(VARIANTS[name], torch.float32)
     examples = Examples(values=random_values(model, 6).numpy().astype(np.uint8), names=[f"<{i}>" for i in range(6)])
     given = {"read": lambda path, fit: examples, "examples": examples} | fields
-    return Subject(model=model, name="a model", **given)
+    return OpenedModel(model=model, name="a model", **given)
 
 
 def pictures(page: str) -> list[Image.Image]:
@@ -40,21 +39,21 @@ def pictures(page: str) -> list[Image.Image]:
 
 
 def test_samples_are_those_of_the_library():
-    subject = subject_of("classes")
-    drawn = actions.draw_samples(subject, Wish(count=3, temperature=0.8, top_p=0.7, label=2, seed=5))
+    opened = opened_model_of("classes")
+    drawn = actions.draw_samples(opened, SamplingSettings(count=3, temperature=0.8, top_p=0.7, label=2, seed=5))
     generator = torch.Generator().manual_seed(5)
-    expected = sample(subject.model, 3, temperature=0.8, top_p=0.7, label=2, generator=generator)
+    expected = sample(opened.model, 3, temperature=0.8, top_p=0.7, label=2, generator=generator)
     assert np.array_equal(drawn, expected)
-    assert subject.classes == ["0", "1", "2"]
-    assert replace(subject, class_names=("a", "b", "c")).classes == ["a", "b", "c"]
+    assert opened.classes == ["0", "1", "2"]
+    assert replace(opened, class_names=("a", "b", "c")).classes == ["a", "b", "c"]
 
 
 def test_models_of_known_channels_continue_the_data():
-    subject = subject_of("known channels")
-    drawn = actions.draw_samples(subject, Wish(count=8))
-    assert np.array_equal(drawn[..., 0], subject.examples.values[[*range(6), 0, 1], ..., 0])
+    opened = opened_model_of("known channels")
+    drawn = actions.draw_samples(opened, SamplingSettings(count=8))
+    assert np.array_equal(drawn[..., 0], opened.examples.values[[*range(6), 0, 1], ..., 0])
     with pytest.raises(ValueError, match="DATA"):
-        actions.draw_samples(replace(subject, examples=None), Wish(count=8))
+        actions.draw_samples(replace(opened, examples=None), SamplingSettings(count=8))
 
 
 @pytest.mark.parametrize("name", ["1d", "2d deep", "3d", "columns", "raster", "known channels"])
@@ -73,25 +72,25 @@ def test_marks_are_the_missing_sites_before_a_known_one(name):
 
 
 def test_completions_keep_what_is_known_and_say_whether_they_are_exact():
-    subject = subject_of("2d", palette="gray")
-    example = subject.examples.values[0]
+    opened = opened_model_of("2d", palette="gray")
+    example = opened.examples.values[0]
     lower, hole = np.zeros((3, 5), bool), np.zeros((3, 5), bool)
     lower[2:], hole[1, 2:4] = True, True
     for erased, text in ((lower, "Exact draws"), (hole, "Approximate: 2 of 2 erased sites")):
-        done = actions.draw_completions(subject, example, erased, Wish(count=3, seed=1))
+        done = actions.draw_completions(opened, example, erased, SamplingSettings(count=3, seed=1))
         generator = torch.Generator().manual_seed(1)
         mask = torch.from_numpy(~erased)
         expected = complete(
-            subject.model, torch.from_numpy(example[None]), mask=mask, count=3, approximate=True, generator=generator
+            opened.model, torch.from_numpy(example[None]), mask=mask, count=3, approximate=True, generator=generator
         )
         assert np.array_equal(done.values, expected)
         assert np.array_equal(done.values[:, ~erased], example[None][:, ~erased].repeat(3, 0))
-        page = views.completions(subject, example, done)
+        page = views.completions(opened, example, done)
         assert text in page
         red, green, _ = np.moveaxis(np.asarray(pictures(page)[0].convert("RGB"), int), -1, 0)
         assert (red - green > 60).any() == (erased is hole)
     with pytest.raises(ValueError, match="nothing is erased"):
-        actions.draw_completions(subject, example, np.zeros((3, 5), bool), Wish())
+        actions.draw_completions(opened, example, np.zeros((3, 5), bool), SamplingSettings())
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 4)])
@@ -102,14 +101,14 @@ def test_paint_covers_the_sites_that_are_shown_there(shape):
 
 
 def test_a_ranking_is_by_the_score_and_its_share_of_the_data():
-    subject = subject_of()
-    values = random_values(subject.model, 5, seed=1).numpy().astype(np.uint8)
-    typical, scores = actions.score(subject, subject.examples.values), actions.score(subject, values)
-    assert scores.bits == pytest.approx(bits_per_dim(subject.model, torch.from_numpy(values)).numpy())
+    opened = opened_model_of()
+    values = random_values(opened.model, 5, seed=1).numpy().astype(np.uint8)
+    typical, scores = actions.score(opened, opened.examples.values), actions.score(opened, values)
+    assert scores.bits == pytest.approx(bits_per_dim(opened.model, torch.from_numpy(values)).numpy())
     share = actions.share_below(typical.bits, scores.bits)
     assert share == pytest.approx([(typical.bits < each).mean() for each in scores.bits])
     for by in ("bits", "corrected"):
-        page = views.ranking(subject, values, [f"<{i}>" for i in range(5)], scores, typical, by)
+        page = views.ranking(opened, values, [f"<{i}>" for i in range(5)], scores, typical, by)
         names = [int(name) for name in re.findall(r"<td>&lt;(\d)&gt;</td>", page)]
         assert names == np.argsort(-getattr(scores, by)).tolist()
         assert f"{share[names[0]]:.1%} of the data" in page or by == "corrected"
@@ -118,47 +117,47 @@ def test_a_ranking_is_by_the_score_and_its_share_of_the_data():
 
 @pytest.mark.parametrize("name", ["1d", "2d deep", "3d"])
 def test_everything_is_shown_of_sequences_images_and_clips(name):
-    subject = subject_of(name)
-    example = subject.examples.values[0]
-    axis = np.zeros(subject.model.config.shape, bool)
+    opened = opened_model_of(name)
+    example = opened.examples.values[0]
+    axis = np.zeros(opened.model.config.shape, bool)
     axis[-1:] = True
     shown = [
-        views.samples(subject, actions.draw_samples(subject, Wish(count=2))),
-        views.completions(subject, example, actions.draw_completions(subject, example, axis, Wish(count=2))),
-        views.bits(subject, example),
+        views.samples(opened, actions.draw_samples(opened, SamplingSettings(count=2))),
+        views.completions(opened, example, actions.draw_completions(opened, example, axis, SamplingSettings(count=2))),
+        views.bits(opened, example),
     ]
     assert [page.count("<video") for page in shown] == ([1, 1, 0] if name == "3d" else [0, 0, 0])
     assert all(page.count("<img") + page.count("<video") for page in shown)
-    assert f"{bits_per_dim(subject.model, torch.from_numpy(example[None])).item():.4f} bits/dim" in shown[2]
-    (plain,) = pictures(f'<img src="{views.plain(subject, example)}"')
-    assert plain.size == views.displayed(subject, example[None]).shape[2:0:-1]
-    assert "a model" in views.described(subject)
+    assert f"{bits_per_dim(opened.model, torch.from_numpy(example[None])).item():.4f} bits/dim" in shown[2]
+    (plain,) = pictures(f'<img src="{views.plain(opened, example)}"')
+    assert plain.size == views.displayed(opened, example[None]).shape[2:0:-1]
+    assert "a model" in views.described(opened)
     with pytest.raises(ValueError, match="4 axes"):
-        subject_of("4d")
+        opened_model_of("4d")
 
 
 def test_files_are_bounded_and_named_without_their_folder(monkeypatch):
-    subject = subject_of()
+    opened = opened_model_of()
 
     def read(path: str, fit: str) -> Examples:
         if "bad" in path:
             raise ValueError(f"{path} is not a whole image")
-        return subject.examples
+        return opened.examples
 
-    subject = replace(subject, read=read)
-    values, names = subject.files(["/a/b/1.png", "/a/c/2.png"], "crop")
+    opened = replace(opened, read=read)
+    values, names = opened.files(["/a/b/1.png", "/a/c/2.png"], "crop")
     assert values.shape == (12, 3, 2, 2)
-    assert names == [*subject.examples.names] * 2
+    assert names == [*opened.examples.names] * 2
     for paths, says in (
         (["/tmp/x/good.png", "/tmp/x/bad.png"], r"^bad.png is not a whole image$"),
         ([], "no files"),
-        (["/x"] * (subjects.MOST_FILES + 1), "65 files are more than 64"),
+        (["/x"] * (opened_model.MOST_FILES + 1), "65 files are more than 64"),
     ):
         with pytest.raises(ValueError, match=says):
-            subject.files(paths, "exact")
-    monkeypatch.setattr(subjects, "MOST_EXAMPLES", 11)
+            opened.files(paths, "exact")
+    monkeypatch.setattr(opened_model, "MOST_EXAMPLES", 11)
     with pytest.raises(ValueError, match=r"2\.png: more than 11 examples"):
-        subject.files(["/a/b/1.png", "/a/c/2.png"], "crop")
+        opened.files(["/a/b/1.png", "/a/c/2.png"], "crop")
 
 
 def ask(guard: Guard, **headers: str) -> int:
@@ -234,7 +233,7 @@ def test_work_says_how_far_it_is_and_stops_at_the_next_step():
     stopped = jobs.begin("two", lambda *done: None)
     jobs.end("two")
     with pytest.raises(StoppedError):
-        actions.draw_samples(subject_of("1d"), Wish(count=1), stopped)
+        actions.draw_samples(opened_model_of("1d"), SamplingSettings(count=1), stopped)
 
 
 def test_without_gradio_the_verb_says_how_to_install_it(axial: Axial, monkeypatch):
@@ -249,13 +248,13 @@ def test_without_gradio_the_verb_says_how_to_install_it(axial: Axial, monkeypatc
 
 def test_the_models_own_data_is_read_where_it_is_at_hand(trained, tmp_path, capsys):
     options = verb.Studio(model=str(trained), limit=7)
-    subject = verb.subject_of(verb.open_model(options.model), options)
-    assert len(subject.examples) == 7
+    opened = verb.opened_model_of(verb.open_model(options.model), options)
+    assert len(opened.examples) == 7
     Image.new("L", (20, 20)).save(tmp_path / "a.png")
-    assert subject.read(str(tmp_path / "a.png"), "crop").values.shape == (1, 8, 8, 1)
+    assert opened.read(str(tmp_path / "a.png"), "crop").values.shape == (1, 8, 8, 1)
     with pytest.raises(ValueError, match="fit=crop"):
-        subject.read(str(tmp_path / "a.png"), "exact")
-    subject.model.save_pretrained(tmp_path / "exported")
+        opened.read(str(tmp_path / "a.png"), "exact")
+    opened.model.save_pretrained(tmp_path / "exported")
     options = replace(options, model=str(tmp_path / "exported"))
-    assert verb.subject_of(verb.open_model(options.model), options).examples is None
+    assert verb.opened_model_of(verb.open_model(options.model), options).examples is None
     assert "without data: this model does not know its data" in capsys.readouterr().err

@@ -23,8 +23,8 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: 
 from axial_transformers.cli import studio as verb
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.studio import actions
+from axial_transformers.studio.opened_model import MOST_MEGABYTES
 from axial_transformers.studio.page import served
-from axial_transformers.studio.subject import MOST_MEGABYTES
 from small_models import random_model
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -97,7 +97,7 @@ def _served(folder: Path, name: str, source: str | None = None):
     options = verb.Studio(model=str(folder / name), source=str(folder / (source or f"{name}.npz")))
     if source == "":
         options = replace(options, source=None)
-    return served(verb.subject_of(verb.open_model(options.model), options))
+    return served(verb.opened_model_of(verb.open_model(options.model), options))
 
 
 def _opened(browser, address: str):
@@ -237,7 +237,7 @@ def test_a_file_that_is_too_large_is_refused(browser, address, folder):
 def test_long_work_stops_when_it_is_told_to_and_when_the_page_is_left(browser, address, monkeypatch, leave):
     made, ended = [], Event()
 
-    def long(subject, wish, progress):
+    def long(opened, settings, progress):
         try:
             for step in progress(range(900)):
                 made.append(step)

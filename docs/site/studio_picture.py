@@ -29,8 +29,8 @@ def main() -> None:
     parser.add_argument("--example", default="3")
     words = parser.parse_args()
     options = studio.Studio(model=words.model, source=words.source)
-    subject = studio.subject_of(open_model(options.model), options)
-    with served(subject) as address, sync_playwright() as playwright:
+    opened = studio.opened_model_of(open_model(options.model), options)
+    with served(opened) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 1000})
         page.set_default_timeout(PATIENCE)

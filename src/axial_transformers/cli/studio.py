@@ -15,7 +15,7 @@ from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples
 from axial_transformers.pictures import Palette
-from axial_transformers.studio.subject import Subject
+from axial_transformers.studio.opened_model import OpenedModel
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -59,20 +59,20 @@ def main(argv: Sequence[str]) -> None:
     require_within("fps", options.fps, 1, 100)
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
-    opened = open_model(options.model, options.weights, options.device)
-    subject = subject_of(opened, options)
+    trained = open_model(options.model, options.weights, options.device)
+    opened = opened_model_of(trained, options)
     if options.host not in LOOPBACK:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")
     from axial_transformers.studio.page import served
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that uploaded files are removed
-    with suppress(KeyboardInterrupt), served(subject, options.host, options.port) as address:
+    with suppress(KeyboardInterrupt), served(opened, options.host, options.port) as address:
         say("Studio runs until Ctrl-C, at:")
         print(address, flush=True)
         Event().wait()
 
 
-def subject_of(opened: TrainedModel, options: Studio) -> Subject:
+def opened_model_of(trained: TrainedModel, options: Studio) -> OpenedModel:
     """The model, its data and the way to read files, as the options say.
 
     Raises:
@@ -81,15 +81,15 @@ def subject_of(opened: TrainedModel, options: Studio) -> Subject:
 
     def read(path: str, fit: str) -> Examples:
         reading = options.data if fit == "exact" else replace(options.data, fit=cast(Fit, fit))
-        return reading.of(opened).examples(path, "all")[0]
+        return reading.of(trained).examples(path, "all")[0]
 
-    return Subject(
-        model=opened.model,
+    return OpenedModel(
+        model=trained.model,
         name=Path(options.model).name or str(options.model),
         read=read,
-        examples=_examples(options.data.of(opened), options),
-        uint16=opened.uint16,
-        class_names=opened.class_names,
+        examples=_examples(options.data.of(trained), options),
+        uint16=trained.uint16,
+        class_names=trained.class_names,
         palette=options.palette,
         fps=options.fps,
     )

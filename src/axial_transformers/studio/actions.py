@@ -11,7 +11,7 @@ from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.likelihood.outliers import corrected
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Progress
-from axial_transformers.studio.subject import Subject
+from axial_transformers.studio.opened_model import OpenedModel
 
 MOST_DRAWN = 64
 """Samples, or completions, that are drawn at once."""
@@ -20,7 +20,7 @@ TOGETHER = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class SamplingSettings:
     """Settings of samples and completions.
 
     Raises:
@@ -59,37 +59,39 @@ class Scores:
     """Bits/dim less those of the example as a PNG file."""
 
 
-def draw_samples(subject: Subject, wish: Wish, progress: Progress = iter) -> Integer[np.ndarray, "n *a c"]:
+def draw_samples(
+    opened: OpenedModel, settings: SamplingSettings, progress: Progress = iter
+) -> Integer[np.ndarray, "n *a c"]:
     """Samples; of a model with known channels continuations of the first examples of its data.
 
     Raises:
         ValueError: an option out of range, or no data to continue.
     """
     known = None
-    if subject.model.config.known_channels:
-        if subject.examples is None:
+    if opened.model.config.known_channels:
+        if opened.examples is None:
             raise ValueError(
                 "this model continues known channels, such as a clip's first frames: start Studio with DATA"
             )
-        known = torch.from_numpy(subject.examples.values[np.arange(wish.count) % len(subject.examples)])
+        known = torch.from_numpy(opened.examples.values[np.arange(settings.count) % len(opened.examples)])
     values = sample(
-        subject.model,
-        wish.count,
-        temperature=wish.temperature,
-        top_p=wish.top_p,
-        label=wish.label,
+        opened.model,
+        settings.count,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        label=settings.label,
         known=known,
-        generator=torch.Generator().manual_seed(wish.seed),
+        generator=torch.Generator().manual_seed(settings.seed),
         progress=progress,
     )
     return values.cpu().numpy()
 
 
 def draw_completions(
-    subject: Subject,
+    opened: OpenedModel,
     example: Integer[np.ndarray, "*a c"],
     erased: Bool[np.ndarray, "*a"],
-    wish: Wish,
+    settings: SamplingSettings,
     progress: Progress = iter,
 ) -> Completed:
     """Completions of an example whose values at the erased sites are not known, whatever the order.
@@ -101,18 +103,18 @@ def draw_completions(
         raise ValueError("nothing is erased: paint over a part of the picture, or erase the end of it")
     known = ~np.broadcast_to(erased[..., None], example.shape)
     values = complete(
-        subject.model,
+        opened.model,
         torch.from_numpy(example[None]),
         mask=torch.from_numpy(known),
-        count=wish.count,
+        count=settings.count,
         approximate=True,
-        temperature=wish.temperature,
-        top_p=wish.top_p,
-        label=None if wish.label is None else torch.tensor([wish.label]),
-        generator=torch.Generator().manual_seed(wish.seed),
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        label=None if settings.label is None else torch.tensor([settings.label]),
+        generator=torch.Generator().manual_seed(settings.seed),
         progress=progress,
     )
-    return Completed(values=values.cpu().numpy(), known=known, early=drawn_early(subject.model, known))
+    return Completed(values=values.cpu().numpy(), known=known, early=drawn_early(opened.model, known))
 
 
 def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
@@ -140,13 +142,13 @@ def erased_sites(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bo
     return erased
 
 
-def score(subject: Subject, values: UInt8[np.ndarray, "n *a c"], progress: Progress = iter) -> Scores:
+def score(opened: OpenedModel, values: UInt8[np.ndarray, "n *a c"], progress: Progress = iter) -> Scores:
     """Both scores of examples.
 
     Raises:
         ValueError: examples that are not the model's.
     """
-    bits = bits_of_each(subject.model, torch.from_numpy(values), batch_size=TOGETHER, progress=progress).numpy()
+    bits = bits_of_each(opened.model, torch.from_numpy(values), batch_size=TOGETHER, progress=progress).numpy()
     return Scores(bits=bits, corrected=corrected(bits, values))
 
 

@@ -18,7 +18,7 @@ from axial_transformers.progress import Progress
 from axial_transformers.studio import actions, brush, views
 from axial_transformers.studio.guard import Guard
 from axial_transformers.studio.jobs import Jobs, StoppedError
-from axial_transformers.studio.subject import MOST_MEGABYTES, MOST_STORED, Subject
+from axial_transformers.studio.opened_model import MOST_MEGABYTES, MOST_STORED, OpenedModel
 
 STALE = 3600
 """Seconds after which uploaded files are removed."""
@@ -43,7 +43,7 @@ View = Callable[..., Any]
 
 
 @contextmanager
-def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
+def served(opened: OpenedModel, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
     """Serves the page within this block, and yields its address.
 
     Nothing is asked of another host. Uploaded files lie in a temporary folder, which is removed at the end.
@@ -57,7 +57,7 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
-        page = Studio(subject).page()
+        page = Studio(opened).page()
         page.queue(max_size=WAITING)
         names = ("localhost", host.lower(), socket.gethostname().lower())
         guard = Middleware(Guard, names=names, folder=Path(folder), most=MOST_STORED * 10**6)
@@ -89,16 +89,16 @@ def served(subject: Subject, host: str = "127.0.0.1", port: int | None = None) -
 class Studio:
     """The page of one model."""
 
-    def __init__(self, subject: Subject) -> None:
-        self._subject, self._jobs = subject, Jobs()
+    def __init__(self, opened: OpenedModel) -> None:
+        self._opened, self._jobs = opened, Jobs()
         self._typical: actions.Scores | None = None
 
     def page(self) -> gr.Blocks:
         """The page, not yet served."""
         with gr.Blocks(
-            title=f"Studio: {self._subject.name}", analytics_enabled=False, delete_cache=(STALE, STALE)
+            title=f"Studio: {self._opened.name}", analytics_enabled=False, delete_cache=(STALE, STALE)
         ) as page:
-            gr.HTML(views.described(self._subject))
+            gr.HTML(views.described(self._opened))
             with gr.Tab("Sample"):
                 self._sample_tab()
             with gr.Tab("Complete"):
@@ -133,8 +133,8 @@ class Studio:
                     js_on_load=brush.SCRIPT,
                     elem_id="editor",
                 )
-                axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._subject.model.config.shape)]
-                end = gr.Slider(0, self._subject.model.config.shape[0], 0, step=1, label=f"or erase the last {axis}")
+                axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._opened.model.config.shape)]
+                end = gr.Slider(0, self._opened.model.config.shape[0], 0, step=1, label=f"or erase the last {axis}")
                 buttons = self._buttons("Complete")
                 shown = gr.HTML(elem_id="completions")
         self._on_pick(page, picker, self._picked_to_paint, [example, editor])
@@ -174,7 +174,7 @@ class Studio:
         ]
 
     def _label_field(self) -> Any:
-        classes = self._subject.classes
+        classes = self._opened.classes
         choices = [("none", -1), *((name, number) for number, name in enumerate(classes))]
         return gr.Dropdown(choices, value=-1, label="class", visible=bool(classes))
 
@@ -184,7 +184,7 @@ class Studio:
         )
 
     def _picker(self) -> tuple[Any, Any, Any]:
-        examples = self._subject.examples
+        examples = self._opened.examples
         last = 0 if examples is None else len(examples) - 1
         number = gr.Slider(0, max(last, 1), 0, step=1, label="example of the data", visible=last > 0)
         file = gr.File(label="or a file: its first example", file_count="single", height=140, elem_classes="file")
@@ -198,7 +198,7 @@ class Studio:
         """Calls `work` when the page is opened, and when another example is picked."""
         number, file, fit = picker
         events = [number.change, file.upload, file.clear, fit.change]
-        if self._subject.examples is not None:
+        if self._opened.examples is not None:
             events.append(page.load)
         for event in events:
             event(
@@ -242,39 +242,39 @@ class Studio:
     def _leave(self, request: gr.Request) -> None:
         self._jobs.end(request.session_hash)
 
-    def _sample(self, progress: Progress, *wish: Any) -> str:
-        return views.samples(self._subject, actions.draw_samples(self._subject, _wish(*wish), progress))
+    def _sample(self, progress: Progress, *settings: Any) -> str:
+        return views.samples(self._opened, actions.draw_samples(self._opened, _settings(*settings), progress))
 
     def _picked(self, progress: Progress, number: float, file: str | None, fit: str) -> NDArray[np.uint8] | None:
         if file is not None:
-            return self._subject.files([file], fit)[0][0]
-        return None if self._subject.examples is None else self._subject.examples.values[int(number)]
+            return self._opened.files([file], fit)[0][0]
+        return None if self._opened.examples is None else self._opened.examples.values[int(number)]
 
     def _picked_to_paint(self, progress: Progress, *choice: Any) -> tuple[NDArray[np.uint8] | None, Any]:
         example = self._picked(progress, *choice)
-        return example, {"picture": "" if example is None else views.plain(self._subject, example), "erased": []}
+        return example, {"picture": "" if example is None else views.plain(self._opened, example), "erased": []}
 
     def _complete(
-        self, progress: Progress, example: NDArray[np.uint8] | None, editor: dict[str, Any], end: float, *wish: Any
+        self, progress: Progress, example: NDArray[np.uint8] | None, editor: dict[str, Any], end: float, *settings: Any
     ) -> str:
         example = _given(example)
-        shape = self._subject.model.config.shape
-        painted = np.zeros(views.displayed(self._subject, example[None]).shape[1:3], bool)
+        shape = self._opened.model.config.shape
+        painted = np.zeros(views.displayed(self._opened, example[None]).shape[1:3], bool)
         painted.flat[editor["erased"]] = True
         erased = actions.erased_sites(painted, shape)
         erased[shape[0] - int(end) :] = True
-        done = actions.draw_completions(self._subject, example, erased, _wish(*wish), progress)
-        return views.completions(self._subject, example, done)
+        done = actions.draw_completions(self._opened, example, erased, _settings(*settings), progress)
+        return views.completions(self._opened, example, done)
 
     def _bits(self, progress: Progress, example: NDArray[np.uint8] | None, label: int, opacity: float) -> str:
-        return views.bits(self._subject, _given(example), None if label < 0 else label, opacity)
+        return views.bits(self._opened, _given(example), None if label < 0 else label, opacity)
 
     def _rank(self, progress: Progress, files: list[str] | None, fit: str, by: str) -> str:
-        values, names = self._subject.files(files or [], fit)
-        if self._typical is None and self._subject.examples is not None:
-            self._typical = actions.score(self._subject, self._subject.examples.values, progress)
-        scores = actions.score(self._subject, values, progress)
-        return views.ranking(self._subject, values, names, scores, self._typical, by)
+        values, names = self._opened.files(files or [], fit)
+        if self._typical is None and self._opened.examples is not None:
+            self._typical = actions.score(self._opened, self._opened.examples.values, progress)
+        scores = actions.score(self._opened, values, progress)
+        return views.ranking(self._opened, values, names, scores, self._typical, by)
 
 
 def one_line(error: Exception) -> str | None:
@@ -291,9 +291,11 @@ def _given(example: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     return example
 
 
-def _wish(count: float, temperature: float, top_p: float, label: int, seed: float | None) -> actions.Wish:
+def _settings(
+    count: float, temperature: float, top_p: float, label: int, seed: float | None
+) -> actions.SamplingSettings:
     if seed is None:
         raise ValueError("seed must be a whole number")
-    return actions.Wish(
+    return actions.SamplingSettings(
         count=int(count), temperature=temperature, top_p=top_p, label=None if label < 0 else label, seed=int(seed)
     )

@@ -19,7 +19,7 @@ from axial_transformers.pictures.display import HEAT, Window, opaque
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
 from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
 from axial_transformers.studio.actions import Completed, Scores, share_below
-from axial_transformers.studio.subject import Subject
+from axial_transformers.studio.opened_model import OpenedModel
 
 MOST_ROWS = 200
 """Rows of a ranking that are shown; the others are only counted."""
@@ -27,39 +27,39 @@ THUMBNAIL = 64
 """Width in pixels, at least, of the pictures of a ranking."""
 
 
-def described(subject: Subject) -> str:
+def described(opened: OpenedModel) -> str:
     """The model and its data."""
-    parameters = sum(weight.numel() for weight in subject.model.parameters())
-    data = "none" if subject.examples is None else f"{len(subject.examples):,}"
-    named = {"model": escape(subject.name), "parameters": f"{parameters:,}"}
-    return html.facts({**named, **subject.model.config.describe(), "examples": data})
+    parameters = sum(weight.numel() for weight in opened.model.parameters())
+    data = "none" if opened.examples is None else f"{len(opened.examples):,}"
+    named = {"model": escape(opened.name), "parameters": f"{parameters:,}"}
+    return html.facts({**named, **opened.model.config.describe(), "examples": data})
 
 
-def plain(subject: Subject, example: NDArray[np.integer]) -> str:
+def plain(opened: OpenedModel, example: NDArray[np.integer]) -> str:
     """The address of the picture of an example [*A, C], as `displayed`, not enlarged."""
-    return _address(html.image(Image.fromarray(displayed(subject, example[None])[0]), ""))
+    return _address(html.image(Image.fromarray(displayed(opened, example[None])[0]), ""))
 
 
-def displayed(subject: Subject, values: NDArray[np.integer], window: Window | None = None) -> NDArray[np.uint8]:
+def displayed(opened: OpenedModel, values: NDArray[np.integer], window: Window | None = None) -> NDArray[np.uint8]:
     """Examples [N, *A, C] as pictures [N, H, W] or [N, H, W, 3]; window=None: that of these examples."""
-    window = window or subject.window(values)
-    return for_display(values, subject.model.config.num_values, subject.uint16, subject.palette, window)
+    window = window or opened.window(values)
+    return for_display(values, opened.model.config.num_values, opened.uint16, opened.palette, window)
 
 
-def samples(subject: Subject, values: NDArray[np.integer]) -> str:
+def samples(opened: OpenedModel, values: NDArray[np.integer]) -> str:
     """Samples [N, *A, C] as a grid, clips as one that plays."""
-    what, num_values = f"{len(values)} samples", subject.model.config.num_values
-    if not subject.are_clips:
-        grid = image_grid(values, num_values=num_values, uint16=subject.uint16, palette=subject.palette)
+    what, num_values = f"{len(values)} samples", opened.model.config.num_values
+    if not opened.are_clips:
+        grid = image_grid(values, num_values=num_values, uint16=opened.uint16, palette=opened.palette)
         return _picture(grid, what, "samples")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.mp4"
         columns = max(1, round(len(values) ** 0.5))
-        save_clips(path, values, columns, None, num_values, subject.uint16, subject.fps, subject.palette)
+        save_clips(path, values, columns, None, num_values, opened.uint16, opened.fps, opened.palette)
         return _player(path, what)
 
 
-def completions(subject: Subject, example: NDArray[np.uint8], done: Completed) -> str:
+def completions(opened: OpenedModel, example: NDArray[np.uint8], done: Completed) -> str:
     """Completions of an example [*A, C] beside what was known of it and the whole; clips also playing."""
     count, known, early = len(done.values), example[None], np.asarray(done.early.any(axis=-1))
     missing = int((~done.known).any(axis=-1).sum())
@@ -69,19 +69,19 @@ def completions(subject: Subject, example: NDArray[np.uint8], done: Completed) -
             f"Approximate: {int(early.sum()):,} of {missing:,} erased sites, marked red, are drawn before a known one"
             " and do not depend on it."
         )
-    show = partial(displayed, subject, window=subject.window(known))
+    show = partial(displayed, opened, window=opened.window(known))
 
     def page(chosen: slice | int, strips: bool | None) -> Image.Image:
         given, drawn = known[:, chosen], done.values[:, chosen]
         return completion_sheet(given, done.known[chosen], drawn, show, marked=early[chosen], strips=strips)
 
-    every, clips = slice(None), subject.are_clips
+    every, clips = slice(None), opened.are_clips
     parts = [f"<p><strong>{escape(text)}</strong></p>"]
     if clips:
         frames = [np.asarray(page(frame, False)) for frame in range(len(example))]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "completions.mp4"
-            save_movie(path, np.stack(frames), subject.fps)
+            save_movie(path, np.stack(frames), opened.fps)
             parts.append(_player(path, f"{count} completions, playing"))
     parts.append(
         _picture(page(every, True if clips else None), f"{count} completions beside the original", "completions")
@@ -89,18 +89,18 @@ def completions(subject: Subject, example: NDArray[np.uint8], done: Completed) -
     return "\n".join(parts)
 
 
-def bits(subject: Subject, example: NDArray[np.uint8], label: int | None = None, opacity: float = 0.6) -> str:
+def bits(opened: OpenedModel, example: NDArray[np.uint8], label: int | None = None, opacity: float = 0.6) -> str:
     """The bits of each site of an example [*A, C], over its picture and beside it; of a sequence below it."""
-    model, x = subject.model, torch.from_numpy(example[None])
+    model, x = opened.model, torch.from_numpy(example[None])
     given = None if label is None else torch.tensor([label])
     total, costs = bits_per_dim(model, x, given).item(), bits_map(model, x, given).cpu().numpy()
     if example.ndim == 2:
-        page = under_examples(example[None], costs, model.config.num_values, subject.uint16)
+        page = under_examples(example[None], costs, model.config.num_values, opened.uint16)
     else:
-        plain, heat = opaque(displayed(subject, example[None])), heat_colours(costs, model.config.num_values)
+        plain, heat = opaque(displayed(opened, example[None])), heat_colours(costs, model.config.num_values)
         over = np.rint(plain + opacity * (heat - plain.astype(float))).astype(np.uint8)
         tiles = np.concatenate([plain, over, heat])
-        columns = 1 if subject.are_clips else 3
+        columns = 1 if opened.are_clips else 3
         height, width = plain.shape[1:3]
         scale = enlargement(columns * width, 3 // columns * height)
         page = sheet(tiles, columns=columns, scale=scale, gap=gap_of(scale))
@@ -112,7 +112,7 @@ def bits(subject: Subject, example: NDArray[np.uint8], label: int | None = None,
 
 
 def ranking(
-    subject: Subject, values: NDArray[np.uint8], names: list[str], scores: Scores, typical: Scores | None, by: str
+    opened: OpenedModel, values: NDArray[np.uint8], names: list[str], scores: Scores, typical: Scores | None, by: str
 ) -> str:
     """A table of examples [N, *A, C], those of the highest score first, with pictures and heat maps.
 
@@ -123,9 +123,9 @@ def ranking(
     score = getattr(scores, by)
     order = np.argsort(-score, kind="stable")[:MOST_ROWS]
     chosen = values[order]
-    costs = bits_map(subject.model, torch.from_numpy(chosen)).cpu().numpy()
-    num_values = subject.model.config.num_values
-    pictures, heat = displayed(subject, chosen), heat_colours(costs, num_values)
+    costs = bits_map(opened.model, torch.from_numpy(chosen)).cpu().numpy()
+    num_values = opened.model.config.num_values
+    pictures, heat = displayed(opened, chosen), heat_colours(costs, num_values)
     heads = ["", "picture", "bits of each site", "name", "bits/dim", "less PNG"]
     heads += [] if typical is None else ["above"]
     above_data = None if typical is None else share_below(getattr(typical, by), score)

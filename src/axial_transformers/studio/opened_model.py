@@ -18,7 +18,7 @@ all uploads that are stored at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class OpenedModel:
     """A model and what belongs to it.
 
     Raises:
