@@ -144,8 +144,8 @@ def in_shards(folder: Path, at_rest_expected: int) -> int:
         at_rest = bytes_held() - before
         assert abs(at_rest - at_rest_expected) <= slack, "half of the weights, and half of their average"
 
-        average = run._average(keep=processes.first)
-        assert abs(bytes_held() - before - at_rest - full * processes.first) <= slack
+        average = run._average(keep=processes.rank_zero)
+        assert abs(bytes_held() - before - at_rest - full * processes.rank_zero) <= slack
         average = run._average(keep=True)
         print(sum(float(each.double().sum()) for each in average.parameters()))
         assert not any(isinstance(each, DTensor) or each.requires_grad for each in average.parameters())
@@ -155,9 +155,9 @@ def in_shards(folder: Path, at_rest_expected: int) -> int:
         del average
         run.objective.reshard()  # as a backward pass does
         assert bytes_held() - before <= at_rest + slack, "freed after its use"
-        files = run.state.tensors(keep=processes.first)
-        assert bytes_held() - before <= at_rest + 4 * full * processes.first + slack
-        assert [len(tensors) > 0 for tensors in files.values()] == [processes.first] * 3
+        files = run.state.tensors(keep=processes.rank_zero)
+        assert bytes_held() - before <= at_rest + 4 * full * processes.rank_zero + slack
+        assert [len(tensors) > 0 for tensors in files.values()] == [processes.rank_zero] * 3
         run.close()
     return 0
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,14 +13,16 @@ import pytest
 import torch
 
 from axial_transformers.data.examples import Examples
+from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.planning.operations import training_operations
-from axial_transformers.progress import Bar
-from axial_transformers.training import TrainConfig, train
+from axial_transformers.progress import Bar, Display
+from axial_transformers.training import Collective, TrainConfig, train
 from axial_transformers.training import run as training_run
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.metrics import Meter, progress_figures
+from axial_transformers.training.step_time import Durations
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(steps=6, batch_size=4, device="cpu", log_every=3, save_every=6, warmup_steps=1)
@@ -61,6 +64,34 @@ def test_the_rate_is_that_of_the_precision_in_use(tmp_path, monkeypatch):
     run(tmp_path / "a")
     run(tmp_path / "b", dataclasses.replace(CONFIG, precision="bfloat16"))
     assert asked == [(CPU, torch.float32), (CPU, torch.bfloat16)]
+
+
+def test_the_time_left_is_that_of_ten_measured_steps_of_evaluations_and_of_samples():
+    durations, config = Durations(), TrainConfig(steps=110, evaluate_every=50, sample_every=100)
+    for seconds in (60.0, *[2.0] * 9):  # the first one compiles
+        assert not durations.are_known
+        durations.add_step(seconds)
+    assert durations.left(config, Counters(step=10)) == 200
+    durations.evaluation, durations.drawing = 7.0, 5.0
+    assert durations.left(config, Counters(step=10)) == 200 + 3 * 7 + 2 * 5
+    assert durations.left(dataclasses.replace(config, time_limit=1), Counters(step=10, seconds=30)) == 30
+
+
+def test_after_ten_steps_the_time_is_said_and_a_part_of_an_evaluation_is_measured(tmp_path):
+    values, said = np.zeros((9, 3, 2, 1), np.uint8), []
+    examples = Examples(values, [str(i) for i in range(9)], num_values=4)
+
+    def figures(model, step, fill):
+        return evaluate(model, examples.values, batch_size=2, fill=fill).to_json()
+
+    class Said(Display):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    config = dataclasses.replace(CONFIG, steps=12)
+    result = train(AxialTransformer(MODEL), examples, config, tmp_path, evaluate=Collective(figures), progress=Said())
+    assert re.search(r"^about \d+ s left for 2 steps of .* s, without samples$", said[-1])
+    assert result.best_step == 12
 
 
 def test_a_model_of_unknown_cost_has_no_utilisation(tmp_path):

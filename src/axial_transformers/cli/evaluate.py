@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> None:
             fill=processes.fill,
         )
         seconds = time.monotonic() - began
-    if not processes.first:
+    if not processes.rank_zero:
         return
     figures = {
         **result.to_json(),

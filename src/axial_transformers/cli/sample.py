@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> None:
             )
 
         values = draw_together(processes, trained.model.config, options.count, options.seed, draw)
-    if not processes.first:
+    if not processes.rank_zero:
         return
     save(options.output, values.numpy(), trained, options.appearance)
     print(options.output)

@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
             others = limited(trained.examples(options.against, "all")[0], options.limit)[:] if options.against else None
         scores = _scores(trained, examples, options.batch_size, processes)
         odd = None if others is None else _scores(trained, others, options.batch_size, processes)
-    if not processes.first:
+    if not processes.rank_zero:
         return
     _write_scores(options, trained, examples, scores)
     if others is not None and odd is not None:

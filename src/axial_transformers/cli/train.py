@@ -23,11 +23,12 @@ from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import can_be_shown, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
-from axial_transformers.planning import CHANGEABLE, Plan, describe, plan, this_machine
+from axial_transformers.planning.machine import this_machine
+from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
-from axial_transformers.training.run_folder import axis_names, channel_names, describe_data
+from axial_transformers.training.run_folder import describe_data
 from axial_transformers.training.run_page import BITS
 
 SHOWN = 8
@@ -116,8 +117,7 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         skipped=examples.skipped,
         validate_on=settings.validate_on,
         samples=settings.samples,
-        summary=(before and before.summary)
-        or _summary(found, examples, settings.data.axes, len(validation), _size_of_test(preset)),
+        summary=(before and before.summary) or _summary(found, len(validation), _size_of_test(preset)),
         command=before.command if before else tuple(words),
     )
     if rank() == 0 and before is None:
@@ -131,7 +131,7 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
 def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
     """What the run needs here; a run that is resumed keeps what `auto` was when it was begun."""
     settings = preset.settings
-    training, begun = settings.training, read_run(settings.out)
+    training, begun = settings.training, read_run(settings.out) if settings.resume else None
     if begun is not None:
         training = training.resolve_auto(begun.training)
     return plan(settings.model, training, examples, this_machine(training.torch_device()))
@@ -142,15 +142,11 @@ def _changeable(preset: Preset) -> list[str]:
     return [option for option in CHANGEABLE if option not in preset.given] if preset.name == "custom" else []
 
 
-def _summary(
-    found: Plan[TrainConfig], examples: Examples, axes: str | None, validation: int, test: int | None
-) -> Summary:
+def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Summary:
     return Summary(
-        train=len(examples),
+        train=found.examples or 0,
         validation=validation,
         test=test,
-        axes=axis_names(len(examples.shape), axes),
-        channels=channel_names(examples.channels, examples.uint16),
         parameters=found.parameters,
         memory_bytes=found.needed,
     )

@@ -257,7 +257,7 @@ def device_batch(training: TrainingSettings, devices: int) -> int:
     if training.batch_size % (devices * training.accumulate):
         raise ValueError(
             f"a batch of {training.batch_size} does not divide into {training.accumulate} parts on each of {devices} "
-            f"devices: change --training.batch-size or --devices"
+            f"devices: change --training.batch-size, or the number of devices"
         )
     return training.batch_size // (devices * training.accumulate)
 

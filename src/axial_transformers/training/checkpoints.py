@@ -212,8 +212,8 @@ class Checkpoints:
             OSError: it could not be written; the checkpoints before are untouched.
         """
         path = self.run / CHECKPOINTS / f"step-{state.counters.step:08d}"
-        files, before = state.tensors(keep=self.processes.first), newest_checkpoint(self.run)
-        if self.processes.first:
+        files, before = state.tensors(keep=self.processes.rank_zero), newest_checkpoint(self.run)
+        if self.processes.rank_zero:
             try:
                 self._write(path, state, files)
             except OSError as error:
@@ -249,7 +249,7 @@ class Checkpoints:
             return
         state.restore(found.tensors, found.counters)
         self.processes.barrier()
-        for each, reason in damaged.items() if self.processes.first else ():
+        for each, reason in damaged.items() if self.processes.rank_zero else ():
             print(f"{each} is damaged ({reason}): gone back to {found.path.name}", file=sys.stderr)
             shutil.rmtree(each)
 

@@ -100,8 +100,8 @@ class Processes:
         self._ours = False
 
     @property
-    def first(self) -> bool:
-        """Whether this is rank 0, the process that prints and writes."""
+    def rank_zero(self) -> bool:
+        """True for the process that prints and writes."""
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:

@@ -3,10 +3,12 @@
 import ctypes
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -59,7 +61,10 @@ Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
 
 
 class Collective(NamedTuple):
-    """A callback that all processes call at once, to share its computations."""
+    """A callback that all processes call at once, to share its computations.
+
+    After ten steps it is called once more, with a `fill` that ends the call when it has measured one part.
+    """
 
     call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
     """Takes the averaged model, the step, and `Processes.fill`; returns the same figures in every process."""
@@ -70,6 +75,10 @@ Ending = Literal["finished", "time limit", "interrupted"]
 STEPS_BETWEEN_WAITS = 10
 """Steps between reading losses from an accelerator, and between asking all processes whether to end: both wait for the
 device, whose queue of work must not run empty."""
+
+
+class _MeasuredError(Exception):
+    """An evaluation has been measured, and is not wanted."""
 
 
 class Run:
@@ -121,13 +130,13 @@ class Run:
             require_short_steps(self.objective, examples, self.skeleton, config, processes)
         if config.compile:
             compile_blocks(model)
-        if processes.first:
+        if processes.rank_zero:
             record.write(folder)
         every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
         self.meter = Meter(self.device, config.batch_size, every, counters, full_speed)
         forget_peak_memory(self.device)  # of the measurement
-        self.log = MetricsLog(folder if processes.first else None, counters, config.tensorboard)
-        self.page = RunPage(folder if processes.first else None)
+        self.log = MetricsLog(folder if processes.rank_zero else None, counters, config.tensorboard)
+        self.page = RunPage(folder if processes.rank_zero else None)
         self.started = time.monotonic() - counters.seconds
         self.interrupts = Interrupts()
         self.cut_short = False
@@ -224,12 +233,30 @@ class Run:
             self.cut_short = True
             return
         assert figures is not None
-        bits_per_dim = self.processes.broadcast(float(figures["bits_per_dim"]) if self.processes.first else 0.0)
+        bits_per_dim = self.processes.broadcast(float(figures["bits_per_dim"]) if self.processes.rank_zero else 0.0)
         counters.evaluated_step = counters.step
         if counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
             counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
             self._export()
         self.checkpoints.save(self.state)
+
+    def measure_evaluation(self, callback: Callback | Collective | None) -> None:
+        """Measures one part of an evaluation that processes share, to know the time of all; a collective operation."""
+        durations = self.meter.durations
+        if not isinstance(callback, Collective) or durations.evaluation:
+            return
+
+        def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
+            first, *others = parts
+            compute(first)  # which may compile
+            start = time.monotonic()
+            compute(first)
+            durations.evaluation = (time.monotonic() - start) * ceil((1 + len(others)) / self.processes.count)
+            raise _MeasuredError
+
+        average = self._average(keep=True)
+        with self.meter.paused(), torch.no_grad(), suppress(_MeasuredError):
+            callback.call(average, self.state.counters.step, fill)
 
     def draw(self, callback: Callback) -> None:
         """Draws samples of the averaged weights."""
@@ -244,7 +271,7 @@ class Run:
             None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
         """
         step = self.state.counters.step
-        average = self._average(keep=self.processes.first or isinstance(callback, Collective))
+        average = self._average(keep=self.processes.rank_zero or isinstance(callback, Collective))
         with self.meter.paused(), torch.no_grad():
             figures = self._figures_of(callback, average, step)
         if figures:
@@ -266,7 +293,7 @@ class Run:
                 return callback.call(average, step, partial(self.processes.fill, interrupts=self.interrupts))
             except Interrupted:
                 return None
-        return self.interrupts.until_asked(lambda: callback(average, step) or {}) if self.processes.first else {}
+        return self.interrupts.until_asked(lambda: callback(average, step) or {}) if self.processes.rank_zero else {}
 
     def _read_clock(self) -> None:
         counters, several = self.state.counters, self.processes.count > 1
@@ -300,8 +327,8 @@ class Run:
         return with_tensors(self.skeleton, tensors) if keep else self.skeleton
 
     def _export(self) -> None:
-        average = self._average(self.processes.first, torch.device("cpu"))
-        if self.processes.first:
+        average = self._average(self.processes.rank_zero, torch.device("cpu"))
+        if self.processes.rank_zero:
             export(average, self.folder)
 
     def _measure(self, step: int, nats: Tensor, norm: Tensor) -> None:
@@ -318,7 +345,7 @@ class Run:
 
 def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
     """Return the settings without `auto`. The first process chooses for all, since their processors may differ."""
-    record = read_run(folder) if processes.first else None
+    record = read_run(folder) if processes.rank_zero else None
     config = config.resolve_auto(None if record is None else record.training)
     half = processes.broadcast(float(config.precision == "bfloat16"))
     return replace(config, precision="bfloat16" if half else "float32")

@@ -52,10 +52,6 @@ class Summary:
     """Examples that validate, of which training evaluates at most `Origin.validate_on`."""
     test: int | None
     """Examples that test; None: the source has no such part."""
-    axes: tuple[str, ...]
-    """Names of the axes, outermost first."""
-    channels: tuple[str, ...]
-    """Names of the channels."""
     parameters: int
     """Numbers that are learned."""
     memory_bytes: int
@@ -277,10 +273,12 @@ def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str
     if found := about.summary:
         evaluated = f" ({about.validate_on:,} are evaluated)" if about.validate_on < found.validation else ""
         test = "no test part" if found.test is None else f"{found.test:,} test"
-        axes = " x ".join(f"{name} {length}" for name, length in zip(found.axes, model.shape, strict=True))
-        channels = "1 channel" if len(found.channels) == 1 else f"{len(found.channels)} channels"
         rows["examples"] = f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
-        rows["each"] = f"{axes}, {channels} ({_shortened(found.channels)}), values 0..{model.num_values - 1}"
+    names = zip(axis_names(len(model.shape), about.data.axes), model.shape, strict=True)
+    axes = " x ".join(f"{name} {length}" for name, length in names)
+    channels = f"{model.channels} channel{'s' * (model.channels > 1)}"
+    colours = _shortened(channel_names(model.channels, about.uint16))
+    rows["each"] = f"{axes}, {channels} ({colours}), values 0..{model.num_values - 1}"
     return rows
 
 

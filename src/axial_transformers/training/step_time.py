@@ -98,7 +98,9 @@ class Durations:
     def describe_left(self, config: TrainConfig, counters: Counters) -> str:
         """Return the time left in words."""
         seconds, steps = self.left(config, counters), config.steps - counters.step
-        without = "" if self.evaluation else ", without evaluations and samples"
+        durations = {"evaluations": self.evaluation, "samples": self.drawing}
+        unknown = " and ".join(name for name, each in durations.items() if not each)
+        without = f", without {unknown}" if unknown else ""
         return f"about {_about(seconds)} left for {steps:,} steps of {self.step:.2g} s{without}"
 
 

@@ -83,7 +83,7 @@ def train(  # noqa: PLR0913
         check_fit(model, examples, config, processes)
         if config.tensorboard:
             check_tensorboard()
-        with opened_run(Path(folder), resume) if processes.first else nullcontext():
+        with opened_run(Path(folder), resume) if processes.rank_zero else nullcontext():
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
             progress, uint16 = progress or Display(), about is not None and about.uint16
             with run.meter.paused():
@@ -109,6 +109,7 @@ def _train(
             run.update()
             progress.update(counters.step, progress_figures(config, counters, run.meter, uint16))
             if counters.step == begun + FIRST_STEPS:
+                run.measure_evaluation(evaluate)
                 progress.say(run.meter.durations.describe_left(config, counters))
             if counters.step % config.log_every == 0:
                 run.log.write(counters.step, run.figures())
