@@ -56,7 +56,6 @@ READING = {
     "data.frames": "2",
     "data.stride": "2",
     "data.mode": "gray",
-    "data.channels-last": "",
     "data.axes": "NTHW",
     "data.key": "other",
     "data.skip-bad": "2",
@@ -335,7 +334,7 @@ SETTINGS = {
     "out": "elsewhere", "resume": "", "validate-on": "4", "samples": "3",
     "data.size": "8", "data.fit": "crop", "data.frames": "2", "data.stride": "2", "data.offsets": "random",
     "data.mode": "gray", "data.validation-fraction": "0.3", "data.test-fraction": "0.2", "data.seed": "1",
-    "data.num-values": "5", "data.channels-last": "", "data.key": "other",
+    "data.num-values": "5", "data.axes": "NHWC", "data.key": "other",
     "data.skip-bad": "2",
     "model.shape": "8 4", "model.channels": "3", "model.num-values": "5", "model.num-classes": "3",
     "model.layout": "rows", "model.prediction": "neighbours",
@@ -353,7 +352,7 @@ SETTINGS = {
     "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
     "training.checkpoint-blocks": "", "training.time-limit": "3", "training.tensorboard": "",
 }  # fmt: skip
-APART = {"data.axes": "NHWC", "model.known-channels": "1 --model.channels 2 --model.encoder-layers 2"}
+APART = {"model.known-channels": "1 --model.channels 2 --model.encoder-layers 2"}
 """Settings that contradict others of these."""
 
 

@@ -43,11 +43,11 @@ def test_axes_are_recognised(tmp_path, shape, expected, suffix):
     np.testing.assert_array_equal(examples.values.ravel(), values.ravel())
 
 
-def test_channels_last_overrides_the_guess(tmp_path):
+def test_axes_override_the_guess(tmp_path):
     np.save(tmp_path / "a.npy", _random(5, 3, 4, 3))
     np.save(tmp_path / "b.npy", _random(5, 3, 4, 13))
-    assert data.load(tmp_path / "a.npy", DataConfig(channels_last=False)).shape == (3, 4, 3)
-    assert data.load(tmp_path / "b.npy", DataConfig(channels_last=True)).shape == (3, 4)
+    assert data.load(tmp_path / "a.npy", DataConfig(axes="NTHW")).shape == (3, 4, 3)
+    assert data.load(tmp_path / "b.npy", DataConfig(axes="NHWC")).shape == (3, 4)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int16", ">i4", "uint64", "uint8"])
@@ -255,8 +255,6 @@ def test_axes_that_are_none_are_named(tmp_path):
     for axes in ("", "N", "NC", "HWC", "NHH", "NXY"):
         with pytest.raises(ValueError, match="such as NHWC"):
             DataConfig(axes=axes)
-    with pytest.raises(ValueError, match="leave out channels_last"):
-        DataConfig(axes="NHWC", channels_last=True)
     np.save(tmp_path / "a.npy", _random(5, 8, 8))
     with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of axes=NCHW"):
         data.load(tmp_path / "a.npy", DataConfig(axes="NCHW"))

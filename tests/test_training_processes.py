@@ -55,7 +55,7 @@ def trained(folder: Path, source: str | None, options: dict[str, Any]) -> int:
 
     examples = data.Examples(VALUES, [str(i) for i in range(40)], num_values=4)
     if source:
-        examples = data.load(source, data.DataConfig(num_values=4, channels_last=True), "all")
+        examples = data.load(source, data.DataConfig(num_values=4, axes="NLC"), "all")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "destroy_process_group", destroy)
         train(model, examples, replace(USUAL, **options), folder, loss=loss, evaluate=score, resume=True)

@@ -46,8 +46,6 @@ class Reading:
     """Every stride-th frame of a video is taken, from the first."""
     mode: Literal["auto", "rgb", "gray"] | None = None
     """Channels of a folder's images and videos."""
-    channels_last: bool | None = None
-    """The last axis of an array is channels."""
     axes: str | None = None
     """The axes of an array, one letter each, such as NCHW."""
     key: str | None = None

@@ -118,7 +118,7 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
     if options.key is None and is_batch(path, names):
         return ()
     shape, _ = array_header(path, _name(path, names, options))
-    channels = channel_axis(path, shape, options.axes, options.channels_last)
+    channels = channel_axis(path, shape, options.axes)
     return tuple(length for axis, length in enumerate(shape) if axis not in (0, channels))
 
 
@@ -128,7 +128,7 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
     Raises:
         ValueError: as `load_arrays`; a clip that would have to be cut or resized.
     """
-    channels = channel_axis(where, (1, *array.shape), options.axes, options.channels_last)
+    channels = channel_axis(where, (1, *array.shape), options.axes)
     _check_type(where, array.shape, array.dtype, lambda: array)
     values, encoding = _as_bytes(where, array[None], channels, options)
     if _clips(where, values, options).shape != values.shape:
@@ -146,7 +146,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
     else:
         name = _name(path, names, options)
         shape, dtype = array_header(path, name)
-        channels = channel_axis(path, shape, options.axes, options.channels_last)
+        channels = channel_axis(path, shape, options.axes)
         _check_type(path, shape, dtype, partial(read_array, path, name))
         values, encoding = _as_bytes(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
@@ -307,12 +307,10 @@ def imagenet_version(count: int) -> str | None:
     return None
 
 
-def channel_axis(
-    where: Path | str, shape: Sequence[int], axes: str | None = None, channels_last: bool | None = None
-) -> int | None:
+def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = None) -> int | None:
     """The axis of an array [N, ..] that is its channels; None: it has none.
 
-    Without `axes` and `channels_last` it is the last one of 5 axes or more, and of 4 axes if it is at most 4 long.
+    Without `axes` it is the last one of 5 axes or more, and of 4 axes if it is at most 4 long.
 
     Raises:
         ValueError: a shape that is not of these axes, or has no examples, or too few or many axes, or two readings.
@@ -322,13 +320,10 @@ def channel_axis(
         if len(axes) != count:
             raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of axes={axes}")
         channels = axes.index("C") if "C" in axes else None
+    elif readings := _two_readings(shape):
+        raise ValueError(f"{where} has shape {list(shape)}: it may be {' or '.join(readings)}; say which")
     else:
-        last = channels_last
-        if last is None:
-            last = count >= 5 or (count == 4 and 1 <= shape[-1] <= 4)
-            if readings := _two_readings(shape):
-                raise ValueError(f"{where} has shape {list(shape)}: it may be {' or '.join(readings)}; say which")
-        channels = count - 1 if last else None
+        channels = count - 1 if count >= 5 or (count == 4 and 1 <= shape[-1] <= 4) else None
     of_channels = channels is not None
     if not 2 + of_channels <= count <= 5 + of_channels or 0 in shape:
         raise ValueError(

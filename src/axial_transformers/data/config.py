@@ -54,14 +54,11 @@ class DataConfig:
     num_values: int | None = None
     """Number of values that arrays can take, 2 to 256. None: 2 for bool, 17 for digits, otherwise 256."""
 
-    channels_last: bool | None = None
-    """The last axis of an array is channels. None: yes for 5 axes or more, [N,T,H,W,C]; for 4 axes if it is at most
-    4 long, [N,H,W,C], otherwise [N,T,H,W]; no for [N,H,W] and [N,L]."""
-
     axes: str | None = None
     """The axes of an array, one letter each: N (examples), C (channels, anywhere), T (frames), D, H, W (depth, height,
-    width), L (length), such as NCHW, NTHWC or NL. None: as channels_last says; where the shape has two readings, such
-    as [N,3,64,64] and [N,64,64,6], an error asks for this."""
+    width), L (length), such as NCHW, NTHWC or NL. None: the last axis is channels of 5 axes or more, [N,T,H,W,C], and
+    of 4 axes if it is at most 4 long, [N,H,W,C]; where the shape has two readings, such as [N,3,64,64] and
+    [N,64,64,6], an error asks for this."""
 
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
@@ -72,7 +69,7 @@ class DataConfig:
     TFRecord files; of other files 5, or a fifth if that is more, but less than half."""
 
     def __post_init__(self) -> None:
-        check_axes(self.axes, self.channels_last)
+        check_axes(self.axes)
         if self.size is not None and self.size < 1:
             raise ValueError(f"size must be at least 1, not {self.size}")
         self._check_clips()
@@ -97,12 +94,10 @@ class DataConfig:
             )
 
 
-def check_axes(axes: str | None, channels_last: bool | None) -> None:
-    """Raises ValueError unless `axes` names axes of an array, such as NCHW, and nothing else places the channels."""
+def check_axes(axes: str | None) -> None:
+    """Raises ValueError unless `axes` names axes of an array, such as NCHW."""
     if axes is None:
         return
-    if channels_last is not None:
-        raise ValueError(f"axes={axes} says where the channels are: leave out channels_last")
     others = axes[1:]
     if axes[:1] != "N" or len(set(others)) < len(others) or set(others) - set(_LETTERS) or not set(others) - {"C"}:
         raise ValueError(

@@ -141,7 +141,7 @@ def _cache() -> Path:
 def _folder(path: Path, options: DataConfig) -> Path:
     """The folder for the index of a shard, another one if the file or the options of reading it change."""
     as_picture = [options.size, options.fit, options.mode]
-    as_array: list[object] = [options.num_values, options.channels_last, options.frames, options.stride, options.axes]
+    as_array: list[object] = [options.num_values, options.frames, options.stride, options.axes]
     identity = [_VERSION, str(path.resolve()), *state_of(path), as_picture, as_array]
     return _cache() / hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
