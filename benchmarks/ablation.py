@@ -24,15 +24,14 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-import tyro
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
-from tyro.conf import OmitArgPrefixes, Positional
 
 from ablation_groups import GROUPS, of_size, size
 from axial_transformers.data import Examples, load
@@ -41,6 +40,7 @@ from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.training import TrainConfig, train
+from command_line import run_command
 from timing import interleaved, now, peak_memory
 
 
@@ -72,12 +72,12 @@ def step(model: AxialTransformer, x: torch.Tensor) -> Callable[[], None]:
 
 
 def row(
-    data: Positional[Path],
-    group: Positional[str],
-    name: Positional[str],
-    seed: Positional[int],
+    data: Path,
+    group: str,
+    name: str,
+    seed: int,
     steps: int,
-    machine: OmitArgPrefixes[Machine] = HERE,
+    machine: Annotated[Machine, Parameter(name="*")] = HERE,
 ) -> dict[str, Any]:
     """One row: memory and time of a step, training, evaluation, time of a sample."""
     torch.set_num_threads(machine.threads)
@@ -133,13 +133,13 @@ def trained(model: AxialTransformer, examples: Examples, steps: int, batch: int,
 
 
 def run(
-    data: Positional[Path],
+    data: Path,
     out: Path,
     groups: tuple[str, ...] = tuple(GROUPS),
     rows: tuple[str, ...] = (),
     steps: int | None = None,
     seeds: int = 1,
-    machine: OmitArgPrefixes[Machine] = HERE,
+    machine: Annotated[Machine, Parameter(name="*")] = HERE,
 ) -> dict[str, Any]:
     """Runs what is not in OUT/rows.jsonl yet, then prints the table.
 
@@ -225,7 +225,7 @@ def slowdown(
     dim: int = 128,
     batch: int = 4,
     rounds: int = 5,
-    machine: OmitArgPrefixes[Machine] = HERE,
+    machine: Annotated[Machine, Parameter(name="*")] = HERE,
 ) -> dict[str, Any]:
     """A training step with an LSTM inner decoder beside one with attention, in turns; 8 + 8 + 4 layers, as the paper.
 
@@ -279,9 +279,8 @@ class Calls(TorchDispatchMode):
 
 
 def main() -> None:
-    """Runs the verb and prints its JSON."""
-    verbs: dict[str, Callable[..., Any]] = {each.__name__: each for each in (run, row, table, slowdown, products)}
-    print(json.dumps(tyro.extras.subcommand_cli_from_dict(verbs)))
+    """Runs the command and prints its JSON."""
+    print(json.dumps(run_command(run, row, table, slowdown, products)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from statistics import median
 from typing import Any
 
 import torch
-import tyro
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxialAttention, FullAttention
@@ -33,6 +32,7 @@ from axial_transformers.layers.lines import AttentionOptions, LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.positions import rotary
+from command_line import run_command
 from timing import interleaved, peak_memory
 
 SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
@@ -264,4 +264,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

@@ -13,12 +13,12 @@ from functools import partial
 from unittest.mock import patch
 
 import torch
-import tyro
 from torch import Tensor
 
 from axial_transformers.ops import compiled_attention, torch_attention
 from axial_transformers.ops.axial_attention import from_lines, to_lines
 from axial_transformers.ops.kernel_choice import compiled_can_run, fused_can_run
+from command_line import run_command
 from timing import interleaved
 
 Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]
@@ -86,4 +86,4 @@ def main(sites: int = 8192, heads: int = 4, width: int = 32, rounds: int = 7, th
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-import tyro
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -28,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.layers.attention import AxialAttention, FullAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
+from command_line import run_command
 from timing import interleaved, peak_memory
 
 DIM, HEADS, SPAN = 64, 4, 9
@@ -129,9 +130,7 @@ def measured(out: Path, rounds: int) -> dict[str, Any]:
     return {**found, "exponents, largest two": largest}
 
 
-def main(
-    out: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(help="plot to write")] = None, rounds: int = 5
-) -> None:
+def main(out: Annotated[Path | None, Parameter(help="plot to write")] = None, rounds: int = 5) -> None:
     """Counts operations, and where a plot is wanted measures time and memory."""
     result: dict[str, Any] = {"axes": {axes: counted(axes) for axes in SIDES}}
     table = Table("axes", "full", "axial", "local", "full / axial", title="Exponents in the number of sites, counted")
@@ -144,4 +143,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import tyro
 
 from axial_transformers.compression import compress, compress_files, container, decompress
 from axial_transformers.compression import other_codecs as comparison
@@ -23,8 +22,7 @@ from axial_transformers.compression.container import Chunk
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
-
-Positional = tyro.conf.Positional
+from command_line import run_command
 
 
 def read(model: AxialTransformer, source: Path, count: int) -> np.ndarray:
@@ -41,9 +39,7 @@ def timed(work: Callable[[], object]) -> tuple[object, float]:
     return work(), time.perf_counter() - start
 
 
-def overhead(
-    model: Positional[Path], source: Positional[Path], counts: tuple[int, ...] = (64, 1000), decode: bool = True
-) -> dict[str, object]:
+def overhead(model: Path, source: Path, counts: tuple[int, ...] = (64, 1000), decode: bool = True) -> dict[str, object]:
     """Bits/dim of whole files beside the model's own; throughput, without verification."""
     net, rows = AxialTransformer.from_pretrained(model), []
     for count in counts:
@@ -78,9 +74,7 @@ def overhead(
     return {"rows": rows}
 
 
-def codecs(
-    model: Positional[Path], source: Positional[Path], count: int = 1000, verify: bool = False
-) -> dict[str, object]:
+def codecs(model: Path, source: Path, count: int = 1000, verify: bool = False) -> dict[str, object]:
     """Bits/dim of the archive beside PNG, WebP and JPEG XL: one file each, and all on one sheet."""
     net = AxialTransformer.from_pretrained(model)
     values = read(net, source, count)
@@ -95,8 +89,7 @@ def codecs(
 
 
 def main() -> None:
-    verbs = {"overhead": overhead, "codecs": codecs}
-    result = tyro.extras.subcommand_cli_from_dict(verbs)
+    result = run_command(overhead, codecs)
     machine = {
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

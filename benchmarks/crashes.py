@@ -24,7 +24,6 @@ from statistics import median
 from typing import Literal, get_args
 
 import torch
-import tyro
 
 from axial_transformers.data import load
 from axial_transformers.likelihood.bits import bits_per_dim
@@ -32,6 +31,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.progress import Bar
 from axial_transformers.training import TrainConfig, train
+from command_line import run_command
 
 CONFIG = TrainConfig(
     steps=150,
@@ -236,4 +236,4 @@ def main(kills: int = 100, seed: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

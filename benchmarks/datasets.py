@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import IO, Literal
 
 import numpy as np
-import tyro
 from numpy.typing import NDArray
-from tyro.conf import Positional
 
 from axial_transformers.data import DataConfig, load, save_arrays
 from axial_transformers.data.shards.downloads import download
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import written_whole
+from command_line import run_command
 from dataset_sources import IMAGENET, QUOTED, SOURCES, TEST_PHOTOS, Quoted
 
 Files = Mapping[str, Path]
@@ -158,8 +157,8 @@ BUILDERS: dict[str, Callable[[Files, Path], None]] = {
 
 
 def main(
-    name: Positional[Literal["fashion_mnist", "mnist", "clips64", "photos", "bair", "imagenet"]],
-    folder: Positional[Path] = Path(),
+    name: Literal["fashion_mnist", "mnist", "clips64", "photos", "bair", "imagenet"],
+    folder: Path = Path(),
     files: tuple[Path, ...] = (),
 ) -> None:
     """Builds a data set.
@@ -181,4 +180,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

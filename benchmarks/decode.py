@@ -19,7 +19,6 @@ from functools import partial
 from statistics import median
 
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -29,6 +28,7 @@ from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.shift import shift
+from command_line import run_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,4 +215,4 @@ def show(results: list[dict]) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    main(run_command(Options, description=__doc__))

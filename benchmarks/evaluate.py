@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-import tyro
+from command_line import run_command
 
 HERE = Path(__file__).resolve()
 PRETRAINED = HERE.parents[1] / "pretrained"
@@ -34,7 +34,7 @@ WARM_UP = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    other: tyro.conf.Positional[Path]
+    other: Path
     """The other checkout."""
     work: tuple[str, ...] = WORK
     turns: int = 7
@@ -156,4 +156,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         worker(sys.argv[3:], int(sys.argv[2]))
     else:
-        main(tyro.cli(Options, description=__doc__))
+        main(run_command(Options, description=__doc__))

@@ -1,4 +1,4 @@
-"""Compares the compiled functions of `kernels.exact` with their twin in NumPy, bit for bit.
+"""Compares the compiled functions of `kernels.exact` with their reference in NumPy, bit for bit.
 
     python benchmarks/exact_functions.py                   all 2^32 float32 numbers: an hour or so of one core
     python benchmarks/exact_functions.py --every 65537     every 65537th
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tyro
 from numba import njit
 
-from axial_transformers.kernels.exact import twin
+from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
 from axial_transformers.kernels.exact.instructions import VECTOR, exponential, hyperbolic_tangent, logarithm, logistic
 from axial_transformers.kernels.exact.row_functions import quick_gelu, vectors
 from axial_transformers.kernels.llvm import constant, instructions, load, store
+from command_line import run_command
 
 AT_A_TIME = 1 << 20
 
@@ -45,11 +45,11 @@ def quick_gelus(x, count):
 
 
 FUNCTIONS = {
-    "exp": (kernel_of(exponential), twin.exp),
-    "log": (kernel_of(logarithm), twin.log),
-    "sigmoid": (kernel_of(lambda b, x: logistic(b, x, constant(VECTOR, 1.0))), twin.logistic),
-    "tanh": (kernel_of(hyperbolic_tangent), twin.tanh),
-    "quick GELU": (quick_gelus, twin.quick_gelu),
+    "exp": (kernel_of(exponential), reference.exp),
+    "log": (kernel_of(logarithm), reference.log),
+    "sigmoid": (kernel_of(lambda b, x: logistic(b, x, constant(VECTOR, 1.0))), reference.logistic),
+    "tanh": (kernel_of(hyperbolic_tangent), reference.tanh),
+    "quick GELU": (quick_gelus, reference.quick_gelu),
 }
 
 
@@ -61,7 +61,7 @@ def numbers(every: int) -> Iterator[np.ndarray]:
 
 
 def differences(name: str, x: np.ndarray) -> np.ndarray:
-    """Those of x for which kernel and twin differ."""
+    """Those of x for which kernel and reference differ."""
     kernel, slow = FUNCTIONS[name]
     compiled = x.copy()
     with ieee_arithmetic(), np.errstate(all="ignore"):
@@ -87,4 +87,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    main(run_command(Options, description=__doc__))

@@ -31,11 +31,11 @@ from typing import Annotated
 
 import numpy as np
 import torch
-import tyro
-from tyro.conf import Positional, arg
+from cyclopts import Parameter
 
 import axial_transformers as axial
 from axial_transformers.compression import ArchiveReader
+from command_line import run_command
 
 LIMITED = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX512F,-AVX512VL"}
 ENVIRONMENTS = {
@@ -51,9 +51,9 @@ Result = dict[str, object]
 
 
 def measure(
-    model: Positional[Path], source: Positional[Path], count: int = 1000, slow_count: int = 8, block: int = 500,
+    model: Path, source: Path, count: int = 1000, slow_count: int = 8, block: int = 500,
     results: Path | None = None,
-    only: Annotated[tuple[str, ...], arg(help="names of decoders; all if none")] = (),
+    only: Annotated[tuple[str, ...], Parameter(help="names of decoders; all if none")] = (),
 ) -> dict[str, object]:  # fmt: skip
     """Encodes, and decodes in the other settings."""
     torch.set_num_threads(1)
@@ -93,7 +93,7 @@ def _decoded(net: axial.AxialTransformer, model: Path, images: torch.Tensor, arc
     return {"images": len(images), "identical": same, "seconds": time.perf_counter() - begin, **error}
 
 
-def decode(model: Positional[Path], archive: Positional[Path], name: Positional[str]) -> dict[str, object]:
+def decode(model: Path, archive: Path, name: str) -> dict[str, object]:
     """One of the decoders; prints the checksum of the pixels."""
     torch.set_num_threads(2 if name == "threads" else 1)
     net = axial.AxialTransformer.from_pretrained(model)
@@ -115,8 +115,8 @@ def decode(model: Positional[Path], archive: Positional[Path], name: Positional[
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["decode"]:
-        tyro.cli(decode, args=sys.argv[2:])
+        run_command(decode, argv=sys.argv[2:])
     else:
-        result = tyro.cli(measure, description=__doc__)
+        result = run_command(measure, description=__doc__)
         print(json.dumps(result))
         sys.exit(1 if result["different"] else 0)

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import tyro
 from numba import njit
 
 import axial_transformers as axial
 from axial_transformers.kernels.exact import compiled, steps
 from axial_transformers.kernels.exact.definition import Linear
-from axial_transformers.kernels.exact.product_tiles import PANEL, ROWS
+from axial_transformers.kernels.exact.instructions import PANEL, ROWS
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.layers.initialisation import Dense
+from command_line import run_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,4 +107,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    main(run_command(Options, description=__doc__))

@@ -17,12 +17,11 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-import tyro
+from cyclopts import Parameter
 from torch import Tensor
 
 from axial_transformers.baselines import AxialResNet, AxialResNetConfig
-
-Positional = tyro.conf.Positional
+from command_line import run_command
 
 
 def read(path: Path) -> tuple[Tensor, Tensor]:
@@ -81,15 +80,15 @@ def train_one(
 
 
 def main(
-    train: Positional[Path],
-    test: Positional[Path],
+    train: Path,
+    test: Path,
     width: int = 16,
     heads: int = 1,
     epochs: int = 2,
     batch: int = 64,
     rate: float = 3e-3,
     seeds: tuple[int, ...] = (0, 1, 2),
-    held_out: Annotated[int, tyro.conf.arg(help="test on the last N training images, not on `test`")] = 0,
+    held_out: Annotated[int, Parameter(help="test on the last N training images, not on `test`")] = 0,
 ) -> None:
     """Prints each seed's accuracy, their mean and its standard error, and minutes of processor time."""
     network = AxialResNetConfig(
@@ -121,4 +120,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

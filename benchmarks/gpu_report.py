@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import tyro
 from safetensors.torch import load_file
 
 import axial_transformers as axial
@@ -37,6 +36,7 @@ from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
+from command_line import run_command
 from timing import interleaved
 
 ROOT = Path(__file__).parents[1]
@@ -295,4 +295,4 @@ def batch(config: AxialTransformerConfig, count: int) -> tuple[torch.Tensor, tor
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    main(run_command(Options, description=__doc__))

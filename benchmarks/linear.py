@@ -11,10 +11,10 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-import tyro
 from torch import Tensor
 
 from axial_transformers.ops import linear as ops
+from command_line import run_command
 from timing import interleaved
 
 CASES = [(512, 128, 128), (8192, 128, 384), (8192, 128, 128), (8192, 512, 128), (4096, 512, 2048)]
@@ -55,4 +55,4 @@ def main(rounds: int = 15, threads: int = 1) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

@@ -14,12 +14,13 @@ from typing import Annotated
 
 import matplotlib.pyplot as plt
 import torch
-import tyro
+from cyclopts import Parameter
 from torch import Tensor, nn
 
 from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from command_line import run_command
 
 SIDE, SITE = 7, (3, 3)
 
@@ -60,7 +61,7 @@ PATTERNS: dict[str, Callable[[], Tensor]] = {
 }
 
 
-def main(out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="picture to write")]) -> None:
+def main(out: Annotated[Path, Parameter(help="picture to write")]) -> None:
     """Draws all patterns."""
     torch.manual_seed(0)
     patterns = {name: measure() for name, measure in PATTERNS.items()}
@@ -79,4 +80,4 @@ def main(out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(help="picture 
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

@@ -17,13 +17,13 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-import tyro
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
 from axial_transformers.recipes import NAMED
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
+from command_line import run_command
 
 Optimiser = Literal["adam", "muon"]
 
@@ -52,7 +52,7 @@ def begun(options: Options, optimiser: Optimiser, folder: Path, processes: Proce
 
 
 def main() -> None:
-    options = tyro.cli(Options)
+    options = run_command(Options)
     seconds: dict[str, list[float]] = {name: [] for name in get_args(Optimiser)}
     with tempfile.TemporaryDirectory() as folder, Processes(torch.device("cpu")) as processes:
         runs = {name: begun(options, name, Path(folder) / name, processes) for name in get_args(Optimiser)}

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 import torch
-import tyro
 from torch import Tensor, nn
 
 import axial_transformers as axial
@@ -33,6 +32,7 @@ from axial_transformers.ops import elementwise, kernel_choice, linear
 from axial_transformers.ops.axial_attention import axial_self_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
+from command_line import run_command
 
 Call = Callable[..., Tensor]
 Drawn = tuple[Call, list[Tensor]]
@@ -335,4 +335,4 @@ def main(calls: int = 50_000, first: int = 0, threads: int = 1) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(tyro.cli(main))
+    sys.exit(run_command(main))

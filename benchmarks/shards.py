@@ -23,7 +23,7 @@ from typing import Annotated, cast
 
 import numpy as np
 import torch
-import tyro
+from cyclopts import Parameter
 from numpy.typing import NDArray
 
 from axial_transformers import data
@@ -34,6 +34,7 @@ from axial_transformers.data.shards.shard_examples import Records, ShardExamples
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batches, example_indices
 from axial_transformers.training.processes import Processes
+from command_line import run_command
 
 SIDE = 4
 HEAD = f"P5 {SIDE} {SIDE} 255\n".encode()
@@ -143,14 +144,14 @@ def measure(
 
 
 def main(
-    records: Annotated[int, tyro.conf.arg(help="how many records the shard has, of a kilobyte each")] = 1_000_000,
-    folder: Annotated[Path | None, tyro.conf.arg(help="where the shard and its index lie meanwhile")] = None,
+    records: Annotated[int, Parameter(help="how many records the shard has, of a kilobyte each")] = 1_000_000,
+    folder: Annotated[Path | None, Parameter(help="where the shard and its index lie meanwhile")] = None,
     positions: Annotated[
-        int | None, tyro.conf.arg(help="how many of the epoch's first are drawn; all if not given")
+        int | None, Parameter(help="how many of the epoch's first are drawn; all if not given")
     ] = None,
     batch_size: int = 1024,
     workers: int = 2,
-    simulated: Annotated[bool, tyro.conf.arg(help="compute records instead of writing and reading a shard")] = False,
+    simulated: Annotated[bool, Parameter(help="compute records instead of writing and reading a shard")] = False,
 ) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as place:
         os.environ["XDG_CACHE_HOME"] = place
@@ -159,4 +160,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

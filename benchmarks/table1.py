@@ -32,7 +32,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -55,6 +54,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from command_line import run_command
 from decode import Paper
 
 COMMON: dict[str, Any] = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
@@ -276,4 +276,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

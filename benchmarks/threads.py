@@ -15,7 +15,8 @@ from itertools import product
 from statistics import mean, median
 
 import torch
-import tyro
+
+from command_line import run_command
 
 MEASURE = """
 import json, sys, time, torch
@@ -62,4 +63,4 @@ def measure(others: int, threads: int, variables: dict[str, str], seconds: float
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

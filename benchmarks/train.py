@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -40,6 +39,7 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import peak_memory
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
+from command_line import run_command
 from straightforward import Straightforward, StraightforwardTraining
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -320,4 +320,4 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    main(run_command(Options, description=__doc__))

@@ -13,11 +13,11 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-import tyro
 from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.triangle_attention import TriangleAttention
+from command_line import run_command
 from timing import interleaved, peak_memory
 
 
@@ -99,4 +99,4 @@ def main(
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

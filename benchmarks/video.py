@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import tyro
 from imagecodecs import jpegxl_encode
 from numpy.typing import NDArray
-from tyro.conf import Positional
 
 from axial_transformers.compression.other_codecs import bits_per_dim
 from axial_transformers.data import DataConfig, load
@@ -22,6 +20,7 @@ from axial_transformers.decoding.sampling import complete
 from axial_transformers.likelihood.evaluation import bits_of_each, summarise
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_grid
+from command_line import run_command
 
 
 def jpeg_xl(frames: NDArray[np.uint8]) -> float:
@@ -36,7 +35,7 @@ def strips(net: AxialTransformer, clips: NDArray[np.uint8]) -> NDArray[np.uint8]
     return np.stack([drawn.numpy(), clips], axis=1).reshape(-1, *clips.shape[1:])
 
 
-def main(model: Positional[Path], source: Positional[Path], batch_size: int = 4, strips_to: Path | None = None) -> None:
+def main(model: Path, source: Path, batch_size: int = 4, strips_to: Path | None = None) -> None:
     """The first frame is given.
 
     Args:
@@ -68,4 +67,4 @@ def main(model: Positional[Path], source: Positional[Path], batch_size: int = 4,
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    run_command(main)

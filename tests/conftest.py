@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from axial_transformers import cli
-from axial_transformers.storage.caches import cache_folder
+from axial_transformers.storage.files import cache_folder
 from axial_transformers.training import config
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from axial_transformers.storage.tensorflow.crc32c import crc32c, masked
+from axial_transformers.storage.tensorflow.records import crc32c, masked
 
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "float16": 19}
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)

@@ -22,7 +22,7 @@ from axial_transformers.compression.archive import write_archive
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.inference import exact_network
 from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels.exact import twin
+from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import GROUP
 from axial_transformers.likelihood.bits import bits_per_dim, slice_nats
 from axial_transformers.models import AxialTransformer, Conditioning
@@ -63,10 +63,10 @@ FROZEN = [
 
 
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
-def test_known_values_have_the_models_likelihood_and_from_the_twin_the_same_bits(config):
+def test_known_values_have_the_models_likelihood_and_from_the_reference_the_same_bits(config):
     model = random_model(config, torch.float32)
     x, given = random_values(model, 2), Conditioning(**random_given(model, 2))
-    network, slow = ExactNetwork(model, compiled), ExactNetwork(model, twin)
+    network, slow = ExactNetwork(model, compiled), ExactNetwork(model, reference)
     nats = network.nats(x, given)
     expected = [slice_nats(model.double(), x, torch.full((2,), c), *given) for c in model.slices]
     np.testing.assert_allclose(nats, torch.stack(expected, -1).detach(), rtol=0, atol=1e-4)
@@ -89,7 +89,7 @@ def test_without_numba_archives_are_the_same(kind, monkeypatch):
     x, given = random_values(model, 3), random_given(model, 3)
     archive = compress(model, x, **given)
     monkeypatch.setattr(exact_network.util, "find_spec", lambda name: None)
-    assert ExactNetwork(model).arithmetic is twin
+    assert ExactNetwork(model).arithmetic is reference
     assert compress(model, x, **given, verify=False) == archive
     with pytest.warns(UserWarning, match="numba is not installed"):
         assert torch.equal(decompress(model, archive, **given).long(), x)
@@ -185,7 +185,7 @@ def test_every_flipped_bit_of_the_header_is_seen(written):
             decompress(model, archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :])
 
 
-@pytest.mark.parametrize("arithmetic", [compiled, twin], ids=["compiled", "twin"])
+@pytest.mark.parametrize("arithmetic", [compiled, reference], ids=["compiled", "reference"])
 def test_logits_that_are_not_finite_are_refused(arithmetic, monkeypatch):
     model = random_model(small_config((3, 2)), torch.float32)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Examples, their fingerprint, 16-bit pairs, splits and the embedded digits."""
+"""Examples, their fingerprint, 16-bit pairs, splits and the bundled digits."""
 
 from dataclasses import replace
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from axial_transformers import recipes
-from axial_transformers.planning import Machine, plan
+from axial_transformers.planning.machine import Machine
+from axial_transformers.planning.plan import plan
 
 TEXT = (Path(__file__).parents[1] / "docs" / "training.md").read_text()
 

@@ -1,4 +1,4 @@
-"""The arithmetic of archives: equal bits from compiled kernels and their twin, on every processor, in every state."""
+"""The arithmetic of archives: equal bits from kernels and their reference, on every processor, in every state."""
 
 import os
 import re
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.kernels.exact import twin
+from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import (
     GROUP,
     LEAST_STATE,
@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from numba import njit
 
 import exact_functions
-from axial_transformers.kernels.exact import compiled, float_environment, product_tiles, steps
+from axial_transformers.kernels.exact import compiled, float_environment, instructions, steps
 
 D, HIDDEN, VALUES, LENGTH = 40, 21, 19, 17
 """Sizes that are no multiples of what the kernels take at once; a head has 20 numbers."""
@@ -110,11 +110,11 @@ def assert_same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 
 
 @pytest.fixture(scope="module")
-def of_twin() -> list[np.ndarray]:
-    return outputs_of(twin)
+def of_reference() -> list[np.ndarray]:
+    return outputs_of(reference)
 
 
-def test_the_twins_fused_multiply_add_is_rounded_once():
+def test_the_references_fused_multiply_add_is_rounded_once():
     rng = np.random.default_rng(0)
     a, b, c = (rng.standard_normal(1000).astype(np.float32) * 2.0 ** rng.integers(-30, 30, 1000) for _ in range(3))
     c[:500] = -(a * b).astype(np.float32)[:500]  # cancellation
@@ -122,7 +122,7 @@ def test_the_twins_fused_multiply_add_is_rounded_once():
     hard = np.array(np.meshgrid(HARD, HARD, HARD), np.float32).reshape(3, -1)
     a, b, c = (np.concatenate([random, some]).astype(np.float32) for random, some in zip((a, b, c), hard))
     with np.errstate(all="ignore"):
-        found = twin.fma(a, b, c)
+        found = reference.fma(a, b, c)
     for x, y, z, result in zip(*(numbers.tolist() for numbers in (a, b, c, found))):
         exact = Fraction(x) * Fraction(y) + Fraction(z)
         if np.isinf(result):
@@ -136,7 +136,7 @@ def test_the_twins_fused_multiply_add_is_rounded_once():
 
 
 @pytest.mark.parametrize("name", exact_functions.FUNCTIONS)
-def test_compiled_functions_equal_their_twin(name):
+def test_compiled_functions_equal_their_reference(name):
     """benchmarks/exact_functions.py compares all 2^32 numbers."""
     edges = np.array([*HARD, 87, -87, 88, -88, np.inf, -np.inf, np.nan, 0.34657359, -0.34657359], np.float32)
     near = np.concatenate([np.nextafter(edges, np.float32(to)) for to in (-np.inf, np.inf)])
@@ -146,19 +146,19 @@ def test_compiled_functions_equal_their_twin(name):
 
 def test_the_exponential_is_accurate():
     x = np.linspace(-87, 88, 100_001, dtype=np.float32)
-    assert np.abs(twin.exp(x) / np.exp(x.astype(np.float64)) - 1).max() < 1.2e-7
-    assert twin.exp(np.array([-87.1, -np.inf], np.float32)).tolist() == [0, 0]
+    assert np.abs(reference.exp(x) / np.exp(x.astype(np.float64)) - 1).max() < 1.2e-7
+    assert reference.exp(np.array([-87.1, -np.inf], np.float32)).tolist() == [0, 0]
 
 
 def test_the_logarithm_is_accurate():
     x = np.concatenate([np.linspace(0.5, 3, 100_001), np.geomspace(2.0**-100, 2.0**100, 100_001)]).astype(np.float32)
     exact = np.log(x.astype(np.float64))
-    assert (np.abs(twin.log(x) - exact) <= 1.2e-7 * np.abs(exact)).all()
+    assert (np.abs(reference.log(x) - exact) <= 1.2e-7 * np.abs(exact)).all()
 
 
 @pytest.mark.parametrize(("rows", "vectors", "panels"), [(12, 2, 1), (6, 1, 1), (1, 3, 2)])
 def test_products_do_not_depend_on_the_tile(rows, vectors, panels):
-    multiply = product_tiles.product(rows, vectors, panels)
+    multiply = instructions.product(rows, vectors, panels)
     width = 16 * vectors * panels
 
     @njit(error_model="numpy")
@@ -171,27 +171,27 @@ def test_products_do_not_depend_on_the_tile(rows, vectors, panels):
     out = np.zeros((rows, width), np.float32)
     packed = np.ascontiguousarray(layer.weight.reshape(37, panels, -1).swapaxes(0, 1))
     kernel(x, packed, layer.bias, out)
-    assert_same_bits([twin.linear(x, layer)], [out])
+    assert_same_bits([reference.linear(x, layer)], [out])
 
 
 @pytest.mark.parametrize("panels", [1, 2, 3])
 def test_a_row_alone_gives_the_bits_that_it_gives_among_others(panels):
-    outputs = panels * product_tiles.PANEL - 5
+    outputs = panels * instructions.PANEL - 5
     layer = compiled.Dense(Linear(random_numbers(D, outputs), random_numbers(outputs)))
-    x = random_numbers(product_tiles.ROWS + 1, D)
+    x = random_numbers(instructions.ROWS + 1, D)
     assert_same_bits([layer(x[3:4])], [layer(x)[3:4]])
 
 
 def test_the_tile_fits_the_registers():
-    assert product_tiles.tile_of({"+avx", "+avx2", "-avx512f", "+fma"}) == (6, 1)
-    assert product_tiles.tile_of({"+avx2", "+avx512f"}) == (12, 2)
+    assert instructions.tile_of({"+avx", "+avx2", "-avx512f", "+fma"}) == (6, 1)
+    assert instructions.tile_of({"+avx2", "+avx512f"}) == (12, 2)
 
 
-def test_compiled_layers_equal_their_twin(of_twin):
-    assert_same_bits(of_twin, outputs_of(compiled))
+def test_compiled_layers_equal_their_reference(of_reference):
+    assert_same_bits(of_reference, outputs_of(compiled))
 
 
-def test_the_callers_state_of_the_processor_makes_no_difference_and_is_restored(of_twin):
+def test_the_callers_state_of_the_processor_makes_no_difference_and_is_restored(of_reference):
     """Rounding upwards, denormal numbers flushed to zero."""
     if not float_environment.ON_X86:
         pytest.skip("bits of MXCSR")
@@ -207,17 +207,17 @@ def test_the_callers_state_of_the_processor_makes_no_difference_and_is_restored(
         assert float_environment.read_register() & 0xFFC0 == upwards_and_flushed
     finally:
         float_environment.write_register(before)
-    assert_same_bits(of_twin, found)
+    assert_same_bits(of_reference, found)
 
 
-def test_the_twin_keeps_denormal_numbers_too():
+def test_the_reference_keeps_denormal_numbers_too():
     tiny = np.full(1, 1e-40, np.float32)
     torch.set_flush_denormal(True)
     try:
-        assert tiny * twin.ONE == 0
-        with twin.ieee_arithmetic():
-            assert tiny * twin.ONE > 0
-        assert tiny * twin.ONE == 0
+        assert tiny * reference.ONE == 0
+        with reference.ieee_arithmetic():
+            assert tiny * reference.ONE > 0
+        assert tiny * reference.ONE == 0
     finally:
         torch.set_flush_denormal(False)
 
@@ -290,34 +290,34 @@ def test_a_processor_without_fused_multiply_add_gives_the_same_bits():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_other_processors_give_the_same_bits(of_twin, target):
+def test_other_processors_give_the_same_bits(of_reference, target):
     code = "import hashlib, test_exact_arithmetic as t; found = t.outputs_of(t.compiled)\n"
     code += "print(hashlib.sha256(b''.join(array.tobytes() for array in found)).hexdigest())"
-    assert_same_bits(of_twin, outputs_of(compiled))
+    assert_same_bits(of_reference, outputs_of(compiled))
     assert in_another_process(code, TARGETS[target]) == in_another_process(code, {})
 
 
 def test_frequencies_of_all_values_fill_the_range():
     """Each is at least 1, whatever the logits are."""
     for logits in (random_numbers(4, 256), np.float32([[0, -1e30]]), np.zeros((1, 3), np.float32), np.eye(5) * 80):
-        for numbers in twin.fixed_points(logits.astype(np.float32), no_stream()):
-            ends = np.array(twin.boundaries(numbers))
+        for numbers in reference.fixed_points(logits.astype(np.float32), no_stream()):
+            ends = np.array(reference.boundaries(numbers))
             assert (np.diff(ends) >= 1).all()
             assert ends[0] == 0
             assert ends[-1] == 1 << PRECISION
 
 
-def test_streams_of_the_coder_equal_its_twin_and_are_read_again():
+def test_streams_of_the_coder_equal_its_reference_and_are_read_again():
     rng = np.random.default_rng(0)
     numbers = np.where(
         rng.random((300, 20)) < 0.3, 0, rng.integers(0, 1 << 28, (300, 20)) >> rng.integers(0, 28, (300, 1))
     )
     values = rng.integers(0, 20, 300)
-    intervals = np.array([twin.interval(row, value) for row, value in zip(numbers, values.tolist())])
-    words = twin.write_stream(intervals, LEAST_STATE + 5)
+    intervals = np.array([reference.interval(row, value) for row, value in zip(numbers, values.tolist())])
+    words = reference.write_stream(intervals, LEAST_STATE + 5)
     assert_same_bits([words], [compiled.write_stream(intervals, LEAST_STATE + 5)])
     stream = Stream(words, np.array([int(words[0]) << 32 | int(words[1]), 2, 0]))
-    assert [twin.read_value(row, stream) for row in numbers] == values.tolist()
+    assert [reference.read_value(row, stream) for row in numbers] == values.tolist()
     assert stream.state.tolist() == [LEAST_STATE + 5, len(words), 0]
     ideal = (PRECISION - np.log2(intervals[:, 1])).sum()
     assert ideal < 32 * len(words) < ideal + 64 + 32

@@ -14,7 +14,9 @@ from axial_transformers import recipes
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.models import AxialTransformer
-from axial_transformers.planning import CHANGEABLE, Machine, Plan, machine, plan
+from axial_transformers.planning import machine
+from axial_transformers.planning.machine import Machine
+from axial_transformers.planning.plan import CHANGEABLE, Plan, plan
 from axial_transformers.training import TrainResult, read_run
 from axial_transformers.training.curves import read_curves
 from conftest import TINY, Axial

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from axial_transformers.data.movies import lossless_movie
-from axial_transformers.data.video import frames_of
+from axial_transformers.data.video import frames_of, lossless_movie
 from conftest import Axial
 from small_models import random_model, small_config
 

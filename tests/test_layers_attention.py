@@ -17,7 +17,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.ops import reference, torch_attention
 from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.full_attention import full_attention
+from axial_transformers.ops.torch_attention import full_attention
 
 SHAPES = [(5,), (3, 5), (1, 4), (2, 3, 4)]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}

@@ -11,7 +11,7 @@ from axial_transformers.layers.attention import AxialAttention, CrossAttention, 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops.full_attention import full_attention
+from axial_transformers.ops.torch_attention import full_attention
 
 GRIDS = pytest.mark.parametrize("grid", [(3, 5, 2), (1, 7), (6,)], ids=lambda grid: "x".join(map(str, grid)))
 

@@ -49,8 +49,8 @@ def dynamic(name):
 @of_each
 def test_copies_are_the_layer(name):
     layer, x = layer_and_input(name)
-    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert torch.equal(twin(x), layer(x))
+    for same in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(same(x), layer(x))
 
 
 @of_each

@@ -5,8 +5,8 @@ import torch
 
 import axial_transformers as axial
 from axial_transformers import AttentionOptions, axial_attention
-from axial_transformers.ops.full_attention import full_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
+from axial_transformers.ops.torch_attention import full_attention
 
 
 @pytest.mark.parametrize("lines", [2, 64], ids=["few", "many"])

@@ -11,7 +11,7 @@ from axial_transformers import complete, compress, decompress, recipes, sample
 from axial_transformers.data import Examples
 from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
 from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels.exact import twin
+from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import PRECISION
 from axial_transformers.likelihood import bits_map
 from axial_transformers.likelihood.dependencies import check, influence
@@ -149,10 +149,10 @@ def test_archives_hold_the_values(kind):
 
 
 @pytest.mark.parametrize("kind", ["columns", "signed columns", "signed raster"])
-def test_the_kernels_of_archives_and_their_twin_give_the_same_intervals(kind):
+def test_the_kernels_of_archives_and_their_reference_give_the_same_intervals(kind):
     model = random_model(VARIANTS[kind], torch.float32)
     x = random_values(model, 3)
-    found, slow = (ExactNetwork(model, each).intervals(x) for each in (compiled, twin))
+    found, slow = (ExactNetwork(model, each).intervals(x) for each in (compiled, reference))
     assert np.array_equal(found, slow)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     np.testing.assert_allclose(bits, bits_map(model, x).flatten(1).sum(1), rtol=1e-3)

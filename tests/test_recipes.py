@@ -87,7 +87,7 @@ def test_other_models_have_the_size_of_the_axial_one_but_for_their_positions():
         assert sum(other.values()) + positions[1] == pytest.approx(sum(axial.values()), rel=0.002)
 
 
-def test_digits_models_the_embedded_digits():
+def test_digits_models_the_bundled_digits():
     recipe, examples = recipes.digits(), load("digits")
     assert recipe.source == "digits"
     assert (recipe.model.shape, recipe.model.channels) == (examples.shape, examples.channels)

@@ -20,8 +20,9 @@ from PIL import Image
 
 from axial_transformers import recipes
 from axial_transformers.data import load
-from axial_transformers.planning import Machine, plan
+from axial_transformers.planning.machine import Machine
 from axial_transformers.planning.operations import parameters
+from axial_transformers.planning.plan import plan
 from axial_transformers.planning.step_memory import needed_memory
 from tfrecord_writer import video_record, write_records
 

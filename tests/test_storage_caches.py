@@ -5,13 +5,14 @@ import sys
 import threading
 from pathlib import Path
 
-from axial_transformers.storage.caches import cache_folder, only_one_process
+from axial_transformers.storage.files import cache_folder
+from axial_transformers.storage.locks import only_one_process
 
 WITHOUT_FCNTL = """
 import sys
 sys.modules["fcntl"] = None
 import axial_transformers.data
-from axial_transformers.storage.caches import only_one_process
+from axial_transformers.storage.locks import only_one_process
 with only_one_process(__import__("pathlib").Path(sys.argv[1])):
     print("alone")
 """
@@ -53,3 +54,32 @@ def test_who_enters_removes_what_killed_processes_left(tmp_path):
     (folder / "whole").touch()
     with only_one_process(folder):
         assert [path.name for path in folder.iterdir()] == ["whole"]
+
+
+WITHOUT_EXTRAS = """
+import sys
+for package in ("av", "huggingface_hub", "httpx2"):
+    sys.modules[package] = None
+import axial_transformers as axial
+from axial_transformers import compression, data, pictures
+from axial_transformers.data.video import save_movie
+open("a.mp4", "w").close()
+for action in (
+    lambda: data.load("a.mp4", data.DataConfig(frames=2)),
+    lambda: save_movie("b.mp4", data.load("digits").values[..., 0]),
+    lambda: data.load("hf://datasets/a/b"),
+    lambda: data.load("https://host/a.tar"),
+    lambda: axial.AxialTransformer.from_pretrained("a/b"),
+):
+    try:
+        action()
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_without_an_extra_one_line_names_it(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    of_video, of_hub = (f"pip install 'axial-transformers[{name}]'" for name in ("video", "hub"))
+    assert [line.partition(": ")[2] for line in done.stdout.splitlines()] == [of_video] * 2 + [of_hub] * 3, done.stderr

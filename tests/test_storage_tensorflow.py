@@ -8,10 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from axial_transformers.storage.tensorflow import crc32c as checksums
-from axial_transformers.storage.tensorflow.leveldb_table import LONGEST_KEY, MOST_BLOCKS, MOST_ENTRIES
-from axial_transformers.storage.tensorflow.protobuf import FormatError
-from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
+from axial_transformers.storage.tensorflow import records as checksums
+from axial_transformers.storage.tensorflow.records import FormatError
+from axial_transformers.storage.tensorflow.tensor_bundle import (
+    LONGEST_KEY,
+    MOST_BLOCKS,
+    MOST_ENTRIES,
+    TensorBundle,
+    find_prefix,
+)
 from tensor_bundle_writer import (
     entry,
     header,

@@ -12,7 +12,8 @@ from torch.profiler import ProfilerActivity, profile
 from axial_transformers import recipes
 from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.planning import Machine, plan
+from axial_transformers.planning.machine import Machine
+from axial_transformers.planning.plan import plan
 from axial_transformers.planning.step_memory import LiveBytes, activation_bytes, device_batch, largest_batch, memory
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.processes import Processes

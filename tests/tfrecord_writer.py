@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from axial_transformers.storage.tensorflow.crc32c import crc32c, masked
+from axial_transformers.storage.tensorflow.records import crc32c, masked
 from tensor_bundle_writer import nested
 
 

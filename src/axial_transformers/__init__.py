@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from axial_transformers.layers.triangle_attention import TriangleAttention
     from axial_transformers.likelihood.bits import bits_map, bits_per_dim, random_slice_loss
     from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-    from axial_transformers.ops.axial_attention import axial_attention
+    from axial_transformers.ops.axial_attention import axial_attention, tied_axial_attention
     from axial_transformers.ops.positions import relative_bias, rotary
-    from axial_transformers.ops.tied_attention import tied_axial_attention
 
 __version__ = "0.2.0"
 
@@ -44,7 +43,7 @@ _HOMES = {
     "relative_bias": "ops.positions",
     "rotary": "ops.positions",
     "sample": "decoding.sampling",
-    "tied_axial_attention": "ops.tied_attention",
+    "tied_axial_attention": "ops.axial_attention",
 }
 
 __all__ = [

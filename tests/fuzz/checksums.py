@@ -7,8 +7,7 @@ import zipfile
 import zlib
 from contextlib import suppress
 
-from axial_transformers.storage.tensorflow.crc32c import crc32c, masked
-from axial_transformers.storage.tensorflow.protobuf import reader
+from axial_transformers.storage.tensorflow.records import crc32c, masked, reader
 
 BETWEEN = b"\n----\n"
 """Separates two files that are one input."""

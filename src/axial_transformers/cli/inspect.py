@@ -18,8 +18,7 @@ from axial_transformers.cli.settings import leading_words, list_recipes, resolve
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.planning import Machine, Plan, describe, plan, this_machine
-from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.machine import Machine, matmul_rate, this_machine
 from axial_transformers.planning.operations import (
     cache_numbers,
     decode_operations,
@@ -27,7 +26,7 @@ from axial_transformers.planning.operations import (
     forward_operations,
     parameters,
 )
-from axial_transformers.planning.plan import describe_memory
+from axial_transformers.planning.plan import Plan, describe, describe_memory, plan
 from axial_transformers.storage import model_folders
 from axial_transformers.training import Origin, TrainConfig, read_run
 from axial_transformers.training.run_folder import describe_data

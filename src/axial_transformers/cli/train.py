@@ -23,7 +23,8 @@ from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import can_be_shown, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
-from axial_transformers.planning import CHANGEABLE, Plan, describe, plan, this_machine
+from axial_transformers.planning.machine import this_machine
+from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train

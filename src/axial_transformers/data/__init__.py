@@ -1,16 +1,12 @@
 """Data: integers uint8 [N, *A, C] with names, labels and a fingerprint, from sources of every kind."""
 
-from axial_transformers.data.arrays import save_arrays
+from axial_transformers.data.arrays import imagenet_version, save_arrays
 from axial_transformers.data.config import DataConfig, Split
-from axial_transformers.data.examples import Examples
-from axial_transformers.data.imagenet_batches import imagenet_version
-from axial_transformers.data.loading import load
-from axial_transformers.data.movies import MOVIES, save_movie
-from axial_transformers.data.own_datasets import examples_from
-from axial_transformers.data.picture_sizes import picture_sizes
+from axial_transformers.data.examples import Examples, examples_from, join_uint16, split_uint16
+from axial_transformers.data.loading import load, picture_sizes
 from axial_transformers.data.shards import names_shards
 from axial_transformers.data.splits import EmptySplitError
-from axial_transformers.data.uint16 import join_uint16, split_uint16
+from axial_transformers.data.video import MOVIES, save_movie
 
 __all__ = [
     "MOVIES",

@@ -1,5 +1,7 @@
-"""Arrays of images, videos or sequences in .npz and .npy files, read and written."""
+"""Arrays of images, videos or sequences in .npz and .npy files, read and written; downsampled ImageNet."""
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,17 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data.axes import channel_axis
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples, GrowingArray
-from axial_transformers.data.imagenet_batches import is_batch, read_batch
+from axial_transformers.data.examples import Examples, GrowingArray, join_uint16, split_uint16
 from axial_transformers.data.images import fitted, tiles
 from axial_transformers.data.npy import array_header, array_names, read_array
-from axial_transformers.data.uint16 import join_uint16, split_uint16
 from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
 _MOST_CLASSES = 1 << 16
+_FEW = (3, 4)  # channels of pictures, with alpha
 _SOON_READ = 1 << 26
 """Numbers that are read in a second."""
 
@@ -265,3 +265,92 @@ def _labels(path: Path, count: int, first: int) -> NDArray[np.int64]:
     if low < 0 or high >= _MOST_CLASSES:
         raise ValueError(f"{path} has labels {low + first}..{high + first}: {first}..{_MOST_CLASSES} are possible")
     return labels.astype(np.int64) - first
+
+
+KEY = "data"
+
+
+def is_batch(path: Path, names: list[str]) -> bool:
+    """Tests whether a file is a published batch: uint8 `data` [N, 3 S S], channel after channel."""
+    if KEY not in names:
+        return False
+    shape, dtype = array_header(path, KEY)
+    return dtype == np.uint8 and len(shape) == 2 and 0 not in shape and shape[1] == 3 * math.isqrt(shape[1] // 3) ** 2
+
+
+def read_batch(path: Path) -> NDArray[np.uint8]:
+    """The images of a published batch, uint8 [N, S, S, 3].
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    data: NDArray[Any] = read_array(path, KEY)
+    side = math.isqrt(data.shape[1] // 3)
+    return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
+
+
+def imagenet_version(count: int) -> str | None:
+    """The version of downsampled ImageNet that a number of images suggests, in words; None if neither.
+
+    The versions are about 0.25 bits/dim apart. For the newer one a warning is given: published likelihoods are of the
+    older one.
+    """
+    if count in (1_281_149, 49_999):
+        return f"{count:,} images: downsampled ImageNet, old resize (the version of published likelihoods)"
+    if count in (1_281_167, 50_000):
+        version = f"{count:,} images: downsampled ImageNet, newer box resize"
+        warnings.warn(
+            f"{version}; its bits/dim must not be set beside those of the old one (49,999 validation images)",
+            stacklevel=2,
+        )
+        return version
+    return None
+
+
+def channel_axis(
+    where: Path | str, shape: Sequence[int], axes: str | None = None, channels_last: bool | None = None
+) -> int | None:
+    """The axis of an array [N, ..] that is its channels; None: it has none.
+
+    Without `axes` and `channels_last` it is the last one of 5 axes or more, and of 4 axes if it is at most 4 long.
+
+    Raises:
+        ValueError: a shape that is not of these axes, or has no examples, or too few or many axes, or two readings.
+    """
+    count = len(shape)
+    if axes is not None:
+        if len(axes) != count:
+            raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of axes={axes}")
+        channels = axes.index("C") if "C" in axes else None
+    else:
+        last = channels_last
+        if last is None:
+            last = count >= 5 or (count == 4 and 1 <= shape[-1] <= 4)
+            if readings := _two_readings(shape):
+                raise ValueError(f"{where} has shape {list(shape)}: it may be {' or '.join(readings)}; say which")
+        channels = count - 1 if last else None
+    of_channels = channels is not None
+    if not 2 + of_channels <= count <= 5 + of_channels or 0 in shape:
+        raise ValueError(
+            f"{where} has shape {list(shape)}: [N, H, W], [N, H, W, C] or [N, T, H, W, C] without zeros is needed"
+        )
+    return channels
+
+
+def _two_readings(shape: Sequence[int]) -> list[str]:
+    """Readings of a shape whose channels probably lie elsewhere than recognised; none where one is plain."""
+    if len(shape) == 4:
+        _, second, third, last = shape
+        if second in _FEW and third == last > 4:
+            return [f"images of {second} channels (axes=NCHW)", f"clips of {second} frames (axes=NTHW)"]
+        if 5 <= last <= 16 and min(second, third) > last:
+            return [f"images of {last} channels (axes=NHWC)", f"clips of {second} frames, {last} wide (axes=NTHW)"]
+    if len(shape) == 5 and shape[3] == shape[4] > 4 and (shape[1] in _FEW or shape[2] in _FEW):
+        second, third = shape[1:3]
+        before, frames = ("NTCHW", second) if third in _FEW else ("NCTHW", third)
+        channels = third if third in _FEW else second
+        return [
+            f"clips of {frames} frames and {channels} channels (axes={before})",
+            f"clips of {second} frames and {shape[4]} channels (axes=NTHWC)",
+        ]
+    return []

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from axial_transformers.storage.tensorflow.protobuf import FormatError, parse
-from axial_transformers.storage.tensorflow.records import read_records
+from axial_transformers.storage.tensorflow.records import FormatError, parse, read_records
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 

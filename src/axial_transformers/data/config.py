@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from axial_transformers.data.axes import check_axes
-
+_LETTERS = "CTDHWL"
 Split = Literal["train", "validation", "test", "all"]
 
 
@@ -96,3 +95,17 @@ class DataConfig:
             raise ValueError(
                 "offsets=random needs the frames of a clip, for example frames=16, or fit=tiles for pictures"
             )
+
+
+def check_axes(axes: str | None, channels_last: bool | None) -> None:
+    """Raises ValueError unless `axes` names axes of an array, such as NCHW, and nothing else places the channels."""
+    if axes is None:
+        return
+    if channels_last is not None:
+        raise ValueError(f"axes={axes} says where the channels are: leave out channels_last")
+    others = axes[1:]
+    if axes[:1] != "N" or len(set(others)) < len(others) or set(others) - set(_LETTERS) or not set(others) - {"C"}:
+        raise ValueError(
+            f"axes={axes} is not N followed by different letters of C (channels), T (frames), D, H, W (depth, height,"
+            " width) and L (length), such as NHWC, NCHW, NTHWC or NL"
+        )

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples
-from axial_transformers.data.gathering import FitError, Selection, gather
+from axial_transformers.data.examples import Examples, split_uint16
+from axial_transformers.data.folders import FitError, Selection, gather
 from axial_transformers.data.picture_files import Member, PictureError, is_gray16, is_transparent, opened, upright
-from axial_transformers.data.uint16 import split_uint16
 from axial_transformers.data.windows import windowed_tiles
 from axial_transformers.progress import Progress
 

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import get_args
 
 from axial_transformers.data import bair_videos, images, npy, picture_files, shards, video
-from axial_transformers.data.arrays import in_tiles, load_arrays
+from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays
 from axial_transformers.data.config import DataConfig, Split
-from axial_transformers.data.embedded_digits import load_digits
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.gathering import Classes, Selection
-from axial_transformers.data.natural_order import natural_key
-from axial_transformers.data.poor_parts import warn_of_poor_part
+from axial_transformers.data.folders import Classes, Selection, files_below, is_hidden, natural_key
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -23,8 +20,8 @@ from axial_transformers.data.splits import (
     hashed_parts,
     part_of_file,
     part_of_folder,
+    warn_of_poor_part,
 )
-from axial_transformers.data.walking import files_below, is_hidden
 from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress, rank
 
@@ -38,7 +35,7 @@ def load(
     """Loads the examples of one split of a source; "all" is every example.
 
     Sources:
-        digits: the embedded handwritten digits (`./digits` is a folder of that name).
+        digits: the bundled handwritten digits (`./digits` is a folder of that name).
         An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `test_fraction` tests (by default 0, since the test
             part is usually a file of its own), and the `validation_fraction` before it validates. A file whose name
             states the split that is asked for (val_data, mnist_test) is that split as a whole.
@@ -98,7 +95,7 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
     if shards.names_shards(str(source)):
         return _load_shards(str(source), shards.shard_files(str(source), progress), config, split, progress)
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file or folder (the embedded data is called digits)")
+        raise FileNotFoundError(f"{path}: no such file or folder (the bundled digits are called digits)")
     return _load_file(path, config, split, progress)
 
 
@@ -315,3 +312,54 @@ def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> Em
     if only and split != "test":
         ways_out[split] = f"one {only} cannot both train and validate, give two or more"
     return EmptySplitError(f"{source} has no {split} examples (it states {', '.join(parts)})", ways_out[split])
+
+
+MOST_OPENED = 1000
+
+
+def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list[tuple[int, ...]]:
+    """Width and height of a folder's pictures, of a thousand of them at most; or the axes of an array's examples.
+
+    Damaged pictures do not count. The list is empty for a source of another kind, and for sequences.
+
+    Raises:
+        ValueError: an array that cannot be read.
+    """
+    folder = Path(source)
+    if folder.is_file() and folder.suffix.lower() in npy.SUFFIXES:
+        return _size_in_array(folder, options or DataConfig())
+    with warnings.catch_warnings(action="ignore"):  # `load` gives the same ones
+        below = files_below(folder) if folder.is_dir() else []
+    files = [file for file in below if not is_hidden(file.relative_to(folder))]
+    if any(file.suffix.lower() in bair_videos.SUFFIXES for file in files):
+        return []
+    pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]
+    arrays = [file for file in files if file.suffix.lower() in npy.SUFFIXES and file.parent == folder]
+    if arrays and not pictures:
+        return _size_in_array(min(arrays, key=natural_key), options or DataConfig())
+    sizes = list[tuple[int, ...]]()
+    for file in pictures[:: max(1, len(pictures) // MOST_OPENED)]:
+        try:
+            with picture_files.opened(file) as header:
+                sizes.append(picture_files.upright_size(file, header))
+        except picture_files.PictureError:
+            continue
+    return sizes
+
+
+def _size_in_array(file: Path, options: DataConfig) -> list[tuple[int, ...]]:
+    shape = example_shape(file, options)
+    return [shape] if len(shape) > 1 else []
+
+
+_DIGITS: dict[Split, slice] = {
+    "train": slice(0, 1350),
+    "validation": slice(1350, 1500),
+    "test": slice(1500, 1797),
+    "all": slice(0, 1797),
+}
+
+
+def load_digits(split: Split) -> Examples:
+    """Digits 0..9 as 8x8 images of 17 values, one channel: 1350 train, 150 validate, 297 test."""
+    return load_arrays([Path(__file__).with_name("digits.npz")], DataConfig(num_values=17))[_DIGITS[split]]

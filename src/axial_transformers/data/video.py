@@ -1,24 +1,98 @@
-"""Clips from videos: files, folders of frames, and TFRecord files."""
+"""Videos: files, folders of frames and TFRecord files, cut into clips; movies written. Only this file uses PyAV."""
 
+import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import bair_videos, picture_files
-from axial_transformers.data.clip_cutting import clips, single_frames
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.gathering import Selection, gather
-from axial_transformers.data.images import PixelKind, decoded, kind_of_images
-from axial_transformers.data.natural_order import natural_key
+from axial_transformers.data.folders import FitError, Selection, gather, natural_key
+from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.windows import windowed_clips
 from axial_transformers.progress import Progress
+from axial_transformers.storage.extras import require_extra
+from axial_transformers.storage.files import written_whole
+
+if TYPE_CHECKING:
+    import av
+
+
+def pyav() -> ModuleType:
+    """Return the package av, which an extra installs.
+
+    Raises:
+        ValueError: it is missing; the message names the extra.
+    """
+    require_extra("video", "av", "a video")
+    return import_module("av")
+
+
+def clips(
+    video: Path, frames: Iterable[Image.Image], options: DataConfig
+) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+    """Clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles (`fit`).
+
+    Each frame is resized before the next one is decoded, so that at most one clip is in memory. Clips follow each other
+    without overlap. Frames after the last whole clip are decoded too, so that damage is found, and dropped.
+
+    Raises:
+        ValueError: a frame that does not fit, or fewer frames than one clip.
+    """
+    clip: list[NDArray[np.uint8]] = []
+    count = length = number = 0
+    tiles: list[str] = []
+    for length, frame in enumerate(frames, start=1):
+        if (length - 1) % options.stride:
+            continue
+        pixels, tiles = fitted(video, frame, options, Image.Resampling.BOX)
+        if clip and clip[0].shape != pixels.shape:
+            raise FitError(f"{video} changes its frames' size at frame {length}: give a size and fit=crop or stretch")
+        clip.append(pixels)
+        count += 1
+        if count == options.frames:
+            yield np.stack(clip, axis=1), [f"#{number:04d}{tile}" for tile in tiles]
+            clip, count, number = [], 0, number + 1
+    if options.frames is None and clip:
+        yield np.stack(clip, axis=1), tiles
+    elif not number:
+        raise _too_short(video, length, options)
+
+
+def single_frames(
+    video: Path, frames: Iterable[Image.Image], options: DataConfig
+) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
+    """Every frame of one video as a clip of its own, to be cut later (`windows`), whatever the stride.
+
+    Raises:
+        ValueError: as `clips`; some frames have come before.
+    """
+    length = 0
+    for part in clips(video, frames, replace(options, frames=1, stride=1)):
+        yield part
+        length += 1
+    if length < _wanted(options):
+        raise _too_short(video, length, options)
+
+
+def _wanted(options: DataConfig) -> int:
+    return 1 + ((options.frames or 1) - 1) * options.stride
+
+
+def _too_short(video: Path, length: int, options: DataConfig) -> ValueError:
+    wanted = _wanted(options)
+    return ValueError(f"{video} has {length} frames, too few for a clip of {wanted}: remove it, or lower frames")
+
 
 _CONTAINERS = {
     ".mp4": "mov",
@@ -77,6 +151,8 @@ def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
     Raises:
         ValueError: all of many frames are damaged.
     """
+    if any(video.suffix.lower() in SUFFIXES for video in videos if not video.is_dir()):
+        pyav()
     folders = [frame for video in videos if video.is_dir() for frame in frames_in(video)]
     files = [video for video in videos if not video.is_dir()]
     if folders and not files:
@@ -104,6 +180,7 @@ def frame_rate(video: Path) -> Fraction | None:
     Raises:
         ValueError: not a video.
     """
+    av = pyav()
     try:
         with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
             rate = container.streams.video[0].average_rate
@@ -143,6 +220,7 @@ def _holds_records(video: Path) -> bool:
 
 def _decoded(video: Path) -> Iterator[Image.Image]:
     """Frames of a file in mode L or RGB, in the order of presentation."""
+    av = pyav()
     try:
         with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
             if not container.streams.video:
@@ -195,7 +273,7 @@ def _check_end(video: Path, container: "av.container.InputContainer", track: "av
     elif track.duration is not None and track.time_base is not None:
         whole = seconds > float(track.duration * track.time_base) - _slack(track)
     elif container.duration is not None and len(container.streams) == 1:
-        whole = seconds > container.duration / av.time_base - _slack(track)
+        whole = seconds > container.duration / pyav().time_base - _slack(track)
     if not whole:
         raise _VideoError(f"{video} is cut off: replace or remove it")
 
@@ -207,3 +285,81 @@ def _slack(track: "av.VideoStream") -> float:
 
 def _format(video: Path) -> str:
     return _CONTAINERS[video.suffix.lower()]
+
+
+MOVIES = (".mp4", ".gif", ".mkv")
+"""Suffixes of movies."""
+
+_LOSSLESS = {3: ("ffv1", "gray"), 4: ("ffv1", "bgr0")}
+"""Codec and pixels by the number of axes of frames [T, H, W] and [T, H, W, 3]."""
+
+
+def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
+    """Writes frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264, for any player), .gif (256 colours) or .mkv (lossless).
+
+    Sides of .mp4 are even, as players need: an odd one gets one more line, which is white.
+
+    Raises:
+        ValueError: another suffix; an fps outside of 1..100.
+    """
+    path = Path(path)
+    if path.suffix not in MOVIES:
+        raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
+    if not 1 <= fps <= 100:
+        raise ValueError(f"fps must be within 1..100, not {fps}")
+    with written_whole(path) as aside:
+        if path.suffix == ".gif":
+            first, *others = map(Image.fromarray, frames)
+            first.save(aside, format="GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
+        elif path.suffix == ".mkv":
+            _encode(aside, frames, fps, *_LOSSLESS[frames.ndim], {})
+        else:
+            height, width = frames.shape[1:3]
+            padding = [(0, 0), (0, height % 2), (0, width % 2)] + [(0, 0)] * (frames.ndim - 3)
+            even = np.pad(frames, padding, constant_values=255)
+            _encode(aside, even, fps, "libx264", "yuv420p", {"crf": "12"})
+
+
+def lossless_movie(frames: NDArray[np.uint8], rate: Fraction) -> bytes:
+    """The bytes of an .mkv file of frames [T, H, W] or [T, H, W, 3], at any rate."""
+    file = io.BytesIO()
+    write_lossless(file, frames, rate, gray=frames.ndim == 3)
+    return file.getvalue()
+
+
+def write_lossless(file: Path | io.BytesIO, frames: Iterable[NDArray[np.uint8]], rate: Fraction, *, gray: bool) -> None:
+    """`lossless_movie` of frames [H, W] if gray, otherwise [H, W, 3], one after the other into a file."""
+    _encode(file, frames, rate, *_LOSSLESS[3 if gray else 4], {}, "matroska")
+
+
+def _encode(
+    file: Path | io.BytesIO,
+    frames: Iterable[NDArray[np.uint8]],
+    fps: int | Fraction,
+    codec: str,
+    pixels: str,
+    options: dict[str, str],
+    container_format: str | None = None,
+) -> None:
+    av = pyav()
+    with av.open(file, "w", container_format) as container:
+        stream = container.add_stream(codec, rate=fps, options=options)
+        stream.pix_fmt = pixels
+        for number, frame in enumerate(frames):
+            if not number:
+                stream.height, stream.width = frame.shape[:2]
+            picture = av.VideoFrame.from_ndarray(
+                np.ascontiguousarray(frame), format="gray" if frame.ndim == 2 else "rgb24"
+            )
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+def deep_colour_png(picture: NDArray[np.integer]) -> bytes:
+    """The PNG file of uint16 [H, W, 3], which Pillow cannot write."""
+    av = pyav()
+    encoder = av.CodecContext.create("png", "w")
+    encoder.height, encoder.width = picture.shape[:2]
+    encoder.pix_fmt, encoder.time_base = "rgb48be", Fraction(1)
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb48be")
+    return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])

@@ -22,7 +22,7 @@ from axial_transformers.importers.official_variables import (
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole
-from axial_transformers.storage.tensorflow.protobuf import FormatError
+from axial_transformers.storage.tensorflow.records import FormatError
 from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import to_json
 

@@ -40,12 +40,12 @@ NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be us
 
 
 def has_kernels() -> bool:
-    """True where exact kernels can be compiled; otherwise their twin, which is slow, gives the same bits."""
+    """True where exact kernels can be compiled; otherwise their reference gives the same bits, slowly."""
     return util.find_spec("numba") is not None
 
 
 def fastest_arithmetic() -> Any:
-    """The module of compiled kernels, or their twin."""
+    """The module of compiled kernels, or their reference implementation."""
     return exact_kernels(compiled=has_kernels())
 
 
@@ -91,7 +91,7 @@ class ExactNetwork:
 
     Args:
         model: any device and dtype; its weights are rounded to float32.
-        arithmetic: `kernels.exact.compiled` or `kernels.exact.twin`; None: the faster one that there is.
+        arithmetic: `kernels.exact.compiled` or `kernels.exact.reference`; None: the faster one that there is.
 
     Raises:
         ValueError: see `obstacle`.

@@ -127,5 +127,5 @@ def exact_kernels(compiled: bool) -> Any:
     if compiled:
         from axial_transformers.kernels.exact import compiled as arithmetic
     else:
-        from axial_transformers.kernels.exact import twin as arithmetic  # type: ignore[no-redef]
+        from axial_transformers.kernels.exact import reference as arithmetic  # type: ignore[no-redef]
     return arithmetic

@@ -12,12 +12,21 @@ import numpy as np
 from axial_transformers.kernels.bfloat16_tiles import BLOCK, CONFIGURATION, Products, copy_bits, pair_rows
 from axial_transformers.kernels.compilation import compiled, part
 from axial_transformers.kernels.line_attention import hide_columns, piece
+from axial_transformers.kernels.line_copies import (
+    AHEAD,
+    ONE,
+    rotate_heads_back,
+    rotate_words,
+    sizes_of_groups,
+    start,
+    store_heads,
+    store_normalised,
+    zeros,
+)
 from axial_transformers.kernels.line_layout import Sizes, Strides
 from axial_transformers.kernels.llvm import LANES, Array
 from axial_transformers.kernels.register_tiles import PANEL, round_up, transpose_part
-from axial_transformers.kernels.rotated_lines import rotate_heads_back, rotate_words
 from axial_transformers.kernels.softmaxes import column_gradients, column_weights
-from axial_transformers.kernels.staging import AHEAD, ONE, sizes_of_groups, start, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import add, clear, prefetch, widen
 
 

@@ -20,7 +20,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.event import Event, Listener, register
 from numba.core.registry import CPUDispatcher
 
-from axial_transformers.storage.caches import cache_folder, private_folder
+from axial_transformers.storage.files import cache_folder, private_folder
 
 PACKAGE = "axial_transformers.kernels"
 LOOSE = {"reassoc", "contract", "nsz", "arcp"}

@@ -13,6 +13,16 @@ from typing import Any
 import numpy as np
 
 from axial_transformers.kernels.compilation import compiled, part
+from axial_transformers.kernels.line_copies import (
+    ONE,
+    load_heads,
+    rotate_heads,
+    rotate_heads_back,
+    sizes_of_groups,
+    store_heads,
+    store_normalised,
+    zeros,
+)
 from axial_transformers.kernels.line_layout import Sizes
 from axial_transformers.kernels.llvm import LANES, Array
 from axial_transformers.kernels.register_tiles import (
@@ -26,9 +36,7 @@ from axial_transformers.kernels.register_tiles import (
     round_up,
     transpose_part,
 )
-from axial_transformers.kernels.rotated_lines import rotate_heads, rotate_heads_back
 from axial_transformers.kernels.softmaxes import column_exponentials, column_softmax_backward
-from axial_transformers.kernels.staging import ONE, load_heads, sizes_of_groups, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import add, clear
 
 STEPS = 256
@@ -48,7 +56,7 @@ def forward(
         sizes: `first` and `last` are multiples of `together`; with a bias, successive pieces have the same in cache.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
         bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries, or of size 0.
-        rotations: of queries and keys, [L or 0, K], see `kernels.rotated_lines.rotate_heads`.
+        rotations: of queries and keys, [L or 0, K], see `kernels.line_copies.rotate_heads`.
         sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
             nothing), and the largest score, which is subtracted before the exponential.
     """

@@ -10,27 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from axial_transformers.kernels.bands import (
-    BLOCK,
-    MARGIN,
-    Band,
-    add_both_products,
-    add_product,
-    band_at,
-    isolate,
-    keys_by_offsets,
-    keys_by_queries,
-    keys_of,
-    offsets,
-    offsets_by_keys,
-    offsets_by_queries,
-    pairs_of,
-    place_in_band,
-    queries_by_keys,
-    queries_by_offsets,
-    row_of_band,
-)
 from axial_transformers.kernels.compilation import compiled, part
+from axial_transformers.kernels.line_copies import ONE, load_heads, store_heads, store_normalised, zeros
 from axial_transformers.kernels.line_layout import Sizes
 from axial_transformers.kernels.llvm import LANES, Array, Integers
 from axial_transformers.kernels.register_tiles import (
@@ -46,12 +27,29 @@ from axial_transformers.kernels.register_tiles import (
 )
 from axial_transformers.kernels.relative_tiles import (
     BESIDE,
+    BLOCK,
+    MARGIN,
+    Band,
+    add_both_products,
+    add_product,
+    band_at,
+    isolate,
+    keys_by_offsets,
+    keys_by_queries,
+    keys_of,
     line_products,
     line_scores,
+    offsets,
+    offsets_by_keys,
+    offsets_by_queries,
+    pairs_of,
+    place_in_band,
+    queries_by_keys,
+    queries_by_offsets,
     relative_scores,
+    row_of_band,
 )
 from axial_transformers.kernels.softmaxes import TOGETHER, exponentials, exponentials_together, softmax_backward
-from axial_transformers.kernels.staging import ONE, load_heads, store_heads, store_normalised, zeros
 from axial_transformers.kernels.vectors import clear
 
 BEFORE = LANES + MARGIN

@@ -1,9 +1,17 @@
-"""Products of places with others at an offset, and with the encodings of offsets, by tiles that stay in registers."""
+"""Products of places with others at an offset, and with the encodings of offsets, by tiles that stay in registers.
 
-from typing import Any
+A band holds a number for each pair of a query and a key that it attends to: a row for each query o of a block and a
+column for each offset d = p - o from it to a key p. In a band, keys and values of successive queries start one column
+later, which a product takes as the distance of its rows or steps; so all sums over the band, those of places as those
+of table rows, are one function, `add_product`.
+"""
 
+from typing import Any, NamedTuple
+
+from axial_transformers.kernels.compilation import part
 from axial_transformers.kernels.llvm import (
     LANES,
+    Array,
     cgutils,
     constant,
     fused_multiply_add,
@@ -16,7 +24,15 @@ from axial_transformers.kernels.llvm import (
     types,
     unpacked,
 )
-from axial_transformers.kernels.register_tiles import HIGH
+from axial_transformers.kernels.register_tiles import (
+    HIGH,
+    LARGE,
+    PANEL,
+    multiply_add_high,
+    multiply_add_large,
+    round_up,
+)
+from axial_transformers.kernels.vectors import clear
 
 BESIDE = 4 if LANES == 16 else 2
 """Successive places of `line_scores`: with as many LANES further, two vectors of sums each fill the registers."""
@@ -183,3 +199,186 @@ def relative_scores(
         return context.get_dummy_value()
 
     return kind, generate
+
+
+BLOCK = 64
+"""Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""
+MARGIN = max(LANES, HIGH)
+"""Zeros before and behind the numbers of a query, and queries of zeros: tiles read them."""
+
+
+class Band(NamedTuple):
+    """The pairs of the queries first .. first + rows - 1 of a line of `length` places with keys at low .. high."""
+
+    first: int
+    rows: int
+    low: int
+    high: int
+    length: int
+
+
+class Product(NamedTuple):
+    """The numbers x[i, s] of a band in sums over s, for the rows first <= i < last, some at a time.
+
+    x[i, s] is number x_at + i x_row + s x_step. The steps of row i are the larger of `least` and
+    least_of_row + sign i, up to the smaller of `most` and most_of_row + sign i; all rows of a tile take the steps of
+    any of them, and what they read is zero where there is no pair.
+    """
+
+    x_at: int
+    x_row: int
+    x_step: int
+    first: int
+    last: int
+    least: int
+    least_of_row: int
+    most: int
+    most_of_row: int
+    sign: int
+
+
+@part
+def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
+    """The band of the block of queries from `first` on; its lowest offset is that of a whole block."""
+    high = min(0 if causal else radius, length - 1 - first)
+    return Band(first, min(BLOCK, length - first), max(-radius, -(first + BLOCK - 1)), high, length)
+
+
+@part
+def row_of_band(length: int, radius: int) -> int:
+    """Distance of the rows of a band: margins, and the whole vectors that the softmax writes from any offset on."""
+    return 2 * MARGIN + LANES + round_up(min(2 * radius + 1, length + BLOCK), LANES)
+
+
+@part
+def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
+    """The index of query o and offset d. MARGIN rows before the first and behind the last stay zero."""
+    return (MARGIN + o - band.first) * distance + MARGIN + d - band.low
+
+
+@part
+def offsets(band: Band, o: int) -> tuple[int, int]:
+    """Lowest and highest offset that leads HIGH queries from o on to a key."""
+    return max(band.low, -(o + HIGH - 1)), min(band.high, band.length - 1 - o)
+
+
+@part
+def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
+    """The place of query o and its first key, and its number of keys."""
+    low = max(band.low, -o)
+    return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
+
+
+@part
+def isolate(x: Array, at: int, present: int) -> None:
+    """Zeros before and behind the whole vectors of a query: what is there need not be a number."""
+    clear(x, at - MARGIN, MARGIN)
+    clear(x, at + round_up(present, LANES), MARGIN)
+
+
+@part
+def queries_by_keys(band: Band, distance: int) -> Product:
+    """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
+    at, first = place_in_band(distance, band, band.first, -band.first), band.first
+    return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
+
+
+@part
+def queries_by_offsets(band: Band, distance: int) -> Product:
+    """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
+    at = place_in_band(distance, band, band.first, 0)
+    return Product(
+        at, distance, 1, 0, band.rows, band.low, -band.first, band.high, band.length - 1 - band.first, -1
+    )  # fmt: skip
+
+
+@part
+def keys_by_queries(band: Band, distance: int) -> Product:
+    """out_p += sum_o x_{o,p-o} w_o."""
+    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
+    return Product(at, 1, distance - 1, first, last, band.first, -band.high, end, -band.low, 1)
+
+
+@part
+def keys_by_offsets(band: Band, distance: int) -> Product:
+    """out_p += sum_d x_{p-d,d} w_d."""
+    at, (first, last), end = place_in_band(distance, band, 0, 0), keys_of(band), band.first + band.rows - 1
+    return Product(at, distance, 1 - distance, first, last, band.low, -end, band.high, -band.first, 1)
+
+
+@part
+def offsets_by_queries(band: Band, distance: int) -> Product:
+    """out_d += sum_o x_{o,d} w_o."""
+    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    return Product(at, 1, distance, band.low, band.high + 1, band.first, 0, end, band.length - 1, -1)
+
+
+@part
+def offsets_by_keys(band: Band, distance: int) -> Product:
+    """out_d += sum_p x_{p-d,d} w_p."""
+    at, end = place_in_band(distance, band, 0, 0), band.first + band.rows - 1
+    return Product(at, 1 - distance, distance, band.low, band.high + 1, 0, band.first, band.length - 1, end, 1)
+
+
+@part
+def keys_of(band: Band) -> tuple[int, int]:
+    """The first key that a query of the band may attend to, and the one behind the last."""
+    return max(0, band.first + band.low), min(band.length, band.first + band.rows + band.high)
+
+
+@part
+def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
+    """out[i] += sum over s of x[i, s] w[s], each `wide` numbers: w[s] at w_at + s wide, out[i] at out_at + i wide."""
+    for c in range(0, wide, PANEL):
+        rows = LARGE if c + PANEL <= wide else HIGH
+        for i in range(product.first, product.last, rows):
+            end = i + rows - 1
+            low, high = (i, end) if product.sign > 0 else (-end, -i)
+            s = max(product.least, product.least_of_row + low)
+            count = min(product.most, product.most_of_row + high) - s + 1
+            at, from_w, to = product.x_at + i * product.x_row + s * product.x_step, w_at + s * wide, out_at + i * wide
+            if count > 0 and c + PANEL <= wide:
+                multiply_add_large(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
+            elif count > 0:
+                multiply_add_high(x, at, product.x_row, product.x_step, count, w, from_w + c, wide, out, to + c, wide)
+
+
+@part
+def add_both_products(
+    x: Array, of_places: Product, of_offsets: Product, w: Array, w_at: int, table: Array, centre: int, shift: int,
+    direction: int, everywhere: bool, out: Array, out_at: int, wide: int,
+) -> None:  # fmt: skip
+    """out[i] += sum over s of x[i, s] w[s] + sum over d of x[i, d] table[d], each `wide` numbers; see `add_product`.
+
+    Both sums are of the same pairs: the offset of row i and step s is direction (s - i - shift), and table[d] is at
+    centre + d wide. With encodings `everywhere`, of the offsets of all rows and steps, tiles add w and table before
+    they multiply, where a processor has the registers.
+    """
+    if not everywhere or LANES != LANES_OF_ENCODED:
+        add_product(x, of_places, w, w_at, out, out_at, wide)
+        add_product(x, of_offsets, table, centre, out, out_at, wide)
+        return
+    done = of_places.first + (of_places.last - of_places.first) // HIGH * HIGH
+    for c in range(0, wide, LANES):
+        for i in range(of_places.first, done, HIGH):
+            s = max(of_places.least, of_places.least_of_row + i)
+            count = min(of_places.most, of_places.most_of_row + i + HIGH - 1) - s + 1
+            at, from_w = of_places.x_at + i * of_places.x_row + s * of_places.x_step, w_at + s * wide + c
+            from_table, to = centre + direction * (s - i - shift) * wide + c, out_at + i * wide + c
+            if count > 0:
+                add_encoded(
+                    x, at, of_places.x_row, of_places.x_step, count, w, from_w, wide, table, from_table,
+                    direction * wide, out, to, wide,
+                )  # fmt: skip
+    if done < of_places.last:
+        add_product(x, from_row(of_places, done), w, w_at, out, out_at, wide)
+        add_product(x, from_row(of_offsets, done), table, centre, out, out_at, wide)
+
+
+@part
+def from_row(product: Product, first: int) -> Product:
+    """The rows of a product from `first` on."""
+    return Product(
+        product.x_at, product.x_row, product.x_step, first, product.last, product.least, product.least_of_row,
+        product.most, product.most_of_row, product.sign,
+    )  # fmt: skip

@@ -1,11 +1,15 @@
-"""Rows of numbers, LANES at a time: conversions of dtype, the exponential, quick GELU."""
+"""Rows of numbers, LANES at a time: memory, conversions of dtype, the exponential, quick GELU."""
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from axial_transformers.kernels.llvm import (
     LANES,
+    Array,
     cgutils,
     constant,
     fused_multiply_add,
@@ -19,7 +23,18 @@ from axial_transformers.kernels.llvm import (
     types,
     unpacked,
 )
-from axial_transformers.kernels.memory import CACHE_LINE
+
+CACHE_LINE = 64
+"""Bytes."""
+
+
+def aligned_zeros(*shape: int) -> Array:
+    """Zeros that begin with a cache line: other vectors would take two lines each."""
+    size = prod(shape) * 4
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
+    first = -memory.ctypes.data % CACHE_LINE
+    return memory[first : first + size].view(np.float32).reshape(shape)
+
 
 LARGEST = 87.0
 """The largest x whose e^x and e^-x are normal float32 numbers."""

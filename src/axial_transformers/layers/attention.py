@@ -14,7 +14,7 @@ from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of, widths
 from axial_transformers.ops.argument_checks import check_width
 from axial_transformers.ops.compiled_attention import unpacked
-from axial_transformers.ops.full_attention import full_attention, full_attention_weights
+from axial_transformers.ops.torch_attention import full_attention, full_attention_weights
 
 
 class FullAttention(nn.Module):

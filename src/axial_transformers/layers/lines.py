@@ -21,9 +21,9 @@ from axial_transformers.ops.axial_attention import (
     by_head_pays,
     own_places,
     project_by_head,
+    tied_axial_attention,
 )
 from axial_transformers.ops.positions import relative_bias, rotary, rotate, rotation_table
-from axial_transformers.ops.tied_attention import tied_axial_attention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.storage.extras import require_extra
 
 PICTURES = "unconditional-image-generation"
 """The hub's task of models that draw pictures."""
@@ -70,6 +71,7 @@ def model_card(
         result: a measurement, for the head.
         settings: those of the training, shown as JSON.
     """
+    require_extra("hub", "huggingface_hub", "a model card")
     from huggingface_hub import ModelCardData
 
     kind, parameters = type(model), sum(parameter.numel() for parameter in model.parameters())

@@ -19,15 +19,15 @@ from axial_transformers.kernels import (
     relative_kernels,
     short_line_kernels,
 )
-from axial_transformers.ops.operator_checks import (
+from axial_transformers.ops.operators import (
     SINGLE,
     check_extras,
     check_lines,
     check_tables,
     check_written,
+    cpu_operator,
     strides_of_lines,
 )
-from axial_transformers.ops.operators import cpu_operator
 
 Packing = tuple[int, int, int, int] | None
 """Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""

@@ -1,11 +1,16 @@
-"""Operators of this package, opaque to torch.compile and torch.export: functions of tensors on a CPU."""
+"""Operators of this package, opaque to torch.compile and torch.export, and what they ask of their arguments.
 
-from collections.abc import Callable
+A wrong argument is a ValueError before a kernel reads or writes memory that is not its own.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from axial_transformers.ops.argument_checks import check_devices
+from axial_transformers.ops.argument_checks import check_devices, check_rotations
 
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
 
@@ -41,3 +46,103 @@ def cpu_operator(
         return getattr(torch.ops.axial_transformers, own).default
 
     return declare
+
+
+SINGLE, SINGLE_OR_HALF = (torch.float32,), (torch.float32, torch.bfloat16)
+
+
+def check_array(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> None:
+    """Raises ValueError unless x has one of the dtypes, and the shape."""
+    if x.dtype not in dtypes or x.shape != tuple(shape):
+        raise ValueError(f"{name} must be {' or '.join(map(str, dtypes))} {list(shape)}, not {x.dtype} {list(x.shape)}")
+
+
+def check_lines(
+    tensors: Sequence[Tensor],
+    axis: int,
+    sums: Tensor,
+    dtypes: Sequence[torch.dtype] = SINGLE_OR_HALF,
+    grouped: bool = False,
+) -> None:
+    """Raises ValueError unless q, k, v and one like the result, all [B, *A, heads, width], and sums [B A heads, 2] fit.
+
+    If `grouped`, k and v may have fewer heads, a divisor.
+    """
+    if len(tensors) != 4 or min(x.ndim for x in tensors) < 4 or min(x.numel() for x in tensors) < 1:
+        raise ValueError(f"q, k and v must be [B, *A, heads, width], not empty, not {[list(x.shape) for x in tensors]}")
+    q, k, v, result = tensors
+    (*sites, heads, width), groups, value_width = q.shape, k.shape[-2], v.shape[-1]
+    if not 1 <= axis <= len(sites) - 1:
+        raise ValueError(f"axis must be 1..{len(sites) - 1} of {list(q.shape)}, not {axis}")
+    if groups != heads and (heads % groups or not grouped):
+        raise ValueError(f"{groups} heads of keys do not serve {heads} of queries")
+    check_array("q", q, dtypes, q.shape)
+    check_array("k", k, [q.dtype], [*sites, groups, width])
+    check_array("v", v, [q.dtype], [*sites, groups, value_width])
+    check_array("the result or its gradient", result, [q.dtype], [*sites, heads, value_width])
+    check_array("sums", sums, SINGLE, [q.shape[:-1].numel(), 2])
+    if not sums.is_contiguous():
+        raise ValueError(f"sums must be contiguous, not of strides {sums.stride()}")
+
+
+def check_extras(q: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None) -> None:
+    """Raises ValueError unless a mask [B, *A], a bias [heads, B or 1, L, L] and rotations, or None, fit q."""
+    length = q.shape[axis]
+    if key_mask is not None:
+        check_array("key_mask", key_mask, [torch.bool], q.shape[:-2])
+    if bias is not None:
+        examples = 1 if bias.ndim == 4 and bias.shape[1] == 1 else len(q)
+        check_array("bias", bias, SINGLE, [q.shape[-2], examples, length, length])
+    if rotations is not None:
+        check_rotations(rotations, length, q.shape[-1])
+
+
+def check_tables(tables: Sequence[Tensor], qkv: Sequence[Tensor], axis: int) -> None:
+    """Raises ValueError unless three tables [2R + 1, heads or 1, width] fit q, k and v, with R below their length."""
+    (rows, of_heads), length = (*tables[0].shape, 0, 0)[:2], qkv[0].shape[axis]
+    if len(tables) != 3 or rows % 2 == 0 or rows // 2 >= length or of_heads not in (1, qkv[0].shape[-2]):
+        raise ValueError(f"{len(tables)} tables, {list(tables[0].shape)}, do not fit lines of {length} places")
+    for table, x in zip(tables, qkv):
+        check_array("a table", table, SINGLE, [rows, of_heads, x.shape[-1]])
+
+
+def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis: int) -> None:
+    """Raises ValueError unless arrays to write to have the shapes and dtypes of others, and a place for each number."""
+    if len({x.data_ptr() for x in arrays}) != len(like) or any(other is None for other in like):
+        raise ValueError(f"{len(arrays)} arrays to write to are not one for each argument, with memory of its own")
+    for x, other in zip(arrays, like):
+        assert other is not None
+        check_array("an array to write to", x, [other.dtype], other.shape)
+        if not (x.is_contiguous() or (_apart(x.shape, x.stride()) and strides_of_lines(x.shape, x.stride(), axis))):
+            raise ValueError(f"an array to write to, {list(x.shape)}, overlaps itself or is uneven: {x.stride()}")
+
+
+@lru_cache(maxsize=256)
+def strides_of_lines(
+    shape: torch.Size, strides: tuple[int, ...], axis: int
+) -> tuple[int, tuple[int, int, int, int]] | None:
+    """The numbers from the first to the last of [B, *A, N, K], and its strides along outer axes, inner axes, heads and
+    `axis`; None without such.
+
+    Kept, since torch takes longer to find them than some lines take to be attended along.
+    """
+    x = torch.empty_strided(shape, strides, device="meta")
+    try:
+        lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])
+    except RuntimeError:
+        return None
+    outer, place, inner, head, number = lines.stride()
+    if number != 1 and shape[-1] > 1:
+        return None
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides)), (outer, inner, head, place)
+
+
+@lru_cache(maxsize=256)
+def _apart(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    """Whether each number has a place of its own."""
+    last = 0
+    for stride, size in sorted(zip(strides, shape)):
+        if size > 1 and stride <= last:
+            return False
+        last += (size - 1) * stride
+    return True

@@ -15,10 +15,8 @@ Window = tuple[float, float]
 """The values that are shown black and white; those beyond are cut off."""
 Pixels = NDArray[np.uint8]
 
-INK = ("#14171f", "#4b5160", "#a6a8ad", "#f6f3ea")
-DRAWN = ("#14171f", "#6b3f12", "#d9822b", "#ffd9a0")
 HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
-"""Colours from the lowest level to the highest: of what is known, of what a model drew, and of bits."""
+"""Colours of bits, from the lowest level to the highest."""
 UNSEEN = "#8b93a340"
 
 MOST_CATEGORIES = 12

@@ -36,9 +36,6 @@ pre {
 .track { display: flex; align-items: center; gap: .6rem; font-variant-numeric: tabular-nums; }
 .bar { height: 1.5rem; border-radius: 0 .25rem .25rem 0; background: var(--bar); }
 .best { background: var(--accent); }
-.rows { display: grid; grid-template-columns: 6.5rem 1fr; gap: .7rem 1rem; align-items: center; }
-.rows > span { font-size: .875rem; color: var(--soft); text-align: right; line-height: 1.3; }
-.columns { display: grid; text-align: center; font-size: .875rem; color: var(--soft); margin-bottom: .35rem; }
 .scale { display: flex; align-items: center; gap: .6rem; font-size: .8125rem; color: var(--soft); margin-top: .8rem; }
 .scale i { flex: 0 0 10rem; height: .7rem; border-radius: .2rem; }
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.25rem; font-size: .9375rem; }
@@ -57,8 +54,6 @@ svg circle.best { fill: var(--accent); }
 details { margin-top: 1rem; }
 summary { cursor: pointer; color: var(--soft); }
 @media (max-width: 34rem) {
-  .rows { grid-template-columns: 1fr; gap: .25rem; }
-  .rows > span { text-align: left; margin-top: .5rem; }
   svg.wide text { font-size: 22px; }
 }
 """
@@ -120,18 +115,6 @@ def bars(lengths: Mapping[str, float], best: str) -> str:
         bar = f'<div class="bar{" best" * (name == best)}" style="width:{percent:.1f}%"></div>'
         cells.append(f'<span>{escape(name)}</span><div class="track">{bar}{length:.2f}</div>')
     return f'<div class="bars">{"".join(cells)}</div>'
-
-
-def rows(contents: Mapping[str, str]) -> str:
-    """Rows of HTML, each with its label at the left."""
-    cells = "".join(f"<span>{escape(label)}</span><div>{content}</div>" for label, content in contents.items())
-    return f'<div class="rows">{cells}</div>'
-
-
-def column_heads(names: Sequence[str]) -> str:
-    """Labels over equally wide columns of a picture below."""
-    cells = "".join(f"<span>{escape(name)}</span>" for name in names)
-    return f'<div class="columns" style="grid-template-columns:repeat({len(names)},1fr)">{cells}</div>'
 
 
 def colour_scale(stops: Sequence[str], low: str, high: str) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.data import join_uint16
-from axial_transformers.data.movies import deep_colour_png, save_movie
+from axial_transformers.data.video import deep_colour_png, save_movie
 from axial_transformers.pictures.display import Palette, Window, for_display, window_of
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, written_whole

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from axial_transformers.storage.extras import require_extra
+
 CARD = "README.md"
 LOGIN = "log in by the command `hf auth login`, or set HF_TOKEN"
 
@@ -28,6 +30,7 @@ def download(repository: str, revision: str | None, files: Sequence[str]) -> Pat
         FileNotFoundError: no such repository or revision, or a private one.
         OSError: the hub refuses or cannot be reached, or something else failed.
     """
+    require_extra("hub", "huggingface_hub", f"{repository}, a model of the hub,")
     from huggingface_hub import snapshot_download
 
     with _one_line_errors(repository, revision):
@@ -58,6 +61,7 @@ def upload(
         OSError: the hub cannot be reached, or something else failed.
     """
     require_repository(repository)
+    require_extra("hub", "huggingface_hub", "an upload to the hub")
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
     if get_token() is None:
@@ -83,6 +87,7 @@ def require_repository(name: str) -> None:
 
 def address(repository: str) -> str:
     """The web address of a repository, by HF_ENDPOINT."""
+    require_extra("hub", "huggingface_hub", "the hub")
     from huggingface_hub import constants
 
     return f"{constants.ENDPOINT}/{repository}"

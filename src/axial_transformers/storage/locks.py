@@ -1,7 +1,8 @@
-"""Folders that one process at a time writes to; others are told which one it is."""
+"""Folders that one process at a time writes to: of runs, whose holder others are told, and of the cache."""
 
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -103,3 +104,19 @@ def _holder(folder: Path) -> Holder | None:
     with suppress(OSError, ValueError):
         return from_json(Holder, read_object(folder / HOLDER, "a holder"), HOLDER)
     return None
+
+
+@contextmanager
+def only_one_process(path: Path) -> Iterator[None]:
+    """Admits one process at a time to what lies at a path; those that waited find what the first has made.
+
+    What killed processes left half-written in the folder `path` is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f"{path.name}.lock")):
+        for stray in path.glob(".*.part*"):
+            if stray.is_dir() and not stray.is_symlink():
+                shutil.rmtree(stray)
+            else:
+                stray.unlink()
+        yield

@@ -4,7 +4,7 @@ import io
 import shlex
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -93,13 +93,21 @@ class RunPage:
             self._warned = True
 
 
-def write_page(folder: Path, standing: str | None = None, refresh: int | None = None) -> Path:
-    """Writes the page of the run in a folder, and returns its path.
+def write_page(
+    folder: Path,
+    standing: str | None = None,
+    refresh: int | None = None,
+    target: Path | None = None,
+    sections: Sequence[str] = (),
+) -> Path:
+    """Write the page of the run in a folder, and return its path.
 
     Args:
         standing: what the run does or why it ended, and its step; None tells it by the lock of the folder and the
             newest figures.
         refresh: seconds after which a browser loads it again.
+        target: the file of the page; None: `PAGE` in the run's folder.
+        sections: further ones (HTML), above those of the run.
 
     Raises:
         ValueError: the folder holds no run, or what is damaged, or a link that leads out of it.
@@ -108,9 +116,9 @@ def write_page(folder: Path, standing: str | None = None, refresh: int | None = 
     record = read_run(folder)
     if record is None:
         raise ValueError(f"{folder} holds no run: only a run has a page")
-    path = require_inside(folder / PAGE, folder)
+    path = target or require_inside(folder / PAGE, folder)
     with written_whole(path) as aside:
-        text = _page(folder, record, standing, refresh)
+        text = _page(folder, record, standing, refresh, sections)
         aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files are not always UTF-8
     return path
 
@@ -124,13 +132,14 @@ def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> Non
             image_grid(np.asarray(shown), num_values=examples.num_values, uint16=uint16).save(aside, format="PNG")
 
 
-def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | None) -> str:
+def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | None, sections: Sequence[str]) -> str:
     metrics = folder / "metrics.jsonl"
     curves = read_curves(require_inside(metrics, folder)) if metrics.is_file() else {}
-    name = folder.resolve().name
+    name = f"Training run: {folder.resolve().name if record.about is None else record.about.recipe}"
     parts = [
         f"<h1>{escape(name)}</h1>",
         _standing(folder, record, curves, standing, refresh),
+        *sections,
         _curves(record, curves),
         _samples(folder),
         _bits(folder),

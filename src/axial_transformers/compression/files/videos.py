@@ -31,8 +31,15 @@ from axial_transformers.compression.files.source import (
     source_of,
 )
 from axial_transformers.data import DataConfig
-from axial_transformers.data.movies import lossless_movie, write_lossless
-from axial_transformers.data.video import SUFFIXES, frame_rate, frames_of, kind_of_videos
+from axial_transformers.data.video import (
+    SUFFIXES,
+    frame_rate,
+    frames_of,
+    kind_of_videos,
+    lossless_movie,
+    pyav,
+    write_lossless,
+)
 from axial_transformers.models import AxialTransformerConfig
 
 MOST_VALUES = 1 << 30
@@ -134,6 +141,7 @@ def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> VideoEnt
     """
     if path.suffix.lower() not in SUFFIXES:
         return None
+    pyav()
     try:
         if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != config.channels:
             return None

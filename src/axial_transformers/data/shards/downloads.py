@@ -13,8 +13,8 @@ import httpx2
 
 from axial_transformers.data.shards.tar import members
 from axial_transformers.progress import Progress
-from axial_transformers.storage.caches import cache_folder, only_one_process
-from axial_transformers.storage.files import errors_name, written_whole
+from axial_transformers.storage.files import cache_folder, errors_name, written_whole
+from axial_transformers.storage.locks import only_one_process
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 
 MOST_BYTES = 200 * 10**9

@@ -40,8 +40,8 @@ from axial_transformers.data.shards.record_decoding import (
 from axial_transformers.data.shards.tar import Record, records
 from axial_transformers.data.workers import ahead
 from axial_transformers.progress import Progress
-from axial_transformers.storage.caches import cache_folder, only_one_process
-from axial_transformers.storage.files import folder_written_whole
+from axial_transformers.storage.files import cache_folder, folder_written_whole
+from axial_transformers.storage.locks import only_one_process
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 
 ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
-from axial_transformers.data.natural_order import natural_key
+from axial_transformers.data.folders import natural_key
 from axial_transformers.progress import Progress
+from axial_transformers.storage.extras import require_extra
 
 SUFFIX = ".tar"
 WEB = ("http://", "https://")
@@ -36,6 +37,7 @@ def shard_files(source: str, progress: Progress = iter) -> list[Path]:
     if source.startswith("hf://"):
         return _from_hub(source, progress)
     if source.startswith(WEB):
+        require_extra("hub", "httpx2", source)
         from axial_transformers.data.shards.downloads import download
 
         return download(expand(source), progress)
@@ -105,6 +107,7 @@ def _from_hub(source: str, progress: Progress) -> list[Path]:
     match = _HUB.fullmatch(source)
     if not match:
         raise ValueError(f"{source} is no hf://datasets/OWNER/NAME, OWNER/NAME@REVISION or OWNER/NAME/PATH.tar")
+    require_extra("hub", "huggingface_hub", source)
     from huggingface_hub import hf_hub_download
 
     repository, revision, path = match["repository"], match["revision"], match["path"] or ""

@@ -1,4 +1,4 @@
-"""The compiled counterpart of `twin`: packs weights for the kernels and calls them."""
+"""The compiled form of `reference`: packs weights for the kernels and calls them."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -27,6 +27,7 @@ from axial_transformers.kernels.exact.definition import (
     Stream,
 )
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
+from axial_transformers.kernels.exact.instructions import FEW, PANEL, ROWS
 from axial_transformers.kernels.exact.layers import (
     BLOCK,
     Cache,
@@ -36,12 +37,11 @@ from axial_transformers.kernels.exact.layers import (
     PackedLstm,
     Scratch,
 )
-from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
 from axial_transformers.kernels.llvm import Integers
-from axial_transformers.kernels.memory import aligned_zeros
 from axial_transformers.kernels.rows import draw_row
 from axial_transformers.kernels.threads import parallel_ranges
+from axial_transformers.kernels.vectors import aligned_zeros
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
@@ -60,13 +60,13 @@ Memory = TypeVar("Memory")
 
 
 class Dense:
-    """See `twin.Dense`."""
+    """See `reference.Dense`."""
 
     def __init__(self, layer: Linear):
         self._packed, self._outputs = _packed([layer]), len(layer.bias)
 
     def __call__(self, x: Array) -> Array:
-        """See `twin.Dense`."""
+        """See `reference.Dense`."""
         some, out = _rows(*x.shape), _rows(len(x), self._outputs)
         some[: len(x), : x.shape[1]] = x
         steps.dense(some, len(x), self._packed, out)
@@ -100,7 +100,7 @@ class Kept(threading.local, Generic[Memory]):
 
 
 class Slabs:
-    """See `twin.Slabs`."""
+    """See `reference.Slabs`."""
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = packed_blocks(blocks), heads, lines
@@ -109,19 +109,19 @@ class Slabs:
         self._memory = Kept[tuple[Array, Scratch]]()
 
     def start(self, rows: int, length: int, sites: int) -> Parts:
-        """See `twin.Slabs.start`."""
+        """See `reference.Slabs.start`."""
         part = together(rows // sites, max(1, ROWS_TOGETHER // sites)) * sites
         tiles = ceil(rows / part) * ceil(part * self._heads / LANES)
         return Parts(part, _cache(self._masked, tiles, self._width, length))
 
     def step(self, u: Array, i: int, parts: Parts) -> Array:
-        """See `twin.Slabs.step`."""
+        """See `reference.Slabs.step`."""
         out = np.array(u, order="C")
         self._work(out, i, parts, _by_layer(self._lines, MASKED, self._heads), NOT_KNOWN)
         return out
 
     def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
-        """See `twin.Slabs.add_upper`. Layer after layer, without caches of all layers' keys and values."""
+        """See `reference.Slabs.add_upper`. Layer after layer, without caches of all layers' keys and values."""
         example = length * sites
         part = together(len(context) // example, max(1, KNOWN_TOGETHER // example)) * example
         lines = _by_layer(self._lines, Line(length, sites), self._heads)
@@ -145,7 +145,7 @@ class Slabs:
 
 
 class Rows:
-    """See `twin.Rows`."""
+    """See `reference.Rows`."""
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         unused = Linear(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
@@ -160,7 +160,7 @@ class Rows:
         self._memory = Kept[steps.Memory]()
 
     def read(self, context: Array, prediction: Prediction, values: Integers, stream: Stream) -> None:
-        """See `twin.Rows.read`."""
+        """See `reference.Rows.read`."""
         self._work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
 
     def draw(self, context: Array, prediction: Prediction, values: Integers, choice: Choice) -> None:
@@ -168,7 +168,7 @@ class Rows:
         self._work(draw_row, context, together(len(context)), choice, prediction, values)
 
     def take_known(self, context: Array, known: Known) -> None:
-        """See `twin.Rows.take_known`."""
+        """See `reference.Rows.take_known`."""
         count = len(self._output.table)
         if known.values.size and not 0 <= known.values.min() <= known.values.max() < count:
             raise ValueError(f"values must be in 0..{count - 1}")
@@ -221,7 +221,7 @@ class Rows:
 
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
-    """See `twin.write_stream`."""
+    """See `reference.write_stream`."""
     words = np.empty(len(intervals) + 2, np.uint32)
     return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), state, words) :]
 

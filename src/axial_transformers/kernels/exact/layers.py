@@ -1,4 +1,4 @@
-"""Transformer blocks and LSTM steps on rows of numbers, compiled: the order of operations is that of `twin`.
+"""Transformer blocks and LSTM steps on rows of numbers, compiled: the order of operations is that of `reference`.
 
 x is [rows, D] inside larger arrays: rows are made a multiple of ROWS, widths a multiple of PANEL.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from axial_transformers.kernels.compilation import exact_part
 from axial_transformers.kernels.exact.definition import LANES, Array
-from axial_transformers.kernels.exact.product_tiles import FEW, PANEL, ROWS, multiply, multiply_few, multiply_one
+from axial_transformers.kernels.exact.instructions import FEW, PANEL, ROWS, multiply, multiply_few, multiply_one
 from axial_transformers.kernels.exact.row_functions import (
     QUERIES,
     attend,

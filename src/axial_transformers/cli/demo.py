@@ -1,0 +1,188 @@
+"""axial demo: train on handwritten digits, and show the run's page with likelihoods, samples and completions."""
+
+import lzma
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from axial_transformers.cli import INTERRUPTED
+from axial_transformers.cli.console import working
+from axial_transformers.cli.parsing import parse
+from axial_transformers.cli.settings import Preset, recipe_preset
+from axial_transformers.cli.train import run
+from axial_transformers.data import Examples, load
+from axial_transformers.decoding.sampling import complete, sample
+from axial_transformers.likelihood.bits import bits_map
+from axial_transformers.likelihood.evaluation import Evaluation, evaluate
+from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import for_display, html, image_grid
+from axial_transformers.pictures.completions import completion_sheet
+from axial_transformers.pictures.heat_maps import heat_map, under_examples
+from axial_transformers.storage.files import written_whole
+from axial_transformers.training.run_page import write_page
+
+MOST_MINUTES = 2.6
+"""Limit of the training time, which only a slow machine reaches before the recipe's last step."""
+CLASSES, VALUES = 10, 17
+KNOWN_ROWS = 4
+AT_ONCE = 64
+"""Images whose bits are computed at once."""
+THIS_MODEL = "this model"
+
+Figure = tuple[str, str, Image.Image]
+"""Title and text of a section, and its picture."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Train a small model on handwritten digits, in a few minutes on a laptop, and show its results on one page.
+
+    For example:
+      axial demo
+      axial demo --out somewhere --steps 300
+
+    A second call finds the trained model in OUT/run and only writes the page again.
+    """
+
+    out: Path = Path("demo")
+    """Folder for the page, its pictures and the run."""
+    steps: int | None = None
+    """Training steps. None: the recipe's."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command."""
+    options = parse(Demo, argv, "demo")
+    preset = _preset(options)
+    training = preset.settings.training
+    print(f"training on the digits: {training.steps:,} steps, at most {MOST_MINUTES} minutes", flush=True)
+    result = run(preset, ("demo", *argv))
+    if result.ending == "interrupted":
+        print("stopped; the same command continues from there")
+        return INTERRUPTED
+    model, test = AxialTransformer.from_pretrained(preset.settings.out), load("digits", split="test")
+    everything = load("digits", split="all")
+    others = everything[: len(everything) - len(test)]
+    codes = {"independent pixels": independent_bits(others, test), "xz": xz_bits(test)}
+    with working("drawing samples and the page"):
+        score = evaluate(model, torch.from_numpy(test.values))
+        sections = [_likelihood(model, test, score, codes)]
+        for name, (title, text, picture) in _figures(model, others, test).items():
+            with written_whole(options.out / f"{name}.png") as aside:
+                picture.save(aside, format="PNG")
+            shown = html.figure(html.image(picture, title))
+            sections.append(
+                html.section(title, text, f'<div class="half">{shown}</div>' if name == "bits_mean" else shown)
+            )
+        page = write_page(preset.settings.out, target=options.out / "index.html", sections=sections)
+    error, images = score.standard_error, f"{score.images} test images"
+    print(f"{THIS_MODEL:<20}{score.bits_per_dim:.3f} ± {error:.3f} bits/dim on {images}")
+    for name, bits in codes.items():
+        print(f"{name:<20}{bits:.3f} bits/dim on the same images")
+    print(page.resolve().as_uri())
+    return 0
+
+
+def independent_bits(train: Examples, test: Examples) -> float:
+    """Bits/dim under independent pixels, each with its histogram over the training images, counts plus one."""
+    values = np.arange(train.num_values)
+    counts = 1 + (train.values[..., None] == values).sum(axis=0)
+    bits = -np.log2(counts / (len(train) + train.num_values))
+    return float(np.where(test.values[..., None] == values, bits, 0).sum() / test.values.size)
+
+
+def xz_bits(examples: Examples) -> float:
+    """Bits/dim of the examples as one xz stream of bytes, at its strongest setting."""
+    return 8 * len(lzma.compress(examples.values.tobytes(), preset=9 | lzma.PRESET_EXTREME)) / examples.values.size
+
+
+def _preset(options: Demo) -> Preset:
+    preset = recipe_preset("digits")
+    training = replace(preset.settings.training, time_limit=MOST_MINUTES)
+    if options.steps is not None:
+        training = replace(training, steps=options.steps)
+    settings = replace(preset.settings, out=options.out / "run", resume=True, training=training)
+    return replace(preset, settings=settings)
+
+
+def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, codes: dict[str, float]) -> str:
+    with_labels = evaluate(model, torch.from_numpy(test.values), torch.from_numpy(test.labels))
+    return html.section(
+        "Likelihood",
+        "The model gives each image an exact probability. Its negative logarithm is the number of bits in which the "
+        "image can be stored without loss. Fewer is better.",
+        html.bars({THIS_MODEL: score.bits_per_dim, **codes}, best=THIS_MODEL),
+        html.figure(
+            "",
+            f"Bits/dim of the last {score.images} images, which are not used in training. This model: "
+            f"{score.bits_per_dim:.3f} ± {score.standard_error:.3f} (standard error over images), EMA weights "
+            f"(averaged), labels not given; with labels {with_labels.bits_per_dim:.3f}. Independent pixels: each has "
+            "its own histogram over the other images, counts plus one. xz: the same images as one stream of bytes. "
+            f"Test images: SHA-256 <code>{escape(test.fingerprint)}</code>.",
+        ),
+    )
+
+
+def _figures(model: AxialTransformer, others: Examples, test: Examples) -> dict[str, Figure]:
+    """All pictures by name; `others` are the images that are not in the test part."""
+    generator, grid = torch.Generator().manual_seed(0), partial(image_grid, columns=CLASSES, num_values=VALUES)
+    of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), generator=generator)
+    drawn = sample(model, CLASSES, generator=generator).numpy()
+    chosen = _one_of_each_class(test)
+    parts = torch.from_numpy(test.values).split(AT_ONCE)
+    mean = torch.cat([bits_map(model, part) for part in parts]).mean(dim=0).numpy()
+    below = under_examples(chosen.numpy(), bits_map(model, chosen).numpy(), VALUES)
+    return {
+        "samples": (
+            "New digits",
+            "Sixty samples of the model, none left out.",
+            grid(sample(model, 60, generator=generator).numpy()),
+        ),
+        "nearest": (
+            "Nearest images",
+            "Ten more samples. Below each is the nearest (in squared difference) of the images that are not test "
+            "images.",
+            grid(np.concatenate([drawn, _nearest(drawn, others)])),
+        ),
+        "classes": (
+            "Samples by class",
+            "Samples of the same model, given a label. In training, a share of the labels was hidden at random. So one "
+            "model draws with labels and without.",
+            grid(of_classes.numpy()),
+        ),
+        "completions": (
+            "Completions",
+            "Test images of which only the upper half is given (inpainting). These pixels come first in the generation "
+            "order. So the lower halves are exact draws from the model's distribution given the upper ones.",
+            _completions(model, chosen[:5], generator),
+        ),
+        "bits": ("Bits of each pixel", "Ten test images. Below each are its bits, given the pixels before.", below),
+        "bits_mean": ("Mean bits of each pixel", "The mean over all test images.", heat_map(mean, VALUES)),
+    }
+
+
+def _one_of_each_class(test: Examples) -> Tensor:
+    """The first test image of every class [10, 8, 8, 1]."""
+    assert test.labels is not None
+    _, first = np.unique(test.labels, return_index=True)
+    return torch.from_numpy(test.values[first])
+
+
+def _nearest(drawn: np.ndarray, others: Examples) -> np.ndarray:
+    """For each sample the image with the smallest sum of squared differences from it."""
+    difference = drawn[:, None].astype(np.int64) - others.values.astype(np.int64)
+    return np.asarray(others.values[(difference**2).sum(axis=(2, 3, 4)).argmin(axis=1)])
+
+
+def _completions(model: AxialTransformer, truth: Tensor, generator: torch.Generator) -> Image.Image:
+    filled = complete(model, truth, rows=KNOWN_ROWS, count=4, generator=generator).numpy()
+    known = np.zeros(truth.shape[1:], bool)
+    known[:KNOWN_ROWS] = True
+    return completion_sheet(truth.numpy(), known, filled, partial(for_display, num_values=VALUES))
