@@ -103,6 +103,8 @@ def main(argv: Sequence[str]) -> None:
         options = parse(Inspect, argv[len(words) :], "inspect")
         if len(words) != options.page:
             raise ValueError("axial inspect takes a run and --page, or --machine alone")
+        if options.elsewhere:
+            raise ValueError("--devices, --memory and --rate are of other machines: leave them out")
         if options.page:
             print(write_page(Path(words[0])))
         else:

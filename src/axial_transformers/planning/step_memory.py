@@ -35,44 +35,27 @@ GROWTH = 16
 
 
 class TrainingSettings(Protocol):
-    """The settings of a run that its costs depend on; `training.TrainConfig` has them."""
+    """The settings of a run that its costs depend on, as `training.TrainConfig` documents them."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @property
-    def steps(self) -> int:
-        """Updates of the weights."""
-
+    def steps(self) -> int: ...
     @property
-    def batch_size(self) -> int:
-        """Examples of a step, over all devices and parts."""
-
+    def batch_size(self) -> int: ...
     @property
-    def optimiser(self) -> str:
-        """Adam for all weights, or Muon for the matrices of the blocks: adam or muon."""
-
+    def optimiser(self) -> str: ...
     @property
-    def accumulate(self) -> int:
-        """Parts into which a batch is split."""
-
+    def accumulate(self) -> int: ...
     @property
-    def precision(self) -> str:
-        """Arithmetic of the forward and backward pass: auto, float32 or bfloat16."""
-
+    def precision(self) -> str: ...
     @property
-    def shard(self) -> bool:
-        """True if each device holds only a shard of the weights."""
-
+    def shard(self) -> bool: ...
     @property
-    def checkpoint_blocks(self) -> bool:
-        """True if the inside of a block is computed again for its gradient."""
-
+    def checkpoint_blocks(self) -> bool: ...
     @property
-    def saves_memory(self) -> bool:
-        """True if a step on a CPU returns freed memory; otherwise it keeps it for the next step."""
-
-    def resolve_auto(self) -> Self:
-        """Return the settings with what is `auto` chosen for this machine."""
+    def saves_memory(self) -> bool: ...
+    def resolve_auto(self) -> Self: ...
 
 
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:

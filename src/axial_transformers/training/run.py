@@ -226,9 +226,8 @@ class Run:
         An interrupt ends the evaluation; a resume then begins with it.
         """
         self.save()
-        counters, start = self.state.counters, time.monotonic()
+        counters = self.state.counters
         figures = self.call(callback, VALIDATION)
-        self.meter.durations.evaluation = time.monotonic() - start
         if self.processes.any(figures is None):
             self.cut_short = True
             return
@@ -258,22 +257,20 @@ class Run:
         with self.meter.paused(), torch.no_grad(), suppress(_MeasuredError):
             callback.call(average, self.state.counters.step, fill)
 
-    def draw(self, callback: Callback) -> None:
-        """Draws samples of the averaged weights."""
-        start = time.monotonic()
-        self.call(callback)
-        self.meter.durations.drawing = time.monotonic() - start
-
     def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Figure] | None:
         """Calls back with the averaged weights, and logs the figures that it returns.
 
         Returns:
             None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
         """
-        step = self.state.counters.step
+        step, start = self.state.counters.step, time.monotonic()
         average = self._average(keep=self.processes.rank_zero or isinstance(callback, Collective))
         with self.meter.paused(), torch.no_grad():
             figures = self._figures_of(callback, average, step)
+        if prefix == VALIDATION:
+            self.meter.durations.evaluation = time.monotonic() - start
+        else:
+            self.meter.durations.drawing = time.monotonic() - start
         if figures:
             self.log.write(step, {prefix + name: value for name, value in figures.items()})
         with self.meter.paused():

@@ -1,6 +1,5 @@
 """What a model card says of a run: the steps, the data, the validation."""
 
-import json
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from axial_transformers.models.hub_card import Result
 from axial_transformers.storage.files import require_inside
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.checkpoints import Counters, Record, newest_checkpoint
-from axial_transformers.training.metrics import LONGEST_LINE, VALIDATION
+from axial_transformers.training.curves import read_curves
+from axial_transformers.training.metrics import VALIDATION
 from axial_transformers.training.run_folder import Origin, RunRecord, read_run
 
 
@@ -73,8 +73,9 @@ def _data(record: RunRecord) -> str:
 
 
 def _validation(folder: Path, record: RunRecord, step: int, bits_per_dim: float) -> str:
-    line = _evaluation(folder, step)
-    error = line.get(f"{VALIDATION}standard_error")
+    metrics = require_inside(folder / "metrics.jsonl", folder)
+    errors = read_curves(metrics).get(f"{VALIDATION}standard_error", []) if metrics.is_file() else []
+    error = dict(errors).get(step)
     about, count = record.about, ""
     if about is not None and about.summary is not None:
         count = f" of {min(about.summary.validation, about.validate_on):,} examples"
@@ -83,18 +84,6 @@ def _validation(folder: Path, record: RunRecord, step: int, bits_per_dim: float)
         f"{bits_per_dim:.4f}{within} bits/dim{count}, of the moving average of the weights at"
         f" step {step:,}: the lowest of the run"
     )
-
-
-def _evaluation(folder: Path, step: int) -> dict[str, float]:
-    """The line of metrics.jsonl about the evaluation at a step; empty where there is none."""
-    path, found = require_inside(folder / "metrics.jsonl", folder), {}
-    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-        for line in iter(lambda: file.readline(LONGEST_LINE), ""):
-            with suppress(ValueError, RecursionError):
-                figures = json.loads(line)
-                if isinstance(figures, dict) and figures.get("step") == step and f"{VALIDATION}bits_per_dim" in figures:
-                    found = {name: value for name, value in figures.items() if type(value) in (int, float)}
-    return found
 
 
 def _name(about: Origin) -> str:

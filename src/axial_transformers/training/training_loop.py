@@ -116,13 +116,13 @@ def _train(
             if counters.step % config.save_every == 0:
                 run.save()
             if sample and counters.step % config.sample_every == 0:
-                run.draw(sample)
+                run.call(sample)
         run.save()
         if evaluate and ending != "interrupted" and counters.evaluated_step != counters.step:
             run.evaluate(evaluate)
             ending = "interrupted" if run.cut_short else ending
         if sample and ending != "interrupted" and counters.step % config.sample_every:
-            run.draw(sample)
+            run.call(sample)
         run.page.ending = run.standing(ending)
     return TrainResult(
         ending=ending,
