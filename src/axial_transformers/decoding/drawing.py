@@ -22,7 +22,7 @@ from axial_transformers.storage.model_folders import require_finite
 MOST_NUMBERS = 1 << 27
 """Numbers of noise, and of caches, that are held at a time: 537 MB each, the noise of 42 images of 64x64x3. The noise
 of one example may be more."""
-LEAST_TOGETHER = 16
+LEAST_AT_ONCE = 16
 """Examples whose caches may be more: fewer at a time would read the weights too often."""
 SHARE_OF_GPU = 4
 """On a GPU noise and caches may take one part in so many of the free memory each: larger batches cost little there."""
@@ -45,7 +45,7 @@ def numbers_each(config: AxialTransformerConfig) -> Numbers:
 def most_together(config: AxialTransformerConfig, most: int | None = None) -> int:
     """Examples that are drawn at a time, where noise and caches may have `most` numbers each."""
     most, each = most or MOST_NUMBERS, numbers_each(config)
-    return max(1, min(most // each.noise, max(LEAST_TOGETHER, most // each.state)))
+    return max(1, min(most // each.noise, max(LEAST_AT_ONCE, most // each.state)))
 
 
 @dataclass(frozen=True, kw_only=True)
