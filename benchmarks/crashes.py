@@ -29,7 +29,6 @@ from axial_transformers.data import load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.progress import Bar
 from axial_transformers.training import TrainConfig, train
 from command_line import run_command
 
@@ -221,7 +220,7 @@ def _train(folder: Path) -> None:
             shape=EXAMPLES.shape, num_values=17, dim=8, heads=2, outer_layers=2, inner_layers=1, dropout=0.1
         )
     )
-    train(model, EXAMPLES, CONFIG, folder, evaluate=_score, resume=True, progress=Bar("training"))
+    train(model, EXAMPLES, CONFIG, folder, evaluate=_score, resume=True)
 
 
 def _score(model: AxialTransformer, step: int) -> dict[str, float]:

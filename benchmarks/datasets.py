@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from axial_transformers.data import DataConfig, load, save_arrays
 from axial_transformers.data.shards.downloads import download
-from axial_transformers.progress import bar
-from axial_transformers.storage.files import written_whole
 from command_line import run_command
 from dataset_sources import IMAGENET, QUOTED, SOURCES, TEST_PHOTOS, Quoted
 
@@ -38,7 +36,7 @@ def fetched(name: str) -> Files:
     """The files of a source, from the web or from the cache."""
     source = SOURCES[name]
     most = round(source.gigabytes * 1e9)
-    paths = download(list(source.checksums), bar(f"downloading {name}"), source.checksums, most)
+    paths = download(list(source.checksums), checksums=source.checksums, most_bytes=most)
     return {path.name: path for path in paths}
 
 
@@ -101,7 +99,8 @@ def bair(files: Files, folder: Path) -> None:
 
 
 def copy(stream: IO[bytes], path: Path) -> None:
-    with written_whole(path) as aside, aside.open("wb") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
         shutil.copyfileobj(stream, file)
 
 

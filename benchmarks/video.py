@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from imagecodecs import jpegxl_encode
 from numpy.typing import NDArray
+from PIL import Image
 
 from axial_transformers.data import DataConfig, load
 from axial_transformers.decoding.sampling import complete
 from axial_transformers.likelihood.evaluation import bits_of_each, summarise
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import save_grid
 from axial_transformers.pictures.other_codecs import bits_per_dim
 from command_line import run_command
 
@@ -46,7 +46,8 @@ def main(model: Path, source: Path, batch_size: int = 4, strips_to: Path | None 
     net = AxialTransformer.from_pretrained(model)
     clips = load(source, DataConfig(size=net.config.shape[1], fit="crop"), "all").values
     if strips_to:
-        save_grid(strips_to, strips(net, clips[::4]), None, 1, 256)
+        rows = [np.concatenate(list(clip), axis=1) for clip in strips(net, clips[::4])]
+        Image.fromarray(np.concatenate(rows)).save(strips_to)
     bits = bits_of_each(net, torch.from_numpy(clips), batch_size=batch_size, given_frames=1)
     figures = summarise(bits)
     frames, before = clips[:, 1:].reshape(-1, *clips.shape[2:]), clips[:, :-1].reshape(-1, *clips.shape[2:])
