@@ -14,13 +14,13 @@ from axial_transformers.cli import machine_report
 from axial_transformers.cli.console import working
 from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
+from axial_transformers.decoding.drawing import cache_numbers
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build, read_config
 from axial_transformers.planning.machine import Machine, matmul_rate, this_machine
 from axial_transformers.planning.operations import (
-    cache_numbers,
     decode_operations,
     engineering,
     forward_operations,
