@@ -28,7 +28,7 @@ from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
-from axial_transformers.training.run_folder import describe_data
+from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
 
 SHOWN = 8
