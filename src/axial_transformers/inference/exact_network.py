@@ -23,7 +23,7 @@ from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
-from axial_transformers.ops.shift import shifted_copies
+from axial_transformers.ops.elementwise import shifted_copies
 from axial_transformers.ops.torch_private import has_hooks
 
 Values = NDArray[np.int64]
