@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from axial_transformers.cli import machine_report
 from axial_transformers.cli.console import working
@@ -138,7 +138,7 @@ def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bo
         return
     console = Console(highlight=False)
     for title, rows in tables.items():
-        table = Table.grid(padding=(0, 2))
+        table = Table.grid("", "", Column(overflow="fold"), padding=(0, 2))
         for name, value in rows.items():
             table.add_row("", name, escape(value.replace("`", "")))
         console.print(f"[bold]{title}[/bold]", table)

@@ -258,29 +258,6 @@ def forget_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-class Thinned:
-    """Lines of which each, then every second, every fourth, ... is kept: at most twice MOST_POINTS, and the last."""
-
-    def __init__(self) -> None:
-        self._kept: list[str] = []
-        self._last: str | None = None
-        self._count, self._stride = 0, 1
-
-    def add(self, line: str) -> None:
-        """Adds a line."""
-        self._last = line
-        if self._count % self._stride == 0:
-            self._kept.append(line)
-        self._count += 1
-        if len(self._kept) > 2 * MOST_POINTS:
-            self._kept, self._stride = self._kept[::2], 2 * self._stride
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._kept
-        if self._last is not None and (self._count - 1) % self._stride:
-            yield self._last
-
-
 def read_curves(folder: Path) -> dict[str, Curve]:
     """The curve of every figure of a run by its name, from metrics.jsonl; lines that are none of a log are left out.
 
@@ -293,15 +270,22 @@ def read_curves(folder: Path) -> dict[str, Curve]:
     path = require_inside(folder / METRICS, folder)
     if not path.is_file():
         return {}
-    steps, evaluations = Thinned(), list[str]()
+    kept, evaluations, last, stride = list[str](), list[str](), "", 1
     with path.open(encoding="utf-8", errors="replace") as file:
-        for line in _lines_of(file):
-            (evaluations.append if f'"{VALIDATION}' in line else steps.add)(line)
-    curves: dict[str, Curve] = {}
-    for figures in map(_figures, (*steps, *evaluations)):
+        for number, line in enumerate(_lines_of(file)):
+            if f'"{VALIDATION}' in line:
+                evaluations.append(line)
+                continue
+            last = line
+            if number % stride == 0:
+                kept.append(line)
+            if len(kept) > 2 * MOST_POINTS:
+                kept, stride = kept[::2], 2 * stride
+    curves: dict[str, set[tuple[float, float]]] = {}
+    for figures in map(_figures, (*kept, last, *evaluations)):
         step = figures.pop("step", math.inf)
         for name, value in figures.items() if step < math.inf else ():
-            curves.setdefault(name, []).append((step, value))
+            curves.setdefault(name, set()).add((step, value))
     return {name: sorted(points) for name, points in curves.items()}
 
 
