@@ -10,7 +10,7 @@ from PIL import Image
 from axial_transformers.cli.settings import resolve_preset
 from axial_transformers.data import DataConfig
 from axial_transformers.recipes import tiled
-from axial_transformers.training.run_folder import axis_names
+from axial_transformers.training.run_description import axis_names
 from conftest import TINY, Axial
 from small_models import random_model, small_config
 
