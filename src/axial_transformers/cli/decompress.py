@@ -7,10 +7,10 @@ from pathlib import Path
 from axial_transformers.cli.console import say
 from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
-from axial_transformers.cli.trained_model import open_model
 from axial_transformers.compression import decompress_files
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import require_place
+from axial_transformers.training.trained_model import open_model
 
 
 @dataclass(frozen=True)

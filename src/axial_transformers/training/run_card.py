@@ -3,12 +3,15 @@
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from axial_transformers.models.hub_card import Result
+from axial_transformers.models import AxialTransformer
+from axial_transformers.models.hub_card import Result, model_card
+from axial_transformers.storage import hub
 from axial_transformers.storage.files import require_inside
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.checkpoints import Counters, Record, newest_checkpoint
@@ -45,6 +48,29 @@ def describe_run(folder: Path) -> RunCard | None:
         result = Result(data=name, split="validation", bits_per_dim=counters.best_bits_per_dim)
         rows["validation"] = _validation(folder, record, counters.best_step, counters.best_bits_per_dim)
     return RunCard(rows, result, to_json(record.training))
+
+
+def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None = None) -> str:
+    """The model card that a folder holds, or one made of what its run and the model know.
+
+    Raises:
+        ValueError: the folder has a card, and a licence is given as well.
+    """
+    own = folder / hub.CARD
+    if own.is_file() and own.stat().st_size:  # it is empty while the shell writes the card of a dry run into it
+        if licence is not None:
+            raise ValueError(f"{own} is the model card: state the licence {licence} there, or remove the file")
+        return own.read_text(encoding="utf-8")
+    run, today = describe_run(folder), f"{datetime.now().astimezone():%Y-%m-%d}"
+    return model_card(
+        model,
+        model.config,
+        repository,
+        licence=licence,
+        rows={**(run.rows if run else {}), "uploaded": f"{today}, axial-transformers {version('axial-transformers')}"},
+        result=run.result if run else None,
+        settings=run.settings if run else None,
+    )
 
 
 def _counters(folder: Path) -> Counters | None:
