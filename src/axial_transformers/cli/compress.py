@@ -1,7 +1,6 @@
 """axial compress: images to one file, losslessly."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from math import prod
@@ -13,12 +12,11 @@ import numpy as np
 from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
-from axial_transformers.compression import Written, compress_files
+from axial_transformers.compression import Written, compress_files, require_free
 from axial_transformers.compression import other_codecs as comparison
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import bar
-from axial_transformers.storage.files import require_place
 from axial_transformers.training.trained_model import open_model
 
 Rates = dict[str, float | None]
@@ -60,16 +58,14 @@ class Compress:
 def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     options = parse(Compress, argv, "compress")
-    if not options.force and os.path.lexists(options.archive):
-        raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")
-    require_place(options.archive, folder=False)
+    require_free(options.archive, options.source, options.force)
     trained = open_model(options.model, options.weights, "cpu")
     model, other_sizes = trained.model, options.other_sizes
     if other_sizes == "auto":
         other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
     written = compress_files(
         model, options.source, options.archive, other_sizes=other_sizes, verify=options.verify,
-        replace=options.force, progress=bar("chunks"),
+        force=options.force, progress=bar("chunks"),
     )  # fmt: skip
     kind = _kind(options.source, model)
     count, rates = len(written.images), _rates(model, written, options.compare)

@@ -14,7 +14,7 @@ from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
 from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_SITES, check_configuration
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.baselines.by_name import read_config
+from axial_transformers.models.baselines.by_name import names_model, read_config
 from axial_transformers.planning import machine_report
 from axial_transformers.planning.machine import Machine, matmul_rate, this_machine
 from axial_transformers.planning.operations import (
@@ -25,7 +25,6 @@ from axial_transformers.planning.operations import (
     parameters,
 )
 from axial_transformers.planning.plan import Plan, describe, describe_memory, plan
-from axial_transformers.storage import model_folders
 from axial_transformers.training import Origin, TrainConfig, read_run
 from axial_transformers.training.run_folder import describe_data
 from axial_transformers.training.run_page import write_page
@@ -145,12 +144,9 @@ def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]
 def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Origin | None]:
     """Of a model: its configuration, the settings of its training, and the origin of a run."""
     name = argv[0]
-    looks_like_hub_id = name.count("/") == 1 and not Path(name).exists()
-    if looks_like_hub_id or (Path(name) / model_folders.CONFIG).is_file():
+    if names_model(name):
         parse(_NoOptions, argv[1:], f"inspect {name}")
-        folder = model_folders.locate(name)
-        config = read_config(folder)
-        record = read_run(folder)
+        config, record = read_config(name), read_run(name)
         if record is None:
             return config, TrainConfig(), None  # of an exported model, the published setting
         return config, record.training, record.about

@@ -7,10 +7,7 @@ from pathlib import Path
 from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import parse
 from axial_transformers.models.baselines.by_name import read_model
-from axial_transformers.planning.operations import engineering
-from axial_transformers.storage import hub
-from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
-from axial_transformers.training.run_card import card_of
+from axial_transformers.training.run_card import card_of, describe_upload
 
 
 @dataclass(frozen=True)
@@ -45,16 +42,10 @@ class Push:
 def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     options = parse(Push, argv, "push")
-    hub.require_repository(options.repository)
-    if not (options.folder / CONFIG).is_file():
-        raise FileNotFoundError(f"{options.folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS})")
-    model = read_model(options.folder)
+    model = read_model(options.folder.absolute())  # no hub id
     card = card_of(options.folder, model, options.repository, options.licence)
-    sizes = {name: (options.folder / name).stat().st_size for name in (CONFIG, WEIGHTS)}
-    sizes[hub.CARD] = len(card.encode())
-    files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
-    place = f"{hub.address(options.repository)}, branch {options.revision or 'main'}"
-    say(f"{'would upload' if options.dry_run else 'uploading'} {files} to {place}{', private' * options.private}")
+    sent = describe_upload(options.folder, card, options.repository, options.revision)
+    say(f"{'would upload' if options.dry_run else 'uploading'} {sent}{', private' * options.private}")
     if options.dry_run:
         print(card, end="")
         return

@@ -16,9 +16,8 @@ from axial_transformers.data import Examples, Split
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.outliers import Scores, auroc, means_of_pictures, score
 from axial_transformers.pictures.heat_maps import save_heat_maps
-from axial_transformers.pictures.saving import require_table, save_table, write_csv
+from axial_transformers.pictures.saving import require_scores, save_table, write_csv
 from axial_transformers.progress import bar
-from axial_transformers.storage.files import require_place
 from axial_transformers.training.processes import processes_on
 from axial_transformers.training.trained_model import open_model
 
@@ -66,10 +65,7 @@ def main(argv: Sequence[str]) -> None:
         options = parse(Score, argv, "score")
         for name in ("top", "limit", "batch_size"):
             require_within(name, getattr(options, name), 1)
-        if options.output is not None:
-            require_table(options.output)
-        if options.heat_maps is not None:
-            require_place(options.heat_maps, folder=True)
+        require_scores(options.output, options.heat_maps)
         processes = processes_on(options.device)
     with processes:
         with rank_zero_output():

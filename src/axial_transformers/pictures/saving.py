@@ -77,11 +77,14 @@ def save_picture(path: str | Path, picture: Image.Image) -> None:
         picture.save(aside, format="PNG")
 
 
-def require_table(path: Path) -> None:
-    """Raises ValueError or OSError where `save_table` could not write `path`."""
-    if path.suffix not in (".csv", ".json"):
-        raise ValueError(f"output={path} is neither NAME.csv nor NAME.json")
-    require_place(path)
+def require_scores(table: Path | None, heat_maps: Path | None) -> None:
+    """Raises ValueError or OSError where `save_table`, or `save_heat_maps`, could not write what is named."""
+    if table is not None:
+        if table.suffix not in (".csv", ".json"):
+            raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
+        require_place(table)
+    if heat_maps is not None:
+        require_place(heat_maps, folder=True)
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

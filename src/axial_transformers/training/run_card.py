@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.hub_card import Result, model_card
-from axial_transformers.storage import hub
+from axial_transformers.planning.operations import engineering
+from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.files import require_inside
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.checkpoints import Counters, Record, newest_checkpoint
@@ -54,8 +55,9 @@ def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str
     """The model card that a folder holds, or one made of what its run and the model know.
 
     Raises:
-        ValueError: the folder has a card, and a licence is given as well.
+        ValueError: the folder has a card, and a licence is given as well; or this is no name of a repository.
     """
+    hub.require_repository(repository)
     own = folder / hub.CARD
     if own.is_file() and own.stat().st_size:  # it is empty while the shell writes the card of a dry run into it
         if licence is not None:
@@ -71,6 +73,14 @@ def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str
         result=run.result if run else None,
         settings=run.settings if run else None,
     )
+
+
+def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:
+    """Return what `push_to_hub` sends of a model folder, and where it goes, as one line."""
+    sizes = {name: (folder / name).stat().st_size for name in (model_folders.CONFIG, model_folders.WEIGHTS)}
+    sizes[hub.CARD] = len(card.encode())
+    files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
+    return f"{files} to {hub.address(repository)}, branch {revision or 'main'}"
 
 
 def _counters(folder: Path) -> Counters | None:
