@@ -23,30 +23,13 @@ from axial_transformers.compression import (
     decompress_files,
 )
 from axial_transformers.compression.files import tiles
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from small_models import CHUNKS_OF_64
-
-
-def build(channels: int, shape=(3, 5), **options) -> AxialTransformer:
-    config = AxialTransformerConfig(
-        shape=shape,
-        channels=channels,
-        dim=8,
-        heads=2,
-        outer_layers=len(shape),
-        inner_layers=1,
-        layout="columns",
-        **options,
-    )
-    model = AxialTransformer(config)
-    randomise(model, torch.Generator().manual_seed(0))
-    return model
+from axial_transformers.models import AxialTransformer
+from small_models import CHUNKS_OF_64, archiving_model
 
 
 @pytest.fixture(scope="module")
 def gray() -> AxialTransformer:
-    return build(1)
+    return archiving_model(1)
 
 
 def noise(*shape: int, high: int = 256, dtype=np.uint8) -> np.ndarray:
@@ -73,7 +56,7 @@ def test_a_folder_comes_back_with_names_modes_and_pixels(tmp_path, channels):
     Image.fromarray(noise(3, 5, high=1 << 16, dtype=np.uint16)).save(source / "deep.png")
     Image.fromarray(noise(4, 4)).quantize(8).save(source / "palette.png")
     Image.fromarray(noise(3, 5) > 100).save(source / "bits.png")
-    model = build(channels)
+    model = archiving_model(channels)
     compress_files(model, source, tmp_path / "a.axl")
     assert decompress_files(model, tmp_path / "a.axl", tmp_path / "back") == []
     assert pictures_of(tmp_path / "back") == pictures_of(source)
@@ -137,7 +120,7 @@ def test_arrays_come_back_with_name_type_and_shape(tmp_path, channels, array, su
         np.savez(source, pixels=array, labels=np.arange(len(array)))
     else:
         np.save(source, array)
-    model = build(channels)
+    model = archiving_model(channels)
     written = compress_files(model, source, tmp_path / "a.axl", other_sizes="tile")
     assert written.left_out == (["labels"] if suffix == ".npz" else [])
     decompress_files(model, tmp_path / "a.axl", back)

@@ -16,11 +16,6 @@ Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def draw(*shape, dtype=torch.float64):
     return torch.randn(*shape, dtype=dtype)
 

@@ -19,7 +19,6 @@ from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files import entries
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.shards import index
-from axial_transformers.kernels import threads
 from axial_transformers.planning import machine
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
@@ -132,12 +131,6 @@ def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(training_run.ctypes, "CDLL", None)  # not callable: it is not asked
     training_run.keep_freed_memory()
-
-
-def test_parts_run_in_pythons_threads_where_there_is_no_gnu_openmp(monkeypatch):
-    monkeypatch.setattr(threads, "_openmp", lambda: None)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert threads.parallel_map(lambda item: item**2, range(7)) == [0, 1, 4, 9, 16, 25, 36]
 
 
 def test_work_of_other_processes_can_be_sent_to_them():
