@@ -27,7 +27,7 @@ from axial_transformers.decoding import GumbelChoice, decode, gumbel
 from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
-from axial_transformers.ops.shift import shift
+from axial_transformers.ops.elementwise import shift
 from command_line import run_command
 
 

@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -32,17 +31,13 @@ WORK = (
 WARM_UP = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    other: Path
-    """The other checkout."""
-    work: tuple[str, ...] = WORK
-    turns: int = 7
-    threads: int = 1
+def works(half: bool, compiled: bool) -> dict[str, Callable[[], Callable[[], object]]]:
+    """What can be timed, by name: each prepares itself and returns the work.
 
-
-def works() -> dict[str, Callable[[], Callable[[], object]]]:
-    """What can be timed, by name: each prepares itself and returns the work."""
+    Args:
+        half: train in bfloat16.
+        compiled: compile the blocks that are trained.
+    """
     import torch
 
     import axial_transformers as axial
@@ -85,15 +80,15 @@ def works() -> dict[str, Callable[[], Callable[[], object]]]:
 
     def train(name: str) -> Callable[[], object]:
         recipe = recipes.NAMED[name]()
-        config = replace(recipe.training, device="cpu").resolved()
         model = axial.AxialTransformer(recipe.model).train()
-        if config.compile:
+        if compiled:
             compile_blocks(model)
-        x = torch.randint(recipe.model.num_values, (config.batch_size, *recipe.model.shape, recipe.model.channels))
-        half = torch.autocast("cpu", torch.bfloat16) if config.precision == "bfloat16" else nullcontext()
+        x = torch.randint(
+            recipe.model.num_values, (recipe.training.batch_size, *recipe.model.shape, recipe.model.channels)
+        )
 
         def step() -> None:
-            with half:
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 loss = axial.random_slice_loss(model, x)
             loss.backward()
 
@@ -109,13 +104,13 @@ def works() -> dict[str, Callable[[], Callable[[], object]]]:
     }
 
 
-def worker(names: list[str], threads: int) -> None:
+def worker(names: list[str], threads: int, half: bool, compiled: bool) -> None:
     """Prepares the work, then does and times one piece for each line of standard input."""
     import torch
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    known = works()
+    known = works(half, compiled)
     prepared = {name: known[name]() for name in names}
     for line in sys.stdin:
         start = time.process_time()
@@ -124,10 +119,14 @@ def worker(names: list[str], threads: int) -> None:
 
 
 @contextmanager
-def process(checkout: Path, options: Options) -> Iterator[Callable[[str], float]]:
+def process(checkout: Path, work: tuple[str, ...], threads: int) -> Iterator[Callable[[str], float]]:
     """A process of a checkout: the name of a piece of work -> seconds of CPU time."""
-    command = [sys.executable, str(HERE), "--worker", str(options.threads), *options.work]
-    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve() / "src"), "OMP_NUM_THREADS": str(options.threads)}
+    from axial_transformers.training import TrainConfig
+
+    chosen = TrainConfig(device="cpu").resolve_auto()  # for both, whatever each checkout would choose
+    flags = [str(threads), str(int(chosen.precision == "bfloat16")), str(int(bool(chosen.compile)))]
+    command = [sys.executable, str(HERE), "--worker", *flags, *work]
+    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve() / "src"), "OMP_NUM_THREADS": str(threads)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
         assert isinstance(child.stdin, io.TextIOWrapper)
         assert isinstance(child.stdout, io.TextIOWrapper)
@@ -141,19 +140,23 @@ def process(checkout: Path, options: Options) -> Iterator[Callable[[str], float]
         sent.close()
 
 
-def main(options: Options) -> None:
+def main(other: Path, *, work: tuple[str, ...] = WORK, turns: int = 7, threads: int = 1) -> None:
+    """Args:
+    other: the other checkout.
+    """
     rows = {}
-    with process(HERE.parents[1], options) as ours, process(options.other, options) as theirs:
-        for name in options.work:
-            pairs = [(ours(name), theirs(name)) for _ in range(WARM_UP + options.turns)][WARM_UP:]
+    with process(HERE.parents[1], work, threads) as ours, process(other, work, threads) as theirs:
+        for name in work:
+            pairs = [(ours(name), theirs(name)) for _ in range(WARM_UP + turns)][WARM_UP:]
             ratio, (mine, before) = median(b / a for a, b in pairs), map(median, zip(*pairs))
             rows[name] = {"ours": round(mine, 4), "other": round(before, 4), "times_as_fast": round(ratio, 3)}
             print(f"{name:<20}{mine:9.4f} s {before:9.4f} s   {ratio:.3f} times as fast", flush=True)
-    print(json.dumps({"threads": options.threads, "turns": options.turns, "rows": rows}))
+    print(json.dumps({"threads": threads, "turns": turns, "rows": rows}))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        worker(sys.argv[3:], int(sys.argv[2]))
+        threads, half, compiled, *names = sys.argv[2:]
+        worker(names, int(threads), half == "1", compiled == "1")
     else:
-        main(run_command(Options, description=__doc__))
+        run_command(main, description=__doc__)

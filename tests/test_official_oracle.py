@@ -14,7 +14,7 @@ from axial_transformers.importers.official import import_official
 from axial_transformers.importers.official_variables import variables
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, Conditioning
-from axial_transformers.ops.shift import shift
+from axial_transformers.ops.elementwise import shift
 from axial_transformers.recipes import NAMED
 from tensor_bundle_writer import write_bundle
 

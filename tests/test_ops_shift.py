@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from axial_transformers.ops import reference
-from axial_transformers.ops.shift import shift, shifted_copies
+from axial_transformers.ops.elementwise import shift, shifted_copies
 
 
 @pytest.mark.parametrize("axis", [1, 2, 3, -2, -3])

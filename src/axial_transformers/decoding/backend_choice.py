@@ -43,11 +43,16 @@ def choose_backend(
         return eager(model, choose)
     if not (compile or compiled_for().multiplies_and_adds):  # a second or more, where numba is not loaded
         return eager(model, choose)
-    return exact_backend.compiled(model, choose, batch)
+    try:
+        return exact_backend.compiled(model, choose, batch)
+    except exact_network.NoKernelsError as error:
+        if compile:
+            raise ValueError(f"compile=True, but {error}") from error
+        return eager(model, choose)
 
 
 def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torch.device) -> str | None:
-    """The reason why only the eager backend is possible; None if there is none."""
+    """Return the reason why the device, dtypes or the choice allow the eager backend only; None if they do not."""
     noise = noise_of(choose)
     if noise is None:
         return "the choice of values is a Python function"
@@ -60,7 +65,7 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
     dtypes = {parameter.dtype for parameter in model.parameters()} | {noise.dtype}
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"
-    return exact_network.obstacle(model) if exact_network.has_kernels() else "numba is not installed"
+    return None if exact_network.has_kernels() else "numba is not installed"
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:

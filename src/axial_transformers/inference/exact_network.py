@@ -5,6 +5,7 @@ is computed by torch: activations are NumPy arrays.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import util
 from math import prod
@@ -23,7 +24,7 @@ from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
-from axial_transformers.ops.shift import shifted_copies
+from axial_transformers.ops.elementwise import shifted_copies
 from axial_transformers.ops.torch_private import has_hooks
 
 Values = NDArray[np.int64]
@@ -37,6 +38,10 @@ MODULES = {
 }
 """What the kernels compute: these classes, and no subclass of them."""
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
+
+
+class NoKernelsError(ValueError):
+    """A model's network cannot be computed by kernels."""
 
 
 def has_kernels() -> bool:
@@ -81,7 +86,9 @@ def network_of(model: AxialTransformer) -> "ExactNetwork | None":
         and not torch.is_autocast_enabled("cpu")
         and {(weight.device.type, weight.dtype) for weight in model.parameters()} == {("cpu", torch.float32)}
     )
-    return ExactNetwork(model) if plain and obstacle(model) is None else None
+    with suppress(NoKernelsError):
+        return ExactNetwork(model) if plain else None
+    return None
 
 
 class ExactNetwork:
@@ -94,12 +101,12 @@ class ExactNetwork:
         arithmetic: `kernels.exact.compiled` or `kernels.exact.reference`; None: the faster one that there is.
 
     Raises:
-        ValueError: see `obstacle`.
+        NoKernelsError: see `obstacle`.
     """
 
     def __init__(self, model: AxialTransformer, arithmetic: Any = None):
         if reason := obstacle(model):
-            raise ValueError(reason)
+            raise NoKernelsError(reason)
         self.model = model
         self.arithmetic = arithmetic or fastest_arithmetic()
         self.shape = model.layout.shape

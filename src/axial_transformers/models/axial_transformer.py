@@ -27,7 +27,7 @@ from axial_transformers.models.arguments import Conditioning, labels_of
 from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.models.hub_card import model_card
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder, axis_attention
-from axial_transformers.ops.shift import shift
+from axial_transformers.ops.elementwise import shift
 from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 

@@ -12,8 +12,8 @@ from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import KeyValueCache, LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.ops.elementwise import shift, shifted_copies
 from axial_transformers.ops.positions import rotation_table
-from axial_transformers.ops.shift import shift, shifted_copies
 
 
 def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:

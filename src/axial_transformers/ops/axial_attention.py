@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from axial_transformers.ops import compiled_attention, torch_attention, windowed_attention
+from axial_transformers.ops import compiled_attention, torch_attention
 from axial_transformers.ops.argument_checks import check_options, check_tensors, data_axis
 from axial_transformers.ops.kernel_choice import compiled_can_run
 from axial_transformers.ops.linear import linear
@@ -251,7 +251,7 @@ def _with_options(
             bias = bias.expand(-1, *others, -1, -1, -1)
         bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
     if span is not None and not _is_of_any_length(qkv[0], axis):
-        out = windowed_attention.attend(q, k, v, span, causal, bias, present, dropout)
+        out = torch_attention.attend_windows(q, k, v, span, causal, bias, present, dropout)
     else:
         allowed = None if present is None else present[:, :, None, None, :]
         if causal or dilation > 1 or span is not None:

@@ -1,7 +1,7 @@
-"""Quick GELU and dropout, with little traffic to memory and few random numbers: in one pass by `kernels.pointwise`
-where a CPU has much to do."""
+"""Quick GELU, dropout and shifts; where a CPU has much to do, the first two in one pass by `kernels.pointwise`."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -156,3 +156,26 @@ def _array(x: Tensor) -> NDArray[Any]:
     """A contiguous tensor, flat; bfloat16 as int16 bits."""
     flat = x.detach().view(-1)
     return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
+
+
+def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
+    """Moves `x` one place along dimension `axis`: zeros at 0, without the last slab (ShiftRight, ShiftDown)."""
+    first = torch.zeros_like(x.narrow(axis, 0, 1))
+    return torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], dim=axis)
+
+
+def shifted_copies(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
+    """Concatenates the 3^d shifted copies of x [B, *A, C] (zeros outside) into [B, *A, 3^d * C].
+
+    A linear layer of the result is a 3-wide convolution over every axis. The copies are in the order of their offsets
+    -1, 0, 1, the last axis fastest, so that a convolution's weight [3, .., 3, C, D] flattens to [3^d * C, D].
+    """
+    shape = x.shape[1:-1]
+    padded = F.pad(x, (0, 0) + (1, 1) * len(shape))
+    copies = []
+    for corner in product(range(3), repeat=len(shape)):
+        copy = padded
+        for axis, (start, size) in enumerate(zip(corner, shape), start=1):
+            copy = copy.narrow(axis, start, size)
+        copies.append(copy)
+    return torch.cat(copies, dim=-1)

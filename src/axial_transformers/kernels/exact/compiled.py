@@ -38,8 +38,8 @@ from axial_transformers.kernels.exact.layers import (
     Scratch,
 )
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
+from axial_transformers.kernels.exact.steps import draw_row
 from axial_transformers.kernels.llvm import Integers
-from axial_transformers.kernels.rows import draw_row
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.kernels.vectors import aligned_zeros
 

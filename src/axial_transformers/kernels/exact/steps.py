@@ -1,13 +1,13 @@
-"""Entry points: a slab through transformer blocks, and a row of sites through inner decoder and head."""
+"""Entry points: a slab through transformer blocks, and rows of sites through inner decoder, head and choice."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.kernels.compilation import exact, exact_part
+from axial_transformers.kernels.compilation import compiled, exact, exact_part, part
 from axial_transformers.kernels.exact.coding import interval, read_value
-from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Known, Prediction, Stream
+from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Choice, Known, Prediction, Stream
 from axial_transformers.kernels.exact.layers import (
     BLOCK,
     ORIGIN,
@@ -23,9 +23,9 @@ from axial_transformers.kernels.exact.layers import (
     tiles_of,
     transform,
 )
-from axial_transformers.kernels.exact.predictions import keep, predicted, take_signed
 from axial_transformers.kernels.exact.row_functions import add, copy, fixed_points, nats_of, not_inlined
 from axial_transformers.kernels.llvm import Integers
+from axial_transformers.kernels.vectors import exp
 
 
 class Inner(NamedTuple):
@@ -215,3 +215,113 @@ def enter_site(
         if i:
             add(table, values[b, i - 1] * dim, dim, x, at)
         row += step
+
+
+@compiled
+def draw_row(
+    context: Array, inner: Inner, output: PackedOutput, choice: Choice, prediction: Prediction, values: Integers,
+    first: int, last: int, memory: Memory,
+) -> None:  # fmt: skip
+    """Context [B, L, D] -> values, or differences, [B, L], of examples `first` to `last`."""
+    rows, count = last - first, len(output.table)
+    start_row(rows, inner.heads, memory.cell, memory.hidden)
+    logits, width = memory.logits.reshape(-1), memory.logits.shape[1]
+    for i in range(context.shape[1]):
+        site_logits(context, first, rows, i, inner, output, values, memory)
+        for row in range(rows):
+            b, at = first + row, row * width
+            found = predicted(prediction, b, i, count)
+            if choice.known[b, i] >= 0:
+                values[b, i] = within(choice.known[b, i] - found, count)
+            else:
+                if prediction.signed:
+                    take_signed(found, count, logits, at)
+                values[b, i] = choose_value(
+                    logits[at : at + count], choice.noise[b, i], choice.temperature, choice.top_k, choice.top_p
+                )
+            keep(prediction, b, i, values[b, i], count)
+
+
+@part
+def choose_value(logits: Array, noise: Array, temperature: np.float32, top_k: int, top_p: np.float32) -> int:
+    """argmax(logits + temperature * noise) of one site among the values that top_k and top_p allow."""
+    least = -np.float32(np.inf)
+    if top_k < len(logits):
+        least = np.sort(logits)[len(logits) - top_k]
+    if top_p < 1 and temperature > 0:
+        least = max(least, nucleus(logits, temperature, top_p))
+    best = -np.float32(np.inf)
+    for j in range(len(logits)):
+        logits[j] = logits[j] + temperature * noise[j] if logits[j] >= least else -np.float32(np.inf)
+        best = max(best, logits[j])
+    for j in range(len(logits)):
+        if logits[j] == best:
+            return j
+    return 0
+
+
+@part
+def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.float32:
+    """The least logit among the most likely values that together reach probability top_p."""
+    ordered = np.sort(logits)[::-1]
+    powers = np.empty_like(logits)
+    total = np.float32(0)
+    for j in range(len(powers)):
+        powers[j] = exp((ordered[j] - ordered[0]) / temperature)
+        total += powers[j]
+    reached = np.float32(0)
+    for j in range(len(powers)):
+        reached += powers[j]
+        if reached >= top_p * total:
+            return ordered[j]
+    return ordered[-1]
+
+
+@exact_part
+def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
+    """The prediction, one of `count` values, of example b at site i; 0 where there are none."""
+    if not prediction.places.size:
+        return 0
+    w, n, nw = plane(prediction, b, i, 0), plane(prediction, b, i, 1), plane(prediction, b, i, 2)
+    low, high = min(w, n), max(w, n)
+    found = min(max(w + n - nw, low), high) + channel_before(prediction, b, i) - count // 2
+    if prediction.signed:
+        return min(max(found, 0), count - 1)
+    return within(found, count)
+
+
+@exact_part
+def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) -> None:
+    """Writes value and plane of example b at site i."""
+    if prediction.places.size:
+        value = within(difference + predicted(prediction, b, i, count), count)
+        prediction.values[b, i] = value
+        prediction.planes[b, i] = within(value - channel_before(prediction, b, i) + count // 2, count)
+
+
+@exact_part
+def take_signed(predicted: int, count: int, logits: Array, at: int) -> None:
+    """Copies the logits of differences that lead beyond the last value, less `count`, over those of others."""
+    copy(logits, at + 2 * count - predicted, predicted, logits, at + count - predicted)
+
+
+@exact_part
+def plane(prediction: Prediction, b: int, i: int, which: int) -> Any:
+    """The plane of a neighbour of site i: w, n or nw."""
+    place = prediction.places[i, which]
+    return prediction.planes[b, place] if place >= 0 else prediction.known[b, i, which]
+
+
+@exact_part
+def channel_before(prediction: Prediction, b: int, i: int) -> Any:
+    """The value of the channel before site i, or half of the values."""
+    place = prediction.places[i, 3]
+    return prediction.values[b, place] if place >= 0 else prediction.known[b, i, 3]
+
+
+@exact_part
+def within(x: int, count: int) -> int:
+    """x modulo `count`, for x from -count to 2 count - 1."""
+    if x < 0:
+        return x + count
+    return x - count if x >= count else x
