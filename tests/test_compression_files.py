@@ -44,33 +44,6 @@ def pictures_of(folder) -> dict[str, tuple]:
     return found
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_a_folder_comes_back_with_names_modes_and_pixels(tmp_path, channels):
-    source = tmp_path / "source"
-    (source / "deeper").mkdir(parents=True)
-    for name in ("a.png", "b.bmp", "deeper/c.tif"):
-        Image.fromarray(noise(3, 5)).save(source / name)
-    Image.fromarray(noise(3, 5, 3)).save(source / "colour.png")
-    Image.fromarray(noise(3, 5, 3)).save(source / "colour.webp", lossless=True)
-    Image.fromarray(noise(3, 5, 4)).save(source / "transparent.png")
-    Image.fromarray(noise(3, 5, high=1 << 16, dtype=np.uint16)).save(source / "deep.png")
-    Image.fromarray(noise(4, 4)).quantize(8).save(source / "palette.png")
-    Image.fromarray(noise(3, 5) > 100).save(source / "bits.png")
-    model = archiving_model(channels)
-    compress_files(model, source, tmp_path / "a.axl")
-    assert decompress_files(model, tmp_path / "a.axl", tmp_path / "back") == []
-    assert pictures_of(tmp_path / "back") == pictures_of(source)
-
-
-def test_lossy_files_come_back_as_png_of_the_pixels_they_showed(tmp_path, gray):
-    (tmp_path / "source").mkdir()
-    Image.fromarray(noise(3, 5)).save(tmp_path / "source" / "a.jpg")
-    compress_files(gray, tmp_path / "source", tmp_path / "a.axl")
-    decompress_files(gray, tmp_path / "a.axl", tmp_path / "back")
-    (shown,) = pictures_of(tmp_path / "source").values()
-    assert pictures_of(tmp_path / "back") == {"a.jpg.png": shown}
-
-
 def test_other_sizes_are_tiled_or_refused(tmp_path, gray):
     (tmp_path / "source").mkdir()
     Image.fromarray(noise(7, 16)).save(tmp_path / "source" / "a.png")
@@ -93,11 +66,6 @@ def test_tiles_join_to_what_was_cut(axes, tile):
     assert np.array_equal(tiles.join(cut, axes), examples)
     rows, columns = min(axes[0], tile[0]), min(axes[1], tile[1])
     assert np.array_equal(cut[0][:rows, :columns], examples[0][:rows, :columns])
-
-
-def test_tiles_of_video_join_too():
-    examples = noise(2, 3, 5, 4, 1)
-    assert np.array_equal(tiles.join(tiles.cut(examples, (2, 2, 3)), (3, 5, 4)), examples)
 
 
 @pytest.mark.parametrize(

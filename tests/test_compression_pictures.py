@@ -158,18 +158,6 @@ def test_pictures_of_every_kind_come_back(tmp_path, model):
     require_same(files, source, back_from_an_archive(model, source, tmp_path))
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "P", "1", "I;16"])
-def test_transparent_values_come_back(tmp_path, model, mode):
-    source = tmp_path / "source"
-    source.mkdir()
-    picture(mode).save(source / "a.png", transparency=TRANSPARENT[mode])
-    with Image.open(source / "a.png") as before:
-        assert "transparency" in before.info
-        back = back_from_an_archive(model, source, tmp_path)
-        with Image.open(back / "a.png") as after:
-            assert (after.mode, after.info["transparency"]) == (before.mode, before.info["transparency"])
-
-
 def test_files_that_are_smaller_than_png_are_kept_as_they_are(tmp_path):
     source = tmp_path / "source"
     source.mkdir()

@@ -189,33 +189,22 @@ def test_score_and_value_products_grow_as_they_should_with_the_number_of_sites(b
     assert slope == pytest.approx(exponent, abs=0.05)
 
 
-def test_one_axis_reaches_exactly_its_line():
-    seen = reaches(AxialAttention(4, 2, axes=2), (3, 5)).view(3, 5, 3, 5)
-    rows = torch.arange(3)
-    assert torch.equal(seen, (rows[:, None, None, None] == rows[:, None]).expand(3, 5, 3, 5))
-
-
-def test_one_masked_axis_reaches_its_line_up_to_and_including_itself():
-    seen = reaches(AxialAttention(4, 2, axes=1, causal=(1,)), (3, 5)).view(3, 5, 3, 5)
-    i, j = torch.arange(3), torch.arange(5)
-    above = i[:, None, None, None] >= i[None, None, :, None]
-    same = j[None, :, None, None] == j[None, None, None, :]
-    assert torch.equal(seen, above & same)
-
-
-@pytest.mark.parametrize("combine", ["sequence", "sum"])
-def test_a_sequence_of_axes_reaches_everything_and_a_sum_reaches_the_cross(combine):
-    seen = reaches(AxialAttention(4, 2, axes=(1, 2), combine=combine), (3, 5)).view(3, 5, 3, 5)
-    i, j = torch.arange(3), torch.arange(5)
-    cross = (i[:, None, None, None] == i[None, None, :, None]) | (j[None, :, None, None] == j[None, None, None, :])
-    assert torch.equal(seen, torch.ones_like(seen) if combine == "sequence" else cross)
-
-
-def test_a_masked_pair_reaches_exactly_the_upper_left_quadrant():
-    seen = reaches(AxialAttention(4, 2, axes=(2, 1), causal=(1, 2)), (3, 5)).view(3, 5, 3, 5)
-    i, j = torch.arange(3), torch.arange(5)
-    quadrant = (i[:, None, None, None] >= i[None, None, :, None]) & (j[None, :, None, None] >= j[None, None, None, :])
-    assert torch.equal(seen, quadrant)
+@pytest.mark.parametrize(
+    ("options", "reached"),
+    [
+        ({"axes": 2}, lambda i, j, k, m: i == k),
+        ({"axes": 1, "causal": (1,)}, lambda i, j, k, m: (k <= i) & (j == m)),
+        ({"axes": (1, 2), "combine": "sequence"}, lambda i, j, k, m: torch.ones_like(i, dtype=torch.bool)),
+        ({"axes": (1, 2), "combine": "sum"}, lambda i, j, k, m: (i == k) | (j == m)),
+        ({"axes": (2, 1), "causal": (1, 2)}, lambda i, j, k, m: (k <= i) & (m <= j)),
+    ],
+    ids=["a row", "a masked column", "everything", "a cross", "a masked pair"],
+)
+def test_a_layer_reaches_exactly_what_its_axes_lead_to(options, reached):
+    """Whether the output at (i, j) depends on the input at (k, m)."""
+    places = torch.meshgrid(*map(torch.arange, (3, 5, 3, 5)), indexing="ij")
+    seen = reaches(AxialAttention(4, 2, **options), (3, 5)).view(3, 5, 3, 5)
+    assert torch.equal(seen, reached(*places))
 
 
 def test_channels_first_is_the_same_layer():
@@ -227,7 +216,6 @@ def test_channels_first_is_the_same_layer():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: AxialAttention(8, 3), "heads 3 must divide dim 8"),
         (lambda: AxialAttention(8, 2, axes=()), "at least one"),
         (lambda: AxialAttention(8, 2, axes=(0, 1)), "axes must be 1..d"),
         (lambda: AxialAttention(8, 2, axes=(1,), causal=(2,)), "causal"),

@@ -168,7 +168,6 @@ def test_text_is_read_and_written_in_one_encoding_everywhere():
     found = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in SOURCE.rglob("*.py")
-        if path.parent.name != "costs"  # reads the kernel's files, which are ASCII
         for line in unnamed_encodings(path.read_text())
     ]
     assert found == []
