@@ -22,11 +22,6 @@ needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="torch comes wit
 
 
 @pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
 def _matrix_registers(monkeypatch):
     monkeypatch.setattr(compiled_attention, "TILES_PAY_FROM", 0)  # for lines of any length, where there are any
 

@@ -18,11 +18,6 @@ from axial_transformers.ops import position_sensitive_attention as equation_4
 needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def inputs(shape, heads, width, value_width, rows, tables):
     """Queries, keys, values, and a table for each."""
     widths = width, width, value_width
