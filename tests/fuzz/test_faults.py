@@ -168,7 +168,7 @@ class Bench:
             "train-shards": Command(["train", str(self.given / "shard.tar"), *train], {"run": _run}, ["train", "run"]),
             "score": Command(score, {"scores.csv": Path.read_text, "maps": _pictures}),
             "sample": Command(["sample", model, "--count", "8", "--output", "samples.npz"], {"samples.npz": _arrays}),
-            "complete": Command([*rows, "completions"], {"completions": _pictures}),
+            "complete": Command([*rows, "completions.npz"], {"completions.npz": _arrays}),
             "compress": Command(["compress", model, pictures, "new.axl"], {"new.axl": Path.read_bytes}),
             "decompress": Command(
                 ["decompress", model, str(self.given / "pictures.axl"), "again"], {"again": _pictures}
@@ -239,7 +239,7 @@ def test_outputs_are_whole_or_missing_after_a_fault_and_the_next_command_makes_t
     bench.emptied()
     process = disturbed(bench, name, kind, draw)
     status, said = process.wait(), process.said.splitlines()
-    assert status in (0, 2, *ENDINGS.get(kind, ())), (status, *said)
+    assert status in (0, 2, *ENDINGS.get(kind, ())), (status, *said[-4:])
     there = {
         output: read(bench.work / output) for output, read in command.outputs.items() if (bench.work / output).exists()
     }

@@ -165,7 +165,10 @@ def _names_file(error: OSError) -> bool:
 
 def _says_out_of_memory(text: str) -> bool:
     """Torch raises RuntimeError where memory runs out, or where a size is beyond any memory."""
-    return any(words in text for words in ("allocate memory", "out of memory", "Storage size calculation overflowed"))
+    return any(
+        words in text
+        for words in ("allocate memory", "out of memory", "start new thread", "Storage size calculation overflowed")
+    )
 
 
 def _shows_each_once() -> Callable[..., None]:
