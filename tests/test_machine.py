@@ -15,7 +15,6 @@ from axial_transformers.ops.processor import ProductRates, multiplies_bfloat16, 
 from axial_transformers.training import TrainConfig, config, read_run
 from conftest import TINY, Axial
 
-CPU = torch.device("cpu")
 WITH_BFLOAT16, WITHOUT = (ProductRates(float32=1e11, onednn=0.9e11, bfloat16=rate) for rate in (7e11, 0.05e11))
 TO_AVX2 = {
     **{"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
