@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from axial_transformers.training.metrics import read_curves
 from PIL import ExifTags, Image
 
 from axial_transformers import recipes
@@ -24,6 +23,7 @@ from axial_transformers.planning import machine
 from axial_transformers.planning.machine import Machine
 from axial_transformers.planning.plan import CHANGEABLE, Plan, plan
 from axial_transformers.training import TrainResult, read_run
+from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_description import axis_names
 from conftest import TINY, Axial
 from small_models import random_model, small_config
