@@ -323,7 +323,7 @@ def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, tmp_path):
     np.save(tmp_path / "data.npy", np.zeros((1, 4, 4), np.uint8))
     for words in (["sample", "model"], ["complete", "model", "data.npy", "--rows", 2]):
         status, _, err = axial(*words, "--count", 1, "--output", "other.npz")
-        assert (status, err.count("\n"), "--output other.npz exists already" in err) == (2, 1, True)
+        assert (status, err.count("\n"), "other.npz exists already" in err) == (2, 1, True)
         assert (tmp_path / "other.npz").read_bytes() == before
         for _ in range(2):
             assert axial(*words, "--count", 1, "--output", "grid.png").status == 0

@@ -144,11 +144,8 @@ class Drawing:
         if noise is None:
             noise = gumbel((len(known), *self._noise_shape), self.generator, device)
         drawn = GumbelChoice(noise=noise.to(device), draw=self.draw)
-        return decode(self.model, self._keeping(known, drawn), known, self.conditioning.of(part), backend, progress)
-
-    def _keeping(self, known: Tensor, drawn: GumbelChoice) -> GumbelChoice | KnownFirst:
-        """`drawn`, but for the values of the mask."""
-        return drawn if self.mask is None else KnownFirst(known, self.mask, drawn)
+        choose = drawn if self.mask is None else KnownFirst(known, self.mask, drawn)
+        return decode(self.model, choose, known, self.conditioning.of(part), backend, progress)
 
 
 def draw_in_shares(

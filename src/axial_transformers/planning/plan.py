@@ -2,14 +2,13 @@
 
 from collections.abc import Collection, Iterator, Sized
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from functools import cached_property
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning.machine import Machine
-from axial_transformers.planning.operations import engineering, parameters, training_operations
+from axial_transformers.planning.operations import duration, engineering, parameters, training_operations
 from axial_transformers.planning.step_memory import (
     TrainingSettings,
     device_batch,
@@ -215,11 +214,7 @@ def _time(plan: Plan[Any]) -> str:
     if seconds is None:
         return "said after ten steps"
     each = f"{seconds:.3g} s a step at {machine.utilisation:.0%} of {machine.rate:.3g} TFLOP/s"
-    return f"{each}, {_duration(plan.training.steps * seconds)} for {plan.training.steps:,} steps"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 86400:,.1f} days" if seconds >= 2 * 86400 else str(timedelta(seconds=round(seconds)))
+    return f"{each}, {duration(plan.training.steps * seconds)} for {plan.training.steps:,} steps"
 
 
 def _completion(model: AxialTransformerConfig) -> str:

@@ -58,6 +58,7 @@ class TrainingSettings(Protocol):
     def resolve_auto(self) -> Self: ...
 
 
+@cache
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
     """Return the most bytes alive during the forward and backward pass, besides weights and gradients.
 
@@ -186,19 +187,19 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
     """
     numbers, largest_block, outside_blocks, matrices = _sizes(model)
     batch = device_batch(training, devices) if batch is None else batch
+    dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     share, gathered = FLOAT * numbers, 0
     saved = FLOAT * matrices if training.optimiser == "muon" else 0  # never together with shards
     if training.shard and devices > 1:
         share = -(-share // devices)
-        weight = 2 if training.precision == "bfloat16" else FLOAT
-        gathered = 2 * FLOAT * outside_blocks + 2 * (weight + FLOAT) * largest_block
+        gathered = 2 * FLOAT * outside_blocks + 2 * (dtype.itemsize + FLOAT) * largest_block
     return Memory(
         weights=share,
         gradients=share,
         adam=2 * share - saved,
         average=share,
         gathered=gathered,
-        activations=_activations(model, batch, training.precision, training.checkpoint_blocks),
+        activations=activation_bytes(model, batch, dtype, training.checkpoint_blocks),
     )
 
 
@@ -250,11 +251,6 @@ def _besides_tensors(training: TrainingSettings, device: str) -> tuple[float, fl
     if device != "cpu":
         return 1.1, 1e9
     return (1.1 if training.saves_memory else 1.4), 0.15e9
-
-
-@cache
-def _activations(model: AxialTransformerConfig, batch: int, precision: str, recompute: bool) -> int:
-    return activation_bytes(model, batch, torch.bfloat16 if precision == "bfloat16" else torch.float32, recompute)
 
 
 @cache

@@ -8,7 +8,7 @@ the trained model is an ordinary one, of the data only.
 from collections.abc import Sequence
 from itertools import product
 from math import sqrt
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,17 +18,6 @@ from torch import Tensor
 
 SEED, SEED_OF_SHIFTS = 1, 2
 """Of the vectors, which are the same in every run of a width."""
-
-
-class Rearrangement(Protocol):
-    """A bijection of the sites of a grid."""
-
-    def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
-        """The image of an example."""
-
-    @property
-    def operations(self) -> list[bool]:
-        """For each operation of this kind whether it is part; none is part of the identity."""
 
 
 class Symmetry(NamedTuple):
@@ -81,7 +70,7 @@ def shifts(shape: Sequence[int]) -> list[Shift]:
 
 def augmented(
     values: Integer[np.ndarray, "b *a c"],
-    among: Sequence[Rearrangement],
+    among: Sequence[Symmetry] | Sequence[Shift],
     share: float,
     uniform: NDArray[np.float64],
 ) -> tuple[Integer[np.ndarray, "b *a c"], Bool[Tensor, "b n"]]:

@@ -98,22 +98,14 @@ WARMUP_SHARE = 8
 """A warm-up whose length is not set takes at most one in so many steps of a run."""
 
 
-def schedule_position(step: int, clock: float, config: TrainConfig) -> float:
-    """Place of the update from `step` to `step + 1` in the schedule, 0 .. config.steps: of steps or of time.
+def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
+    """The learning rate of the update from `step` to `step + 1`, a pure function of what a checkpoint records.
 
     Args:
-        step: updates made.
-        clock: seconds spent, as `Counters.clock`.
-        config: with a time limit, time moves the schedule on where it is ahead of the steps.
+        clock: seconds spent, as `Counters.clock`; with a time limit, time moves the schedule on where it is ahead.
     """
-    if config.time_limit is None:
-        return step
-    return max(step, config.steps * min(1.0, clock / (60 * config.time_limit)))
-
-
-def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
-    """The learning rate of the update from `step` to `step + 1`, a pure function of what a checkpoint records."""
-    position = schedule_position(step, clock, config)
+    limit = config.time_limit
+    position = step if limit is None else max(step, config.steps * min(1.0, clock / (60 * limit)))
     rises = [(step, config.longest_warmup), (position, config.steps // WARMUP_SHARE)]
     if config.warmup_steps is not None:
         rises = [(step, config.warmup_steps)]

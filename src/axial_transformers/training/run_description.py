@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -80,35 +80,6 @@ def best_validation(curves: Mapping[str, Curve]) -> tuple[float, float] | None:
     return min(curves.get(f"{VALIDATION}bits_per_dim", []), key=lambda point: point[1], default=None)
 
 
-class RunCard(NamedTuple):
-    """The parts of a model card that a run knows."""
-
-    rows: dict[str, str]
-    result: Result | None
-    settings: dict[str, Any]
-
-
-def card_of_run(folder: Path) -> RunCard | None:
-    """Return what a model card says of the run in a folder; None if there is none.
-
-    Of paths it has only the last part, and it names no classes: the rest may be private.
-
-    Raises:
-        ValueError: the record of the run is damaged.
-    """
-    record = read_run(folder)
-    if record is None:
-        return None
-    curves, name = read_curves(folder), "its data"
-    if about := record.about:
-        name, command = _last_part(about.source) or name, about.command and tuple(map(_last_part, about.command))
-        about = replace(about, source=name, command=command, class_names=None, skipped=())
-    found = describe_run(replace(record, about=about), curves)
-    best = best_validation(curves)
-    result = None if best is None else Result(data=name, split="validation", bits_per_dim=best[1])
-    return RunCard({**found["data"], **found["training"]}, result, to_json(record.training))
-
-
 def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None = None) -> str:
     """The model card that a folder holds, or one made of what its run and the model know.
 
@@ -121,16 +92,26 @@ def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str
         if licence is not None:
             raise ValueError(f"{own} is the model card: state the licence {licence} there, or remove the file")
         return own.read_text(encoding="utf-8")
-    run, today = card_of_run(folder), f"{datetime.now().astimezone():%Y-%m-%d}"
-    return model_card(
-        model,
-        model.config,
-        repository,
-        licence=licence,
-        rows={**(run.rows if run else {}), "uploaded": f"{today}, axial-transformers {version('axial-transformers')}"},
-        result=run.result if run else None,
-        settings=run.settings if run else None,
-    )
+    rows, result, settings = _public(folder)
+    rows["uploaded"] = f"{datetime.now().astimezone():%Y-%m-%d}, axial-transformers {version('axial-transformers')}"
+    return model_card(model, model.config, repository, licence=licence, rows=rows, result=result, settings=settings)
+
+
+def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any] | None]:
+    """What a model card says of the run in a folder, if there is one: rows, the result and the settings.
+
+    Of paths it has only the last part, and it names no classes: the rest may be private.
+    """
+    record = read_run(folder)
+    if record is None:
+        return {}, None, None
+    curves, name = read_curves(folder), "its data"
+    if about := record.about:
+        name, command = _last_part(about.source) or name, about.command and tuple(map(_last_part, about.command))
+        about = replace(about, source=name, command=command, class_names=None, skipped=())
+    found, best = describe_run(replace(record, about=about), curves), best_validation(curves)
+    result = None if best is None else Result(data=name, split="validation", bits_per_dim=best[1])
+    return {**found["data"], **found["training"]}, result, to_json(record.training)
 
 
 def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:

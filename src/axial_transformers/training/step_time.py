@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from axial_transformers.models import AxialTransformer
+from axial_transformers.planning.operations import duration
 from axial_transformers.training.batches import Batch, TrainingExamples, draw_batch
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
@@ -101,12 +102,4 @@ class Durations:
         durations = {"evaluations": self.evaluation, "samples": self.drawing}
         unknown = " and ".join(name for name, each in durations.items() if not each)
         without = f", without {unknown}" if unknown else ""
-        return f"about {_about(seconds)} left for {steps:,} steps of {self.step:.2g} s{without}"
-
-
-def _about(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+        return f"about {duration(seconds)} left for {steps:,} steps of {self.step:.2g} s{without}"
