@@ -16,6 +16,7 @@ from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data.shards import downloads
+from axial_transformers.pictures import save_movie
 from shard_writer import pictures, write
 from tfrecord_writer import video_record, write_records
 
@@ -114,7 +115,7 @@ def test_clips_are_of_every_second_frame_and_the_last_sixth_of_each_video_tests(
     frames = {}
     for name, clips in (("a.mkv", 4), ("b.mkv", 2)):
         frames[name] = RNG.integers(0, 256, (32 * clips + 9, 64, 64, 3), dtype=np.uint8)
-        data.save_movie(web.folder / name, frames[name])
+        save_movie(web.folder / name, frames[name])
     web.publish("clips64", gigabytes=0.02)
     build("clips64", tmp_path)
     a, b = (

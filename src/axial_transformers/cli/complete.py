@@ -16,10 +16,10 @@ from axial_transformers.cli.options import Compile, Device, Model, Reading, Sour
 from axial_transformers.cli.output_files import Appearance, check_output, require_other_file, require_room, save
 from axial_transformers.cli.parsing import command, parse, require_within
 from axial_transformers.cli.trained_model import TrainedModel, chosen, label_of, limited, open_model
-from axial_transformers.data import MOVIES, Split, picture_files, save_movie
+from axial_transformers.data import Split, picture_files
 from axial_transformers.data.npy import read_array
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
-from axial_transformers.pictures import for_display, window_of
+from axial_transformers.pictures import MOVIES, for_display, save_movie, window_of
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.grids import below
 from axial_transformers.progress import bar

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.cli.trained_model import TrainedModel
-from axial_transformers.data import MOVIES, save_arrays
+from axial_transformers.data import save_arrays
 from axial_transformers.decoding.drawing import most_together, numbers_each
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.pictures import Palette, save_clips, save_grid, save_images
+from axial_transformers.pictures import MOVIES, Palette, save_clips, save_grid, save_images
 from axial_transformers.planning.machine import free_memory
 from axial_transformers.planning.operations import engineering
 from axial_transformers.storage.files import require_place, written_whole

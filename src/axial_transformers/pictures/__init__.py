@@ -2,9 +2,10 @@
 
 from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display, window_of
 from axial_transformers.pictures.grids import image_grid
-from axial_transformers.pictures.saving import save_clips, save_grid, save_images
+from axial_transformers.pictures.saving import MOVIES, save_clips, save_grid, save_images, save_movie
 
 __all__ = [
+    "MOVIES",
     "Palette",
     "can_be_shown",
     "for_display",
@@ -13,5 +14,6 @@ __all__ = [
     "save_clips",
     "save_grid",
     "save_images",
+    "save_movie",
     "window_of",
 ]
