@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from PIL import Image
 
 from axial_transformers import cli
 from axial_transformers.storage.files import cache_folder
 from axial_transformers.training import config
+from small_models import random_model, small_config
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has
 settings.register_profile("for busy machines", deadline=None)  # by default an example may take 0.2 seconds
@@ -66,6 +69,12 @@ def float32() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Every test draws the same numbers of torch, whichever were run before."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def axial(capsys: pytest.CaptureFixture[str]) -> Axial:
     """The command line, within this process."""
@@ -110,3 +119,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def gray(home: Path) -> str:
+    """A pretrained model of 4x4 gray pictures, without data of its own, and pictures of another size."""
+    random_model(small_config((4, 4), num_values=256)).float().save_pretrained("model")
+    Path("large photos").mkdir()
+    for i, width in enumerate((8, 12)):
+        pixels = np.random.default_rng(i).integers(0, 256, (8, width), dtype=np.uint8)
+        Image.fromarray(pixels).save(f"large photos/{i}.png")
+    return "model"

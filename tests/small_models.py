@@ -101,3 +101,8 @@ def random_given(model: AxialTransformer, batch: int, seed: int = 0) -> dict[str
         cond = torch.randn(batch, *config.shape, config.dim, generator=generator, dtype=torch.float64)
         given["cond"] = cond.to(model.embed_value.table.dtype)
     return given
+
+
+def archiving_model(channels: int = 1, shape: Shape = (3, 5)) -> AxialTransformer:
+    """A model in float32 of any picture of 8 bits."""
+    return random_model(small_config(shape, channels, "columns", num_values=256), torch.float32)

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data.shards import downloads
-from axial_transformers.pictures import save_movie
 from shard_writer import pictures, write
 from tfrecord_writer import video_record, write_records
 
@@ -100,39 +98,6 @@ def test_fashion_mnist_is_sorted_by_class_then_shuffled_with_seed_0(web, tmp_pat
         found = data.load(tmp_path / "data" / f"fashion_mnist_{part}.npz", split="all")
         assert (found.values[..., 0] == IMAGES[of_class]).all()
         assert (found.labels == LABELS[of_class]).all()
-
-
-def test_mnist_keeps_its_order(web, tmp_path):
-    mnist_files(web, "t10k")
-    web.publish("mnist")
-    build("mnist", tmp_path)
-    found = data.load(tmp_path / "mnist_t10k.npz", split="all")
-    assert (found.values[..., 0] == IMAGES).all()
-    assert (found.labels == LABELS).all()
-
-
-def test_clips_are_of_every_second_frame_and_the_last_sixth_of_each_video_tests(web, tmp_path):
-    frames = {}
-    for name, clips in (("a.mkv", 4), ("b.mkv", 2)):
-        frames[name] = RNG.integers(0, 256, (32 * clips + 9, 64, 64, 3), dtype=np.uint8)
-        save_movie(web.folder / name, frames[name])
-    web.publish("clips64", gigabytes=0.02)
-    build("clips64", tmp_path)
-    a, b = (
-        frames[name][: 32 * clips : 2].reshape(clips, 16, 64, 64, 3) for name, clips in (("a.mkv", 4), ("b.mkv", 2))
-    )
-    for part, expected in (("train", [*a[:3], *b]), ("test", [a[3]])):
-        assert (data.load(tmp_path / f"clips64_{part}.npz", split="all").values == np.stack(expected)).all()
-
-
-def test_photographs_stay_as_they_are(web, tmp_path):
-    for name in ("girl-lossless.png", "baby-lossless.png"):
-        Image.fromarray(RNG.integers(0, 256, (32, 40, 3), dtype=np.uint8)).save(web.folder / name)
-    web.publish("photos")
-    build("photos", tmp_path)
-    found = {str(path.relative_to(tmp_path / "photos")): path for path in (tmp_path / "photos").rglob("*.png")}
-    assert found.keys() == {"test/girl-lossless.png", "train/baby-lossless.png"}
-    assert all(path.read_bytes() == (web.folder / path.name).read_bytes() for path in found.values())
 
 
 def test_of_bairs_archive_only_the_videos_are_unpacked(web, tmp_path):

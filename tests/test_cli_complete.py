@@ -1,5 +1,8 @@
 """Completing from the command line."""
 
+import shlex
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +10,8 @@ from PIL import Image
 from axial_transformers.data import load
 from conftest import Axial
 from small_models import random_model, small_config
+
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_what_is_known_stays(axial: Axial, trained, tmp_path):
@@ -60,7 +65,6 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, trained, t
         assert picture.height > 2 * 18  # the caption
 
 
-@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -76,3 +80,49 @@ def test_what_does_not_say_what_is_known_is_refused(axial: Axial, trained, optio
     assert status == 2
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_chosen_examples_are_completed(axial: Axial, gray):
+    values = np.arange(10, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2)
+    np.save("data.npy", values)
+    done = axial("complete", gray, "data.npy", "--rows", 4, "--count", 1, "--output", "c.npz", "--only", 7, 3)
+    assert done.status == 0, done.err
+    assert np.load("c.npz")["images"][:, 0, 0].ravel().tolist() == [7, 3]
+    assert "positions 0 to 9" in axial("complete", gray, "data.npy", "--rows", 4, "--only", 10).err
+
+
+def test_classes_are_named(axial: Axial, gray):
+    random_model(small_config((8, 8), num_values=17, num_classes=10)).float().save_pretrained("classes")
+    for verb in (["sample", "--count", 1], ["complete", "digits", "--rows", 4, "--examples", 1, "--count", 1]):
+        argv = [verb[0], "classes", *verb[1:], "--output", "x.png"]
+        assert axial(*argv, "--label", 7).status == 0, axial(*argv, "--label", 7).err
+        assert "--label cat: the classes are 0 to 9" in axial(*argv, "--label", "cat").err
+        assert "trained without classes" in axial(verb[0], gray, *verb[1:], "--label", 1).err
+
+
+def test_a_completion_that_is_not_exact_offers_a_command_that_works(axial: Axial):
+    random_model(small_config((4, 4), channels=3, encoder_layers=2)).float().save_pretrained("my model")
+    np.save("data.npy", np.zeros((1, 4, 4, 3), np.uint8))
+    argv = ["complete", "my model", "data.npy", "--rows", 2, "--count", 1, "--output", "c.npz"]
+    status, _, err = axial(*argv)
+    assert (status, err.count("\n"), Path("c.npz").exists()) == (2, 1, False)
+    words = shlex.split(err[err.rindex("axial complete") :])
+    assert words == ["axial", *map(str, argv), "--approximate"]
+    assert axial(*words[1:]).status == 0
+
+
+def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: Axial):
+    random_model(small_config((8, 8), 3, num_values=256)).float().save_pretrained("model")
+    Image.fromarray(4 * np.arange(64, dtype=np.uint8).reshape(8, 8)).save("one.png")  # gray, and read in colour
+    scored = axial("score", "model", "one.png")
+    assert (scored.status, scored.out.count("one.png")) == (0, 1), scored.err
+    mask = np.zeros((8, 8), np.uint8)
+    mask[:4] = 255
+    Image.fromarray(mask).save("mask.png")
+    said = axial("complete", "model", "one.png", "--mask", "mask.png", "--approximate", "--output", "c.npz")
+    assert said.status == 0, said.err
+    filled = np.load("c.npz")["images"]
+    assert (filled.reshape(-1, 8, 8, 3)[:, :4, :, 0] == np.asarray(Image.open("one.png"))[:4]).all()
+    Path("torn.png").write_bytes(Path("mask.png").read_bytes()[:40])
+    refused = axial("complete", "model", "one.png", "--mask", "torn.png", "--output", "d.npz")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)

@@ -4,12 +4,19 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import axial_transformers
 from axial_transformers import cli
 from axial_transformers.cli import sample
+from axial_transformers.cli.completion import parser_of
+from axial_transformers.cli.parsing import in_options
 from conftest import Axial
+
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_help_shows_every_verb_with_an_example(axial: Axial):
@@ -56,12 +63,6 @@ def test_an_unknown_verb_is_one_line_with_the_nearest_one(axial: Axial):
     assert (status, out) == (2, "")
     assert err.startswith("axial: no command 'evalute': perhaps you meant evaluate (there are: demo, ")
     assert err.count("\n") == 1
-
-
-def test_an_unknown_option_names_the_nearest_one(axial: Axial):
-    status, _, err = axial("train", "digits", "--model.dimm", "3")
-    assert status == 2
-    assert err == "axial train: Unknown option: --model.dimm. Did you mean --model.dim?\n"
 
 
 @pytest.mark.parametrize(
@@ -136,3 +137,106 @@ def test_a_reader_that_stops_early_is_no_error():
     run = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (run.returncode, run.stderr) == (0, b"")
+
+
+def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert axial("train", "nothing-here") == (2, "", "")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    status, _, err = axial("train", "nothing-here")
+    assert (status, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("train digits --training.stpes 5", "Unknown option: --training.stpes. Did you mean --training.steps?"),
+        ("train digits --steps 5", "Unknown option: --steps. Did you mean --training.steps?"),
+        ("train digits --model.dim x", 'Invalid value for --model.dim: unable to convert "x" into int.'),
+        ("train digits --model.dim", "Parameter --model.dim requires an argument."),
+        (
+            "train digits --training.time-limit=x",
+            'Invalid value for --training.time-limit: unable to convert "x" into float.',
+        ),
+        (
+            "train digits --data.fit z",
+            'Invalid value "z" for --data.fit. Choose from: "exact", "crop", "stretch", "tiles".',
+        ),
+        ("train digits --model.heads 7", "dim 64 must be a multiple of heads 7"),
+        ("train digits --data.fit crop", "--data.fit crop needs a size, for example --data.size 32"),
+        ("train digits --data.stride 0", "--data.stride must be at least 1, not 0"),
+        (
+            f"train digits --training.steps {'9' * 400}",
+            f"--training.steps must be at most 1,000,000,000, not {'9' * 18}...{'9' * 19}",
+        ),
+        ("train digits --training.time-limit 1e300", "--training.time-limit must be at most 1,000,000,000, not 1e+300"),
+        ("train digits --samples 1000000000", "--samples must be at most 10,000, not 1,000,000,000"),
+        ("evaluate", "missing: MODEL"),
+        ("evaluate a b c", "unexpected word 'c': quote what holds blanks, and begin options with --"),
+        ("sample --cuont 5", "Unknown option: --cuont. Did you mean --count?"),
+        ("sample runs/x --count many", 'Invalid value for --count: unable to convert "many" into int.'),
+        ("score runs/x --qwertz", "Unknown option: --qwertz."),
+        ("inspect digits --model.dimm 3", "Unknown option: --model.dimm. Did you mean --model.dim?"),
+        ("demo --stpes 3", "Unknown option: --stpes. Did you mean --steps?"),
+        (
+            "compress a b c --other-sizes cut",
+            'Invalid value "cut" for --other-sizes. Choose from: "auto", "refuse", "tile".',
+        ),
+        ("decompress a b c --salvge", "Unknown option: --salvge. Did you mean --salvage?"),
+        ("import-official x", "Parameter --output requires an argument."),
+        ("complete x --rows 1 --onyl 3", "Unknown option: --onyl. Did you mean --only?"),
+    ],
+)
+def test_a_mistake_in_the_options_is_one_line(axial: Axial, argv, says):
+    words = argv.split()
+    assert axial(*words) == (2, "", f"axial {words[0]}: {says}\n")
+
+
+def test_names_of_arguments_are_written_as_options_of_the_command():
+    train, sample, decompress = (
+        parser_of(name).assemble_argument_collection() for name in ("train", "sample", "decompress")
+    )
+    assert in_options("use fit=crop, fit=stretch or fit=tiles", train) == (
+        "use --data.fit crop, --data.fit stretch or --data.fit tiles"
+    )
+    assert in_options("choose one with key=", train) == "choose one with --data.key"
+    assert in_options("tensorboard=True needs an extra", train) == "--training.tensorboard needs an extra"
+    assert in_options("top_p and compile=False", sample) == "--top-p and --no-compile"
+    assert in_options("use fit=crop", decompress) == "use fit=crop"
+    for text in ("my/fit=crop/x.png", "/a/top_p/b", "top_p.png", "what rows must be said"):
+        assert in_options(text, sample) == text
+
+
+@pytest.mark.parametrize("name", ["taken", "file/below.csv"])
+def test_an_output_is_checked_before_the_work(axial: Axial, home, name):
+    Path("file").write_text("")
+    Path("taken/x").mkdir(parents=True)
+    before = sorted(home.rglob("*"))
+    heat_maps = ["score", "nowhere", "--heat-maps", "taken"]
+    for argv in (["import-official", "nowhere", "--output", name], ["decompress", "m", "nowhere", name], heat_maps):
+        status, _, err = axial(*argv)
+        assert status == 2
+        assert "taken exists already" in err or "Not a directory" in err
+    assert sorted(home.rglob("*")) == before
+
+
+@pytest.mark.parametrize("verb", ["sample", "complete"])
+def test_data_that_another_process_has_written_meanwhile_is_not_replaced(axial: Axial, gray, monkeypatch, verb):
+    np.save("data.npy", np.zeros((2, 4, 4), np.uint8))
+
+    def meanwhile(*_: object):
+        Path("drawn.npz").write_text("another's")
+        return iter
+
+    monkeypatch.setattr(f"axial_transformers.cli.{verb}.bar", meanwhile)
+    words = {"sample": [], "complete": ["data.npy", "--rows", 2]}[verb]
+    done = axial(verb, gray, *words, "--count", 1, "--output", "drawn.npz")
+    assert done == (2, "", f"axial {verb}: drawn.npz exists already: give another path, or remove it first\n")
+    assert Path("drawn.npz").read_text() == "another's"
+
+
+def test_the_command_and_the_package_are_found(axial: Axial):
+    version = axial_transformers.__version__
+    assert axial("--version").out == f"{version}\n"
+    module = subprocess.run([sys.executable, "-m", "axial_transformers", "help"], capture_output=True, text=True)
+    assert module.stdout == axial("--help").out

@@ -11,6 +11,9 @@ from axial_transformers.data import load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
 from conftest import Axial
+from small_models import random_model, small_config
+
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def test_every_image_is_scored_least_likely_first(axial: Axial, trained, tmp_path):
@@ -46,9 +49,49 @@ def test_two_sources_are_told_apart_by_both_scores(axial: Axial, trained, tmp_pa
     assert len(json.loads((tmp_path / "s.json").read_text())) == 297
 
 
-@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("options", "says"), [(["--output", "s.txt"], "s.txt"), (["--top", "0"], "--top")])
 def test_options_out_of_range(axial: Axial, trained, options, says):
     status, _, err = axial("score", trained, *options)
     assert status == 2
     assert says in err
+
+
+def test_a_pretrained_model_scores_pictures_of_other_sizes(axial: Axial, gray):
+    refused = axial("score", gray, "large photos")
+    assert refused.status == 2
+    assert "--data.fit tiles" in refused.err
+    for size in ([], ["--data.size", 4]):
+        done = axial("score", gray, "large photos", "--data.fit", "tiles", *size)
+        assert done.status == 0, done.err
+    rows = list(csv.DictReader(done.out.splitlines()))
+    assert len(rows) == 4 + 6
+    for picture in ("0.png", "1.png"):
+        tiles = [row for row in rows if row["name"].startswith(picture)]
+        mean = np.mean([float(row["bits_per_dim"]) for row in tiles])
+        assert all(float(row["picture_bits_per_dim"]) == pytest.approx(mean, abs=1e-5) for row in tiles)
+    done = axial("evaluate", gray, "large photos", "--data.fit", "crop", "--json")
+    assert json.loads(done.out)["images"] == 2
+    out = ["--output", "c.npz", "--count", 1]
+    done = axial("complete", gray, "large photos", "--data.fit", "stretch", "--rows", 2, *out)
+    assert done.status == 0, done.err
+
+
+def test_a_limit_takes_examples_from_all_over_the_data(axial: Axial, gray):
+    values = np.arange(10, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2)
+    np.save("data.npy", values)
+    rows = list(csv.DictReader(axial("score", gray, "data.npy", "--limit", 3).out.splitlines()))
+    assert {row["name"] for row in rows} == {"0", "3", "6"}
+    assert json.loads(axial("evaluate", gray, "data.npy", "--limit", 3, "--json").out)["of_images"] == 10
+    assert "3 of 10" in axial("evaluate", gray, "data.npy", "--limit", 3).out
+    assert axial("score", gray, "data.npy", "--limit", 0).err == "axial score: --limit must be at least 1, not 0\n"
+
+
+def test_a_part_without_examples_is_told_in_options_that_the_verb_has(axial: Axial):
+    random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
+    np.save("data.npy", np.zeros((9, 3, 4), np.uint8))
+    for verb in ("evaluate", "score"):
+        refused = axial(verb, "model", "data.npy", "--split", "test")
+        assert refused.status == 2
+        assert refused.err.endswith(
+            "data.npy has no test examples (it states train): take --split all, or other data\n"
+        )

@@ -15,8 +15,8 @@ from PIL import Image, ImageOps
 
 from axial_transformers.compression import ArchiveError, DamagedError, compress, compress_files, decompress_files
 from axial_transformers.compression.files import descriptions
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformer
+from small_models import archiving_model
 
 FORMATS = {
     "PNG": ".png", "TIFF": ".tif", "WEBP": ".webp", "JPEG": ".jpg", "GIF": ".gif", "BMP": ".bmp", "PPM": ".ppm",
@@ -28,17 +28,7 @@ TRANSPARENT = {"1": 1, "L": 7, "RGB": (1, 2, 3), "P": bytes(range(100, 108)), "I
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=["gray", "gray16", "rgb"])
 def model(request) -> AxialTransformer:
-    return build(request.param)
-
-
-def build(channels: int, shape: tuple[int, int] = (3, 5)) -> AxialTransformer:
-    model = AxialTransformer(
-        AxialTransformerConfig(
-            shape=shape, channels=channels, dim=8, heads=2, outer_layers=2, inner_layers=1, layout="columns"
-        )
-    )
-    randomise(model, torch.Generator().manual_seed(0))
-    return model
+    return archiving_model(request.param)
 
 
 def noise(*shape: int, high: int = 256, dtype: type = np.uint8) -> np.ndarray:
@@ -168,26 +158,14 @@ def test_pictures_of_every_kind_come_back(tmp_path, model):
     require_same(files, source, back_from_an_archive(model, source, tmp_path))
 
 
-@pytest.mark.parametrize("mode", ["L", "RGB", "P", "1", "I;16"])
-def test_transparent_values_come_back(tmp_path, model, mode):
-    source = tmp_path / "source"
-    source.mkdir()
-    picture(mode).save(source / "a.png", transparency=TRANSPARENT[mode])
-    with Image.open(source / "a.png") as before:
-        assert "transparency" in before.info
-        back = back_from_an_archive(model, source, tmp_path)
-        with Image.open(back / "a.png") as after:
-            assert (after.mode, after.info["transparency"]) == (before.mode, before.info["transparency"])
-
-
 def test_files_that_are_smaller_than_png_are_kept_as_they_are(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     Image.fromarray(noise(16, 16, 3)).resize((200, 200)).save(source / "colour.jpg")
-    written = compress_files(build(1), source, tmp_path / "a.axl")
+    written = compress_files(archiving_model(1), source, tmp_path / "a.axl")
     assert written.whole == ["colour.jpg"]
     assert written.size < (source / "colour.jpg").stat().st_size + 300
-    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "back")
+    decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "back")
     assert (tmp_path / "back" / "colour.jpg").read_bytes() == (source / "colour.jpg").read_bytes()
 
 
@@ -224,14 +202,14 @@ def test_awkward_names_come_back(tmp_path):
         files[name] = file.getvalue()
     assert len(files) == 200
     source = source_of(tmp_path / "source", files)
-    require_same(files, source, back_from_an_archive(build(1), source, tmp_path))
+    require_same(files, source, back_from_an_archive(archiving_model(1), source, tmp_path))
 
 
 def test_what_is_too_wide_for_webp_comes_back_as_png(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     Image.new("RGB", (16384, 1), (1, 2, 3)).save(source / "wide.webp", "PNG")
-    back = back_from_an_archive(build(3, (1, 128)), source, tmp_path)
+    back = back_from_an_archive(archiving_model(3, (1, 128)), source, tmp_path)
     with Image.open(back / "wide.webp.png") as image:
         assert (image.size, image.getextrema()) == ((16384, 1), ((1, 1), (2, 2), (3, 3)))
 
@@ -239,7 +217,7 @@ def test_what_is_too_wide_for_webp_comes_back_as_png(tmp_path):
 def archive_of(tmp_path: Path, description: object, count: int = 1, files: tuple[bytes, ...] = ()) -> Path:
     metadata = zlib.compress(json.dumps(description).encode())
     images = torch.zeros(count, 3, 5, 1, dtype=torch.uint8)
-    (tmp_path / "a.axl").write_bytes(compress(build(1), images, metadata=metadata, files=files, verify=False))
+    (tmp_path / "a.axl").write_bytes(compress(archiving_model(1), images, metadata=metadata, files=files, verify=False))
     return tmp_path / "a.axl"
 
 
@@ -258,7 +236,7 @@ def archive_of(tmp_path: Path, description: object, count: int = 1, files: tuple
 def test_one_place_for_two_files_is_refused(tmp_path, pictures):
     archive = archive_of(tmp_path, {"pictures": pictures}, len(pictures))
     with pytest.raises(ArchiveError):
-        decompress_files(build(1), archive, tmp_path / "back")
+        decompress_files(archiving_model(1), archive, tmp_path / "back")
     assert not (tmp_path / "back").exists()
 
 
@@ -275,7 +253,7 @@ def test_one_place_for_two_files_is_refused(tmp_path, pictures):
 )
 def test_what_no_description_has_is_refused(tmp_path, description):
     with pytest.raises(DamagedError, match=r"description of files is damaged|describes a picture as"):
-        decompress_files(build(1), archive_of(tmp_path, description), tmp_path / "back")
+        decompress_files(archiving_model(1), archive_of(tmp_path, description), tmp_path / "back")
 
 
 def test_hidden_files_and_links_to_folders_are_named_as_left_out(tmp_path):
@@ -283,7 +261,7 @@ def test_hidden_files_and_links_to_folders_are_named_as_left_out(tmp_path):
     (source / "link").symlink_to(source / "in")
     (source / "nowhere.png").symlink_to(source / "none")
     os.mkfifo(source / "pipe.png")
-    written = compress_files(build(1), source, tmp_path / "a.axl")
+    written = compress_files(archiving_model(1), source, tmp_path / "a.axl")
     assert written.left_out == [".b.png", "in/.c.png", "link", "nowhere.png", "pipe.png"]
 
 
@@ -313,10 +291,10 @@ def test_files_that_are_no_pictures_are_kept_whole_within_bounds(tmp_path, monke
     notes = {"Thumbs.db": b"\xd0\xcf" * 9, "in/notes.txt": b"", "torn.png": deep_png(2, 3)[:-30], "a.xmp": b"<x/>"}
     source = source_of(tmp_path / "source", notes)
     Image.fromarray(noise(3, 5)).save(source / "a.png")
-    written = compress_files(build(1), source, tmp_path / "a.axl")
+    written = compress_files(archiving_model(1), source, tmp_path / "a.axl")
     assert sorted(written.others) == sorted(notes)
     assert (len(written.images), written.examples, written.file_bytes) == (1, 1, sum(map(len, notes.values())))
-    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "back")
+    decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "back")
     assert {name: (tmp_path / "back" / name).read_bytes() for name in notes} == notes
     large = [source / name for name in ("large.iso", "larger.iso")]
     for path in large:
@@ -326,34 +304,34 @@ def test_files_that_are_no_pictures_are_kept_whole_within_bounds(tmp_path, monke
         r"large\.iso is no picture that can be read, and is larger than 64 MiB.*, as are 1: .*larger\.iso; leave them"
     )
     with pytest.raises(ValueError, match=whole):
-        compress_files(build(1), source, tmp_path / "b.axl")
+        compress_files(archiving_model(1), source, tmp_path / "b.axl")
     for path in large:
         path.unlink()
     monkeypatch.setattr("axial_transformers.compression.files.source._MOST_OTHERS", 30)
     with pytest.raises(ValueError, match="in all: leave some out"):
-        compress_files(build(1), source, tmp_path / "b.axl")
+        compress_files(archiving_model(1), source, tmp_path / "b.axl")
     assert not (tmp_path / "b.axl").exists()
 
 
 def test_one_picture_comes_back_as_a_file_or_in_a_folder(tmp_path):
     source = source_of(tmp_path / "source", {"other.txt": b"not asked for"}) / "a.jpg"
     Image.fromarray(noise(7, 9)).save(source)
-    written = compress_files(build(1), source, tmp_path / "a.axl", other_sizes="tile")
+    written = compress_files(archiving_model(1), source, tmp_path / "a.axl", other_sizes="tile")
     assert (len(written.images), written.examples, written.left_out) == (6, 1, [])
-    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "back")
+    decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "back")
     assert files_of(tmp_path / "back") == {"a.jpg.png"}
-    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.bmp")
+    decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "b.bmp")
     assert look(tmp_path / "b.bmp") == look(source)
     with pytest.raises(ValueError, match=r"\.jpg files do not keep 'a\.jpg' without loss: give a target like x\.png"):
-        decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.jpg")
+        decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "b.jpg")
     with pytest.raises(FileExistsError):
-        decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.bmp")
+        decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "b.bmp")
 
 
 def test_one_picture_that_is_kept_whole_keeps_its_suffix(tmp_path):
     source = source_of(tmp_path / "source", {"deep.png": deep_png(2, 3)}) / "deep.png"
-    compress_files(build(1), source, tmp_path / "a.axl")
+    compress_files(archiving_model(1), source, tmp_path / "a.axl")
     with pytest.raises(ValueError, match=r"'deep\.png' as it is: give a target with the same suffix, not \.tif"):
-        decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.tif")
-    decompress_files(build(1), tmp_path / "a.axl", tmp_path / "b.PNG")
+        decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "b.tif")
+    decompress_files(archiving_model(1), tmp_path / "a.axl", tmp_path / "b.PNG")
     assert (tmp_path / "b.PNG").read_bytes() == source.read_bytes()

@@ -194,12 +194,6 @@ def test_unknown_sources_and_splits_are_named(tmp_path):
         data.load(tmp_path / "notes.txt")
 
 
-@pytest.mark.parametrize(("count", "word"), [(49_999, "old"), (1_281_149, "old"), (50_001, None)])
-def test_counts_suggest_the_version_of_imagenet(count, word):
-    version = data.imagenet_version(count)
-    assert version is None if word is None else word in version
-
-
 def test_the_newer_imagenet_warns():
     with pytest.warns(UserWarning, match="newer box resize"):
         assert "newer" in data.imagenet_version(50_000)

@@ -47,15 +47,6 @@ def test_lossless_formats_are_read_exactly(tmp_path, suffix, options):
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values, _pixels()[None])
 
 
-def test_the_tiles_of_a_photograph_join_to_it():
-    folder = Path(__file__).parent / "data" / "real"
-    tiles = data.load(folder, DataConfig(size=24, fit="tiles"), "all")
-    whole = data.load(folder, split="all").values[0]
-    assert tiles.names == [f"photograph.png#{row},{column}" for row in (0, 1) for column in (0, 1)]
-    joined = tiles.values.reshape(2, 2, 24, 24, 3).swapaxes(1, 2).reshape(48, 48, 3)
-    np.testing.assert_array_equal(joined, whole[:48, :48])
-
-
 def test_jpeg_is_read_nearly(tmp_path):
     ramp = np.broadcast_to(np.arange(0, 128, 8, dtype=np.uint8)[:, None, None], (16, 16, 3))
     _save(tmp_path / "a.JPG", np.ascontiguousarray(ramp), quality=95)
@@ -182,13 +173,15 @@ def test_mode_follows_the_images_unless_told(tmp_path):
     assert data.load(tmp_path, DataConfig(mode="gray"), "all").channels == 1
 
 
-def test_palette_and_bilevel_and_opaque_alpha_are_converted(tmp_path):
+def test_palette_bilevel_cmyk_and_opaque_alpha_are_converted(tmp_path):
     _save(tmp_path / "opaque.png", np.concatenate([_pixels(), np.full((6, 6, 1), 255, np.uint8)], -1))
     Image.fromarray(np.full((6, 6, 3), 80, np.uint8)).quantize(4).save(tmp_path / "palette.png")
     Image.fromarray(_pixels(channels=1)).convert("1").save(tmp_path / "two.png")
-    opaque, palette, two = data.load(tmp_path, split="all").values
+    Image.new("CMYK", (6, 6)).save(tmp_path / "printed.jpg")
+    opaque, palette, printed, two = data.load(tmp_path, split="all").values
     np.testing.assert_array_equal(opaque, _pixels())
     assert (palette == 80).all()
+    assert (printed == 255).all()
     assert set(np.unique(two)) == {0, 255}
 
 
@@ -205,12 +198,13 @@ UPRIGHT = {
 """The picture that a value of EXIF's Orientation stands for: where the first stored row and column are to be seen."""
 
 
+@pytest.mark.parametrize("suffix", ["png", "tif"])
 @pytest.mark.parametrize("orientation", UPRIGHT)
-def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, orientation):
+def test_exif_orientation_is_applied_to_pixels_and_sizes(tmp_path, orientation, suffix):
     exif = Image.Exif()
     exif[0x0112] = orientation
     pixels = _pixels(0, 4, 6)
-    _save(tmp_path / "a.png", pixels, exif=exif)
+    _save(tmp_path / f"a.{suffix}", pixels, exif=exif)
     expected = UPRIGHT[orientation](pixels)
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values[0], expected)
     assert data.picture_sizes(tmp_path) == [expected.shape[1::-1]]
@@ -258,16 +252,6 @@ def test_16_bit_colour_of_other_formats_is_refused_too(tmp_path, suffix):
     (tmp_path / f"deep{suffix}").write_bytes(content[suffix])
     with pytest.raises(ValueError, match="has 16 bits a channel in colour"):
         data.load(tmp_path)
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_tiff_files_are_turned_as_they_say(tmp_path, orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    for suffix in ("png", "tif"):
-        _save(tmp_path / suffix / f"a.{suffix}", _pixels(height=4, width=7, channels=1), exif=exif)
-    turned = [data.load(tmp_path / suffix, split="all").values for suffix in ("png", "tif")]
-    assert np.array_equal(*turned)
 
 
 def test_an_animation_that_is_cut_short_is_a_picture_or_named(tmp_path):

@@ -1,6 +1,5 @@
 """Shards: the same examples as from memory, in the same order, whoever reads them; what is damaged is named."""
 
-import io
 import itertools
 import json
 import os
@@ -19,15 +18,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.shards import downloads
 from axial_transformers.data.shards.index import ROW
 from axial_transformers.data.shards.sources import expand, shard_files
-from axial_transformers.data.shards.tar import members, records
+from axial_transformers.data.shards.tar import records
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batches, draw_batch, step_positions
@@ -408,25 +404,14 @@ def cut(name: str, count: int):
 
 DAMAGE = {
     "a label": of_rows(lambda rows: rows["label"].__setitem__(1, 0)),
-    "a huge label": of_rows(lambda rows: rows["label"].__setitem__(1, 2**31 - 1)),
-    "labels swapped": of_rows(lambda rows: rows["label"].__setitem__([0, 1], rows["label"][[1, 0]])),
-    "rows swapped": of_rows(lambda rows: rows.__setitem__([0, 1], rows[[1, 0]])),
-    "a position before the file": of_rows(lambda rows: rows["start"].__setitem__(1, -(2**62))),
-    "a position after the file": of_rows(lambda rows: rows["header"].__setitem__(1, 2**62)),
-    "a size": of_rows(lambda rows: rows["size"].__setitem__(1, 2**32 - 1)),
     "a row less": cut("rows.bin", ROW.itemsize),
     "half a row less": cut("rows.bin", ROW.itemsize // 2),
-    "no rows": cut("rows.bin", 10 * ROW.itemsize),
     "the file of rows is missing": lambda folder: (folder / "rows.bin").unlink(),
     "half a description": cut("about.json", 20),
     "no description": lambda folder: (folder / "about.json").unlink(),
     "deep": lambda folder: (folder / "about.json").write_text("[" * 100_000),
-    "a list": lambda folder: (folder / "about.json").write_text("[]"),
-    "other forms": of_about(forms=7),
     "forms of other types": of_about(forms=[["gray", "256", {}, 1, None]]),
     "another digest": of_about(digest="0" * 64),
-    "a digest of another type": of_about(digest=[1]),
-    "records that are said to be damaged": of_about(bad=["no"]),
     "no checksum": of_about(checksum=None),
     "the index of another shard": of_about(size=1),
 }
@@ -532,24 +517,6 @@ def test_a_megabyte_of_headers_is_read_in_a_second(tmp_path, name):
     assert time.process_time() - start < 1.5
 
 
-@settings(max_examples=60)
-@given(st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), st.data())
-def test_members_are_those_of_tarfile(tmp_path_factory, form, draw):
-    path = tmp_path_factory.mktemp("members") / "a.tar"
-    names = st.text("ab/.ü日", max_size=90).map(lambda name: f"d{name}" * draw.draw(st.integers(1, 4)) + "e")
-    kinds = st.sampled_from([tarfile.REGTYPE, tarfile.CONTTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE])
-    with tarfile.open(path, "w", format=form, pax_headers={"comment": "some" * draw.draw(st.integers(0, 300))}) as tar:
-        drawn_members = draw.draw(st.lists(st.tuples(names, kinds, st.integers(0, 1025)), max_size=4))
-        for name, kind, size in [*drawn_members, ("last", tarfile.REGTYPE, 1)]:
-            member = tarfile.TarInfo(name)
-            member.type, member.size = kind, size if kind == tarfile.REGTYPE else 0
-            with suppress(ValueError):  # too long a name for that format
-                tar.addfile(member, io.BytesIO(bytes(size)))
-    with tarfile.open(path) as tar:
-        theirs = [(each.name, each.offset_data, each.size, each.isreg()) for each in tar]
-    assert [(each.name, each.offset_data, each.size, each.isreg()) for each in members(path)] == theirs
-
-
 def test_members_whose_names_lead_elsewhere_are_read_and_written_nowhere(tmp_path):
     """Members that are no files, links and devices, are ignored."""
     content = picture(VALUES[0])
@@ -568,18 +535,6 @@ def test_a_picture_that_unpacks_to_gigabytes_is_refused(tmp_path):
     bomb = bomb[:16] + (60_000).to_bytes(4, "big") * 2 + bomb[24:]
     with pytest.raises(ValueError, match=r"a.png .*(pixels|not a whole image)"):
         data.load(write(tmp_path / "a.tar", [("a.png", bomb)]), split="all")
-
-
-@given(st.data())
-def test_a_shard_with_any_byte_changed_is_read_or_refused(tmp_path_factory, draw):
-    folder = tmp_path_factory.mktemp("changed")
-    path = write(folder / "a.tar", [("a.png", picture(VALUES[0])), ("b.npy", array(VALUES[1]))])
-    content = bytearray(path.read_bytes()[:4096])
-    for _ in range(draw.draw(st.integers(1, 4))):
-        content[draw.draw(st.integers(0, 3000))] = draw.draw(st.integers(0, 255))
-    path.write_bytes(content)
-    with suppress(ValueError):
-        assert len(data.load(path, split="all")[:]) <= 2
 
 
 # --- sources ---
@@ -647,19 +602,6 @@ def test_addresses_are_downloaded_once(shards, address):
     assert data.load(source, split="all").names[0] == "train-000.tar/0000.png"
     with pytest.raises(OSError, match=r"missing.tar could not be downloaded \(HTTP Error 404"):
         data.load(f"{address}/missing.tar")
-
-
-def test_a_download_that_ends_early_leaves_nothing(shards, address, cache, monkeypatch):
-    monkeypatch.setattr(downloads, "_PAUSE", 0)
-    stated = SimpleHTTPRequestHandler.send_header
-    monkeypatch.setattr(
-        SimpleHTTPRequestHandler,
-        "send_header",
-        lambda self, key, value: stated(self, key, str(int(value) + 9) if key == "Content-Length" else value),
-    )
-    with pytest.raises(OSError, match=r"train-000.tar could not be downloaded"):
-        data.load(f"{address}/train-000.tar")
-    assert not [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 def test_a_hub_data_set_is_all_its_shards_or_those_of_a_pattern(shards, monkeypatch):

@@ -158,21 +158,6 @@ def test_arrays_of_videos_are_cut_and_resized(tmp_path):
     assert "holds no videos" in line(path)
 
 
-def test_clips_are_stored_losslessly(tmp_path):
-    write(tmp_path / "films" / "a.mkv", moving(4))
-    examples = data.load(tmp_path / "films", DataConfig(frames=2, size=4, fit="stretch"), "all")
-    data.save_arrays(tmp_path / "clips.npz", examples.values)
-    assert np.array_equal(data.load(tmp_path / "clips.npz", split="all").values, examples.values)
-
-
-def test_real_clips_are_read_at_their_size_and_at_half_of_it():
-    path = Path(__file__).parent / "data" / "real" / "clips_test.npz"
-    whole = data.load(path, split="all").values
-    half = data.load(path, DataConfig(size=16, fit="stretch"), "all").values
-    assert whole.shape == (2, 8, 32, 32, 3)
-    assert np.abs(half - whole.reshape(2, 8, 16, 2, 16, 2, 3).mean(axis=(3, 5))).max() <= 1
-
-
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "webm", "avi", "mov", "gif"])
 def test_text_is_no_video(tmp_path, suffix):
     (tmp_path / f"a.{suffix}").write_text("#EXTM3U\n#EXTINF:1,\n/etc/hostname\n")

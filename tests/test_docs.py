@@ -161,17 +161,6 @@ def test_the_files_named_exist(page):
 
 
 @of_every_page
-def test_the_rows_of_a_table_have_the_same_number_of_cells(page):
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for table in re.findall(r"(?:^\|.*\n)+", prose, flags=re.MULTILINE):
-        rows = table.splitlines()
-        assert re.fullmatch(r"\|([ :-]+\|)+", rows[1])
-        assert all(len(re.findall(r"(?<!\\)\|", row)) == rows[1].count("|") and row.endswith("|") for row in rows), (
-            table
-        )
-
-
-@of_every_page
 def test_the_modules_and_names_exist(page):
     names = re.findall(r"\b(?:axial_transformers|axial)(?:\.[A-Za-z_]\w*)+", page.read_text())
     names += [span for span in spans(page) if re.fullmatch(rf"({'|'.join(ROOMS)})(\.\w+)+", span)]

@@ -16,11 +16,6 @@ from axial_transformers.ops.torch_attention import full_attention
 GRIDS = pytest.mark.parametrize("grid", [(3, 5, 2), (1, 7), (6,)], ids=lambda grid: "x".join(map(str, grid)))
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def with_random_weights(layer: nn.Module) -> nn.Module:
     randomise(layer)
     return layer.double()

@@ -18,11 +18,6 @@ LINES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def made(layer):
     randomise(layer)
     return layer.double().eval()

@@ -9,11 +9,6 @@ from axial_transformers.ops import reference
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
-
-
 def inputs(shape, rows, tables, dtype):
     q, k = (torch.randn(2, *shape, 2, 3, dtype=dtype) for _ in range(2))
     v = torch.randn(2, *shape, 2, 4, dtype=dtype)

@@ -1,7 +1,6 @@
 """Fields that are not given are chosen by the others, and what is stored of them does not change."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage.typed_json import from_json, to_json
 from small_models import random_model, random_values, small_config
 
-ROOT = Path(__file__).parents[1]
 SMALL = {"dim": 8, "heads": 2, "num_values": 5}
 
 

@@ -56,16 +56,6 @@ def test_scores_depend_on_the_distance_of_places_alone():
     assert (scores[0, 0] - scores[0, 3]).abs() > 1e-3
 
 
-@pytest.mark.parametrize("axis", [1, -3])
-def test_a_rotated_layer_has_the_same_outputs_step_by_step(axis):
-    layer = LineAttention(8, 2, axis, causal=True, rotations=rotation_table(5, 4, 9.0)).double()
-    x = random(2, 5, 3, 8).double()
-    cache = layer.start(2, (3,), 5)
-    slabs = [layer.step(x[:, i], i, cache) for i in range(5)]
-    torch.testing.assert_close(torch.stack(slabs, dim=1), layer(x))
-    assert "rotations" in layer.state_dict()
-
-
 def test_weights_and_outputs_of_a_rotated_layer_agree():
     layer = LineAttention(8, 2, axis=2, rotations=rotation_table(4, 4, 9.0))
     plain = LineAttention(8, 2, axis=2)

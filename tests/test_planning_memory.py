@@ -20,9 +20,3 @@ def test_it_is_within_the_limit_of_the_container(monkeypatch, tmp_path):
     assert free_memory() == 5000 - 500
     (tmp_path / "memory.max").write_text("max")
     assert free_memory() > 5000
-
-
-def test_it_is_unknown_on_other_systems(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "CONTROL_GROUPS", [])
-    monkeypatch.setattr(machine, "MEMORY", tmp_path / "meminfo")
-    assert free_memory() is None

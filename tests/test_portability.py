@@ -19,7 +19,6 @@ from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files import entries
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.shards import index
-from axial_transformers.kernels import threads
 from axial_transformers.planning import machine
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, written_whole
@@ -134,12 +133,6 @@ def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch
     training_run.keep_freed_memory()
 
 
-def test_parts_run_in_pythons_threads_where_there_is_no_gnu_openmp(monkeypatch):
-    monkeypatch.setattr(threads, "_openmp", lambda: None)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert threads.parallel_map(lambda item: item**2, range(7)) == [0, 1, 4, 9, 16, 25, 36]
-
-
 def test_work_of_other_processes_can_be_sent_to_them():
     """Linux forks them, in Python up to 3.13; elsewhere they are started, and what they do is sent."""
     work = partial(index._check, options=DataConfig())
@@ -175,7 +168,6 @@ def test_text_is_read_and_written_in_one_encoding_everywhere():
     found = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in SOURCE.rglob("*.py")
-        if path.parent.name != "costs"  # reads the kernel's files, which are ASCII
         for line in unnamed_encodings(path.read_text())
     ]
     assert found == []

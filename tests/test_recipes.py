@@ -3,16 +3,20 @@
 import inspect
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from axial_transformers import recipes
-from axial_transformers.cli.settings import list_recipes
-from axial_transformers.data import load
+from axial_transformers.cli.settings import list_recipes, resolve_preset
+from axial_transformers.data import DataConfig, load
 from axial_transformers.planning.operations import parameters
 from axial_transformers.planning.step_memory import needed_memory
-from axial_transformers.recipes import NAMED, NOT_YET_MEASURED
+from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, tiled
 from axial_transformers.training.optimiser import learning_rate
+from conftest import TINY, Axial
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -131,3 +135,34 @@ def test_frames_as_channels_know_the_first_frame():
     model = recipes.clips32_frames().model
     assert (model.layout, model.known_channels, model.bijection.channels) == ("frames", 3, 16 * 3)
     assert model.bijection.shape == (32, 32)
+
+
+@pytest.mark.usefixtures("home")
+def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
+    for i in range(3):
+        Path("photos/train").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((96, 70 + i, 3), 40 * i, np.uint8)).save(f"photos/train/{i}.png")
+    inspected = axial("inspect", "photos", "--data.validation-fraction", 0, *TINY)
+    assert inspected.status == 0, inspected.err
+    assert "32 x 32" in inspected.out or "32x32" in inspected.out
+    assert "cut into 32x32 tiles; other ways: --data.size 64 --data.fit crop" in inspected.err
+    small = [(8, 8)] * 3
+    assert tiled(DataConfig(), small) == tiled(DataConfig(), []) == DataConfig()
+    assert tiled(DataConfig(), [(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
+    assert tiled(DataConfig(size=16, fit="crop"), [(640, 480)]) == DataConfig(size=16, fit="crop")
+    assert tiled(DataConfig(), [(640, 480), (20, 20), (9, 9)]) == DataConfig()
+
+
+@pytest.mark.usefixtures("home")
+def test_large_arrays_are_cut_into_tiles_unless_told(capsys):
+    np.save("scan.npy", np.arange(11 * 70 * 65, dtype=np.uint8).reshape(11, 70, 65))
+    Path("films").mkdir()
+    np.save("films/train_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
+    np.save("films/val_1.npy", np.zeros((11, 2, 64, 64, 1), np.uint8))
+    for source, shape in (("scan.npy", (32, 32)), ("films", (2, 32, 32))):
+        assert resolve_preset([source], "train").settings.model.shape == shape
+        assert "cut into 32x32 tiles" in capsys.readouterr().err
+    assert resolve_preset(["scan.npy", "--data.fit", "exact"], "train").settings.model.shape == (70, 65)
+    assert "tiles" not in capsys.readouterr().err
+    assert tiled(DataConfig(), [(64, 64)]) == tiled(DataConfig(), [(16, 63, 63)]) == DataConfig()
+    assert tiled(DataConfig(), [(4, 64, 64)]) == DataConfig(size=32, fit="tiles")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from axial_transformers.storage.files import folder_written_whole, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
 
 def names(folder: Path) -> list[str]:
@@ -216,3 +216,28 @@ def test_names_may_be_as_long_as_the_file_system_takes_them(tmp_path, letter, su
     with pytest.raises(OSError, match="too long"), written_whole(tmp_path / (name + "aaaa")):
         raise AssertionError("not reached")
     assert sorted(names(tmp_path)) == sorted(["in", name])
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write anywhere")
+def test_an_output_that_may_not_be_written_is_named(home):
+    home.chmod(0o500)
+    with pytest.raises(PermissionError, match="no permission to write into"):
+        require_place("x/y.csv")
+    for writing in (written_whole, folder_written_whole):
+        with pytest.raises(PermissionError) as caught, writing("name.png"):
+            pass
+        assert caught.value.filename == "name.png"
+
+
+def test_errors_name_the_target_and_no_temporary_file(home):
+    for writing in (written_whole, folder_written_whole):
+        for make in (
+            lambda aside: FileNotFoundError(2, "No such file", str(aside)),
+            lambda aside: ValueError(f"cannot write {aside}"),
+            lambda aside: OSError(28, "No space left"),
+        ):
+            with pytest.raises((OSError, ValueError)) as caught, writing("name.png") as aside:
+                raise make(aside)
+            assert "name.png" in str(caught.value)
+            assert ".part" not in str(caught.value)
+            assert "None" not in str(caught.value)

@@ -99,25 +99,16 @@ def test_what_is_more_than_a_model_folder_is_not_replaced(folder, name, says):
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_replacement_that_fails_leaves_the_former_model(folder, monkeypatch):
+def test_a_save_that_fails_leaves_nothing_but_the_former_model(folder, monkeypatch):
     def fail(*args: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr("axial_transformers.storage.model_folders.save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
-        random_model(small_config((5,))).save_pretrained(folder, overwrite=True)
+    for target in (folder, folder.parent / "new"):
+        with pytest.raises(OSError, match="disk full"):
+            random_model(small_config((5,))).save_pretrained(target, overwrite=target == folder)
     assert AxialTransformer.from_pretrained(folder).config.shape == (2, 3)
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
-
-
-def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    def fail(*args: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("axial_transformers.storage.model_folders.save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
-        random_model(small_config((5,))).save_pretrained(tmp_path / "model")
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_folder_is_filled(tmp_path):

@@ -87,14 +87,6 @@ def steps_of(folder: Path, figure: str) -> list[float]:
     return [line["step"] for line in lines(folder) if figure in line]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "whole"

@@ -1,38 +1,27 @@
 """axial train: a recipe, or a model of one's own data."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from axial_transformers.cli import INTERRUPTED
-from axial_transformers.cli.console import say
+from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.rank_zero import rank_zero_output
-from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
-from axial_transformers.cli.trained_model import check_recorded, limited, ways_to_fit
+from axial_transformers.cli.settings import Preset, list_recipes, resolve_preset
 from axial_transformers.data import EmptySplitError, Examples, load
-from axial_transformers.decoding.sampling import sample
-from axial_transformers.likelihood.bits import bits_map
-from axial_transformers.likelihood.evaluation import Fill, evaluate
-from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.pictures import can_be_shown, image_grid
-from axial_transformers.pictures.heat_maps import under_examples
+from axial_transformers.pictures import can_be_shown
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
-from axial_transformers.training.run_folder import describe_data
-from axial_transformers.training.run_page import BITS
-
-SHOWN = 8
-"""Validation images, at most, whose bits are drawn when samples are; of clips and sequences half as many."""
+from axial_transformers.training import Origin, Summary, TrainConfig, TrainResult, read_run, train
+from axial_transformers.training.run_description import describe_data
+from axial_transformers.training.trained_model import check_recorded, ways_to_fit
+from axial_transformers.training.while_training import evaluation_of, pictures_of
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -76,39 +65,56 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
         ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
     """
     with rank_zero_output():
-        preset, examples, validation, origin = _prepare(preset, command)
-    settings = preset.settings
+        examples, validation, tests = _read(preset)
+        wanted = _plan(preset, examples)
+        found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
+        planned = describe(found)
+    settings = replace(preset.settings, model=found.model, training=found.training)
     torch.manual_seed(settings.training.seed)
+    model = build(settings.model)
+    before = preset.resumed.about if preset.resumed else None
+    summary = (before and before.summary) or _summary(found, len(validation), tests)
+    origin = _origin(preset, examples, summary, before.command if before else tuple(command))
+    if rank() == 0 and before is None:
+        if not wanted.fits:
+            say(f"{wanted.shortage}: set {found.options(wanted)}")
+        rows = settings.model.describe() | describe_data(origin, settings.model) | planned
+        for line in _lines(preset.source, rows, len(settings.model.shape)):
+            say(line)
+    validation = validation[: settings.validate_on]
     return train(
-        build(settings.model),
+        model,
         examples,
         settings.training,
         settings.out,
-        evaluate=_validate(validation, settings),
-        sample=_draw(validation, settings, examples.uint16),
+        evaluate=evaluation_of(validation, settings.model, settings.training),
+        sample=pictures_of(validation, settings.model, settings.training, settings.out, settings.samples),
         resume=settings.resume,
         about=origin,
         progress=Bar("training"),
     )
 
 
-def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Examples, Origin]:
-    """All that is known before the first step, said on stderr: settings that fit, the data, and the run's origin."""
-    settings = preset.settings
-    if not preset.source:
+def _read(preset: Preset) -> tuple[Examples, Examples, int | None]:
+    """The examples that train and validate, and the number of those that test; None: there is no such part."""
+    source, data = preset.source, preset.settings.data
+    if not source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
     if preset.recorded:
-        check_recorded(settings.out, preset.source)
-    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
+        check_recorded(preset.settings.out, source)
+    examples = preset.examples or load(source, data, "train", bar("reading"))
     check_shape(examples, preset)
     _check_same_data(examples, preset)
-    validation = load(preset.source, settings.data, "validation", bar("reading"))
-    wanted = _plan(preset, examples)
-    found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
-    settings = replace(settings, model=found.model, training=found.training)
-    before = preset.resumed.about if preset.resumed else None
+    validation, tests = load(source, data, "validation", bar("reading")), None
+    with suppress(EmptySplitError):
+        tests = len(load(source, data, "test", bar("reading")))
+    return examples, validation, tests
+
+
+def _origin(preset: Preset, examples: Examples, summary: Summary, words: tuple[str, ...] | None) -> Origin:
+    settings = preset.settings
     somewhere_else = preset.source == "digits" or "://" in preset.source
-    origin = Origin(
+    return Origin(
         recipe=preset.name,
         source=preset.source if somewhere_else else str(Path(preset.source).resolve()),
         data=settings.data,
@@ -117,24 +123,17 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         skipped=examples.skipped,
         validate_on=settings.validate_on,
         samples=settings.samples,
-        summary=(before and before.summary) or _summary(found, len(validation), _size_of_test(preset)),
-        command=before.command if before else tuple(words),
+        summary=summary,
+        command=words,
     )
-    if rank() == 0 and before is None:
-        if not wanted.fits:
-            say(f"{wanted.shortage}: set {found.options(wanted)}")
-        for line in _lines(origin, found, preset.source):
-            say(line)
-    return replace(preset, settings=settings), examples, validation[: settings.validate_on], origin
 
 
 def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
     """What the run needs here; a run that is resumed keeps what `auto` was when it was begun."""
-    settings = preset.settings
-    training, begun = settings.training, read_run(settings.out) if settings.resume else None
-    if begun is not None:
-        training = training.resolve_auto(begun.training)
-    return plan(settings.model, training, examples, this_machine(training.torch_device()))
+    training = preset.settings.training
+    if preset.resumed is not None:
+        training = training.resolve_auto(preset.resumed.training)
+    return plan(preset.settings.model, training, examples, this_machine(training.torch_device()))
 
 
 def _changeable(preset: Preset) -> list[str]:
@@ -152,22 +151,14 @@ def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Sum
     )
 
 
-def _lines(origin: Origin, found: Plan[TrainConfig], source: str) -> list[str]:
+def _lines(source: str, rows: Mapping[str, str], axes: int) -> list[str]:
     """The data and the plan as lines of text, of at most 80 columns but for long names."""
-    rows = describe_data(origin, found.model) | describe(found)
-    del rows["source"]
-    if not can_be_shown(len(found.model.shape)):
+    rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
+    if not can_be_shown(axes):
         rows["pictures"] = "none: samples of one to three axes are drawn"
     rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
     rows[""] = f"axial train {shlex.quote(source)} --help"
     return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
-
-
-def _size_of_test(preset: Preset) -> int | None:
-    try:
-        return len(load(preset.source, preset.settings.data, "test", bar("reading")))
-    except EmptySplitError:
-        return None
 
 
 def _check_same_data(examples: Examples, preset: Preset) -> None:
@@ -207,57 +198,3 @@ def report(out: Path, result: TrainResult) -> None:
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
-
-
-def _validate(validation: Examples, settings: Settings) -> Collective:
-    values, label = torch.from_numpy(validation.values), _labels(validation, settings)
-
-    def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
-        figures = evaluate(
-            model,
-            values,
-            label,
-            batch_size=_part(settings),
-            progress=bar("validation"),
-            fill=fill,
-        )
-        return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
-
-    return Collective(callback)
-
-
-def _part(settings: Settings) -> int:
-    """Number of examples that it trains at once: more may not fit into memory."""
-    return settings.training.batch_size // settings.training.accumulate
-
-
-def _labels(validation: Examples, settings: Settings) -> torch.Tensor | None:
-    """The labels that validation is given: those of a model that has seen no example without."""
-    if settings.model.num_classes is None or settings.training.label_dropout or validation.labels is None:
-        return None
-    return torch.from_numpy(validation.labels)
-
-
-def _draw(
-    validation: Examples, settings: Settings, uint16: bool
-) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
-    """Draws samples, and bits of validation examples, into the run's folder; None where no picture can show them."""
-    if not can_be_shown(len(settings.model.shape)):
-        return None
-    known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
-    most = min(SHOWN if len(settings.model.shape) == 2 else SHOWN // 2, _part(settings))
-    spread = limited(validation, most)
-    shown, label = torch.from_numpy(spread.values), _labels(spread, settings)
-
-    def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
-        count = settings.samples if known is None else len(known)
-        values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
-        grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
-        bits = bits_map(model, shown, label).cpu().numpy()
-        maps = under_examples(shown.numpy(), bits, settings.model.num_values, uint16)
-        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (maps, BITS)):
-            with written_whole(settings.out / name) as aside:
-                picture.save(aside, format="PNG")
-        return {"samples": np.asarray(grid)}
-
-    return callback

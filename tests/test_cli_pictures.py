@@ -1,16 +1,13 @@
-"""Pictures of a newcomer's data: large enough to see, with all bits, titles and scales."""
+"""Pictures that commands write: large enough to see, with all bits, titles and scales."""
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-import axial_transformers
 from conftest import TINY, Axial
 from small_models import random_model, small_config
 
@@ -109,16 +106,3 @@ def test_tensorboard_has_the_sample_grids(axial: Axial, home):
     (image,) = board.Images("samples")
     assert (image.step, image.width >= 512) == (1, True)
     assert all(len(json.loads(line)) > 1 for line in (home / "run/metrics.jsonl").read_text().splitlines())
-
-
-def test_a_scale_out_of_range_is_refused_before_anything_is_drawn(axial: Axial):
-    random_model(small_config((3,))).float().save_pretrained("model")
-    assert axial("sample", "model", "--scale", 0) == (2, "", "axial sample: --scale must be within 1..256, not 0\n")
-
-
-def test_the_command_the_package_and_the_help_word_are_found(axial: Axial):
-    version = axial_transformers.__version__
-    assert axial("--version").out == f"{version}\n"
-    module = subprocess.run([sys.executable, "-m", "axial_transformers", "help"], capture_output=True, text=True)
-    assert module.stdout == axial("--help").out
-    assert axial("help", "sample").out == axial("sample", "--help").out
