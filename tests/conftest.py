@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from PIL import Image
 
 from axial_transformers import cli
@@ -18,6 +19,8 @@ from axial_transformers.training import config
 from small_models import random_model, small_config
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has
+settings.register_profile("for busy machines", deadline=None)  # by default an example may take 0.2 seconds
+settings.load_profile("for busy machines")
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background processes with it ignored
 

@@ -16,8 +16,9 @@ from axial_transformers.compression import (
     decompress_files,
 )
 from axial_transformers.compression.files import videos
-from axial_transformers.data.video import frame_rate, frames_of, lossless_movie, save_movie
+from axial_transformers.data.video import frame_rate, frames_of, lossless_movie
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import save_movie
 from small_models import random_model, small_config
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers import data, pictures
-from axial_transformers.data import MOVIES, DataConfig
+from axial_transformers.data import DataConfig
 
 
 def moving(frames: int = 7, height: int = 8, width: int = 8, channels: int = 3, seed: int = 0) -> np.ndarray:
@@ -19,7 +19,7 @@ def moving(frames: int = 7, height: int = 8, width: int = 8, channels: int = 3, 
 
 def write(path: Path, frames: np.ndarray) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    data.save_movie(path, frames)
+    pictures.save_movie(path, frames)
     return path
 
 
@@ -222,14 +222,14 @@ def test_gifs_have_every_frame(tmp_path):
         assert picture.info["duration"] == 120  # GIF counts in hundredths of a second
 
 
-@pytest.mark.parametrize("suffix", MOVIES)
+@pytest.mark.parametrize("suffix", pictures.MOVIES)
 def test_no_movie_is_left_half_written(tmp_path, suffix, monkeypatch):
     def fails(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr("os.fsync", fails)
     with pytest.raises(OSError, match="disk full"):
-        data.save_movie(tmp_path / f"a{suffix}", moving())
+        pictures.save_movie(tmp_path / f"a{suffix}", moving())
     assert not list(tmp_path.iterdir())
 
 

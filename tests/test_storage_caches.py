@@ -62,7 +62,7 @@ for package in ("av", "huggingface_hub", "httpx2"):
     sys.modules[package] = None
 import axial_transformers as axial
 from axial_transformers import compression, data, pictures
-from axial_transformers.data.video import save_movie
+from axial_transformers.pictures import save_movie
 open("a.mp4", "w").close()
 for action in (
     lambda: data.load("a.mp4", data.DataConfig(frames=2)),

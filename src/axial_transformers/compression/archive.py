@@ -30,9 +30,8 @@ from axial_transformers.compression.container import (
     WrongModelError,
 )
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, Conditioning
-from axial_transformers.models.arguments import accepts_arrays
+from axial_transformers.models.arguments import Images, accepts_arrays
 from axial_transformers.progress import Progress
 from axial_transformers.storage.typed_json import to_json
 

@@ -6,10 +6,8 @@ from axial_transformers.data.examples import Examples, examples_from, join_uint1
 from axial_transformers.data.loading import load, picture_sizes
 from axial_transformers.data.shards import names_shards
 from axial_transformers.data.splits import EmptySplitError
-from axial_transformers.data.video import MOVIES, save_movie
 
 __all__ = [
-    "MOVIES",
     "DataConfig",
     "EmptySplitError",
     "Examples",
@@ -21,6 +19,5 @@ __all__ = [
     "names_shards",
     "picture_sizes",
     "save_arrays",
-    "save_movie",
     "split_uint16",
 ]

@@ -3,24 +3,17 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, Protocol, TypedDict, Unpack
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
 from axial_transformers.likelihood.bits import bits_per_dim, ordered_sum
+from axial_transformers.models.arguments import Images
 from axial_transformers.models.axial_transformer import AxialTransformer
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.progress import Progress
-
-
-@runtime_checkable
-class Images(Protocol):
-    """Images [N, *A, C] of integers that need not be in memory: `images[start:stop]` is a tensor or an array."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, chosen: slice, /) -> Any: ...
 
 
 class Fill(Protocol):

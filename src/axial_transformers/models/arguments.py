@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,6 +12,14 @@ from torch import Tensor
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+
+@runtime_checkable
+class Images(Protocol):
+    """Images [N, *A, C] of integers that need not be in memory: `images[start:stop]` is a tensor or an array."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, chosen: slice, /) -> Any: ...
 
 
 def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:

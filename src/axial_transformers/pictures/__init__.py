@@ -4,15 +4,18 @@ from axial_transformers.pictures.completions import completion_sheet, save_compl
 from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display, window_of
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.pictures.saving import (
+    MOVIES,
     require_output,
     save_clips,
     save_examples,
     save_grid,
     save_images,
+    save_movie,
     save_picture,
 )
 
 __all__ = [
+    "MOVIES",
     "Palette",
     "can_be_shown",
     "completion_sheet",
@@ -25,6 +28,7 @@ __all__ = [
     "save_examples",
     "save_grid",
     "save_images",
+    "save_movie",
     "save_picture",
     "window_of",
 ]

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import MOVIES, save_movie
 from axial_transformers.pictures.display import (
     Palette,
     Pixels,
@@ -19,7 +18,7 @@ from axial_transformers.pictures.display import (
     window_of,
 )
 from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlargement, gap_of, sheet
-from axial_transformers.pictures.saving import save_picture
+from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
 LONG = 6
 """Width of tiles, divided by their height, above which there is one a row."""

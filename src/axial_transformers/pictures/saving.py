@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import IO
 
@@ -11,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import MOVIES, join_uint16, save_arrays
-from axial_transformers.data.video import deep_colour_png, save_movie
+from axial_transformers.data import join_uint16, save_arrays
+from axial_transformers.data.video import encode, pyav, write_lossless
 from axial_transformers.pictures.display import Palette, Window, for_display, window_of
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
-FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
+MOVIES = (".mp4", ".gif", ".mkv")
+"""Suffixes of movies."""
+FILES = (".png", ".npz", *MOVIES)
 LOSSLESS = (".npz", ".mkv")
 """Files that are data, as a folder of pictures is: what exists is not replaced. Grids and movies are drawn anew."""
 
@@ -142,7 +145,7 @@ def save_images(
         for i, picture in enumerate(pictures):
             path = aside / f"{names[i] if names else f'{i:04d}'}.png"
             if picture.dtype == np.uint16 and picture.ndim == 3:
-                path.write_bytes(deep_colour_png(picture))
+                path.write_bytes(_deep_colour_png(picture))
             else:
                 Image.fromarray(picture).save(path)
 
@@ -175,3 +178,39 @@ def save_clips(
         grids = (image_grid(frame, columns, scale, num_values, uint16, palette, window) for frame in frames)
         movie = np.stack([np.asarray(grid) for grid in grids])
     save_movie(path, movie, fps)
+
+
+def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
+    """Writes frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264, for any player), .gif (256 colours) or .mkv (lossless).
+
+    Sides of .mp4 are even, as players need: an odd one gets one more line, which is white.
+
+    Raises:
+        ValueError: another suffix; an fps outside of 1..100.
+    """
+    path = Path(path)
+    if path.suffix not in MOVIES:
+        raise ValueError(f"{path} does not end in {', '.join(MOVIES)}")
+    if not 1 <= fps <= 100:
+        raise ValueError(f"fps must be within 1..100, not {fps}")
+    with written_whole(path) as aside:
+        if path.suffix == ".gif":
+            first, *others = map(Image.fromarray, frames)
+            first.save(aside, format="GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0)
+        elif path.suffix == ".mkv":
+            write_lossless(aside, frames, Fraction(fps), gray=frames.ndim == 3)
+        else:
+            height, width = frames.shape[1:3]
+            padding = [(0, 0), (0, height % 2), (0, width % 2)] + [(0, 0)] * (frames.ndim - 3)
+            even = np.pad(frames, padding, constant_values=255)
+            encode(aside, even, fps, "libx264", "yuv420p", {"crf": "12"})
+
+
+def _deep_colour_png(picture: NDArray[np.integer]) -> bytes:
+    """The PNG file of uint16 [H, W, 3], which Pillow cannot write."""
+    av = pyav()
+    encoder = av.CodecContext.create("png", "w")
+    encoder.height, encoder.width = picture.shape[:2]
+    encoder.pix_fmt, encoder.time_base = "rgb48be", Fraction(1)
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb48be")
+    return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])

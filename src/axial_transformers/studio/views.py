@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import save_movie
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
 from axial_transformers.likelihood.outliers import Scores
-from axial_transformers.pictures import for_display, html, image_grid, save_clips
+from axial_transformers.pictures import for_display, html, image_grid, save_clips, save_movie
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, Window, opaque
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale

@@ -18,8 +18,8 @@ from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.compression.files.source import Contents, OtherSizes, Source, enumeration, source_of, write_new
 from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.data import picture_files, video
-from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.models.arguments import Images
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 

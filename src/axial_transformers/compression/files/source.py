@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from axial_transformers.compression import container
 from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.likelihood.evaluation import Images
+from axial_transformers.models.arguments import Images
 
 _MOST_OTHER = 1 << 26
 _MOST_OTHERS = 1 << 30

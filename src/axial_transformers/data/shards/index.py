@@ -12,7 +12,6 @@ user's cache can also write the checksum.
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -94,10 +93,10 @@ def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter)
     """
     folders = {path: _folder(path, options) for path in paths}
     with only_one_process(_cache()):
-        found = {path: _opened(path, folder) for path, folder in folders.items() if folder.exists()}
-        missing = [path for path in folders if found.get(path) is None]
+        found = {path: _opened(path, folder) for path, folder in folders.items()}
+        missing = [path for path, each in found.items() if each is None]
+        _rows.cache_clear()  # of damaged indices
         for path, chunks in _checked(missing, options, progress):
-            _remove(folders[path])
             _write(path, folders[path], chunks, options.skip_bad or 0)
         found |= {path: _open(path, folders[path]) for path in missing}
     indices = [each for path in paths if (each := found[path])]
@@ -112,20 +111,11 @@ def state_of(path: Path) -> tuple[int, int]:
 
 
 def _opened(path: Path, folder: Path) -> ShardIndex | None:
-    """The index in a folder, None if it is damaged."""
+    """The index in a folder, None if it is missing or damaged."""
     try:
         return _open(path, folder)
-    except (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    except (ValueError, FileNotFoundError):
         return None
-
-
-def _remove(folder: Path) -> None:
-    """Removes a damaged index, which this process may have mapped."""
-    _rows.cache_clear()
-    if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder)
-    else:
-        folder.unlink(missing_ok=True)
 
 
 def _refuse(bad: Sequence[str], allowed: int) -> None:
@@ -204,7 +194,7 @@ def _check(chunk: tuple[Path, list[Record]], options: DataConfig) -> tuple[Path,
 
 def _write(path: Path, folder: Path, chunks: Iterable[_Checked], allowed: int) -> None:
     digest, forms, bad = hashlib.sha256(), dict[Form, str](), list[str]()
-    with folder_written_whole(folder) as aside:
+    with folder_written_whole(folder, replace=True) as aside:
         with (aside / _ROWS).open("wb") as stream:
             for checked in chunks:
                 stream.write(checked.rows.tobytes())
