@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from axial_transformers.compression import compress, compress_files, container, decompress
-from axial_transformers.compression import other_codecs as comparison
 from axial_transformers.compression.container import Chunk
 from axial_transformers.data import DataConfig, load
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import other_codecs as comparison
 from command_line import run_command
 
 

@@ -15,11 +15,11 @@ from imagecodecs import jpegxl_encode
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.compression.other_codecs import bits_per_dim
 from axial_transformers.data import DataConfig, load
 from axial_transformers.decoding.sampling import complete
 from axial_transformers.likelihood.evaluation import bits_of_each, summarise
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures.other_codecs import bits_per_dim
 from command_line import run_command
 
 

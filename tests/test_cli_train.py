@@ -23,8 +23,8 @@ from axial_transformers.planning import machine
 from axial_transformers.planning.machine import Machine
 from axial_transformers.planning.plan import CHANGEABLE, Plan, plan
 from axial_transformers.training import TrainResult, read_run
-from axial_transformers.training.curves import read_curves
-from axial_transformers.training.run_folder import axis_names
+from axial_transformers.training.metrics import read_curves
+from axial_transformers.training.run_description import axis_names
 from conftest import TINY, Axial
 from small_models import random_model, small_config
 
@@ -339,7 +339,7 @@ def test_figures_of_one_validation_example_are_json(axial: Axial, tmp_path):
     lines = (tmp_path / "runs/mine/metrics.jsonl").read_text().splitlines()
     figures = [json.loads(line, parse_constant=pytest.fail) for line in lines]
     assert [line["validation_standard_error"] for line in figures if "validation_bits_per_dim" in line] == [None]
-    assert len(read_curves(tmp_path / "runs/mine/metrics.jsonl")["validation_bits_per_dim"]) == 1
+    assert len(read_curves(tmp_path / "runs/mine")["validation_bits_per_dim"]) == 1
 
 
 def test_out_that_is_a_file_is_told_so(axial: Axial, tmp_path):

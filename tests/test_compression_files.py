@@ -22,7 +22,7 @@ from axial_transformers.compression import (
     decompress,
     decompress_files,
 )
-from axial_transformers.compression.files import tiles
+from axial_transformers.compression.files.source import cut_tiles, join_tiles
 from axial_transformers.models import AxialTransformer
 from small_models import CHUNKS_OF_64, archiving_model
 
@@ -61,9 +61,9 @@ def test_other_sizes_are_tiled_or_refused(tmp_path, gray):
 @pytest.mark.parametrize("tile", [(3, 5), (4, 4), (1, 2)])
 def test_tiles_join_to_what_was_cut(axes, tile):
     examples = noise(2, *axes, 3)
-    cut = tiles.cut(examples, tile)
+    cut = cut_tiles(examples, tile)
     assert cut.shape[1:] == (*tile, 3)
-    assert np.array_equal(tiles.join(cut, axes), examples)
+    assert np.array_equal(join_tiles(cut, axes), examples)
     rows, columns = min(axes[0], tile[0]), min(axes[1], tile[1])
     assert np.array_equal(cut[0][:rows, :columns], examples[0][:rows, :columns])
 

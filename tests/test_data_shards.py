@@ -132,7 +132,7 @@ def test_the_last_tenth_validates(shards):
 def test_names_of_shards_and_of_their_folders_state_splits(tmp_path):
     for name, i in {"train-0": 0, "train-1": 1, "val-0": 2, "test/0": 3}.items():
         write(tmp_path / "of_all" / f"{name}.tar", pictures(VALUES[i : i + 1], i))
-    patterns = tmp_path / "of_all", tmp_path / "of_all" / "{train-{0..1},val-0,test/0}.tar"
+    patterns = tmp_path / "of_all", tmp_path / "of_all" / "{train-0,train-1,val-0,test/0}.tar"
     for source in map(str, patterns):
         for split, chosen in {"train": [0, 1], "validation": [2], "test": [3]}.items():
             np.testing.assert_array_equal(data.load(source, split=split).values[:], VALUES[chosen])
@@ -546,7 +546,6 @@ def test_a_picture_that_unpacks_to_gigabytes_is_refused(tmp_path):
         ("a.tar", ["a.tar"]),
         ("a-{08..11}.tar", ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]),
         ("{0..1}/{a,b}", ["0/a", "0/b", "1/a", "1/b"]),
-        ("{x-{1..2},y}.tar", ["x-1.tar", "x-2.tar", "y.tar"]),
         ("{a,}.tar", ["a.tar", ".tar"]),
     ],
 )
@@ -556,7 +555,19 @@ def test_braces_stand_for_what_they_do_in_a_shell(pattern, words):
 
 @pytest.mark.parametrize(
     "pattern",
-    ["{0..", "a}", "{a}", "{}", "{3..1}", "{a..c}", "{0..99999999}", "{0..999}" * 5, "{" * 2000, "{a,b}" * 2000],
+    [
+        "{0..",
+        "a}",
+        "{a,{b,c}}",
+        "{a}",
+        "{}",
+        "{3..1}",
+        "{a..c}",
+        "{0..99999999}",
+        "{0..999}" * 5,
+        "{" * 2000,
+        "{a,b}" * 2000,
+    ],
 )
 def test_patterns_that_stand_for_nothing_are_refused(pattern):
     with pytest.raises(ValueError, match=re.escape(pattern[:2])) as caught:

@@ -91,7 +91,7 @@ def test_the_verb_pushes_a_run_with_a_card_of_its_facts(hub: Hub, axial: Axial, 
     assert (result["dataset"]["name"], result["metrics"][0]["value"]) == ("digits", round(bits, 4))
     record = json.loads((trained / "train.json").read_text())
     assert record["data"]["fingerprint"] in text
-    assert f"{bits:.4f} ± {error:.2g} (standard error) bits/dim" in text
+    assert f"{bits:.4f} bits/dim ± {error:.2g} (standard error)" in text
     assert json.loads(text.split("```json\n")[1].split("```")[0]).items() >= record["training"].items()
 
 

@@ -135,9 +135,16 @@ def test_what_is_chosen_follows_variables_that_limit_the_instructions():
     assert found["environment"] == TO_AVX2 | {"GOMP_SPINCOUNT": "1000"}
 
 
-def test_the_machine_is_described_in_words(axial: Axial):
+def test_the_machine_is_described_in_words(axial: Axial, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # no row is broken
     words = " ".join(axial("inspect", "--machine").out.split())
-    for said in ("threads 1", "FLOP/s", "precision auto", "linear layers, float32", "compiled blocks"):
+    for said in (
+        f"threads {torch.get_num_threads()}",
+        "FLOP/s",
+        "precision auto",
+        "linear layers, float32",
+        "compiled blocks",
+    ):
         assert said in words
     status, _, err = axial("inspect", "--machine", "--devices", 2)
     assert (status, "--devices" in err) == (2, True)

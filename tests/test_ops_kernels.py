@@ -180,7 +180,7 @@ def test_queries_of_very_low_scores_do_not_spoil_the_gradients_of_shorter_panels
 @pytest.mark.parametrize("at_a_time", [6, 3], ids=["six heads", "three heads"])
 @pytest.mark.parametrize(("axis", "groups", "causal"), [(1, 2, False), (2, 1, True)])
 def test_heads_that_share_keys_and_values_read_them_where_they_are(axis, groups, causal, at_a_time, dtype, monkeypatch):
-    monkeypatch.setattr(compiled_attention, "TOGETHER", at_a_time * 5 * (4 * 4 + 3 * 20))
+    monkeypatch.setattr(compiled_attention, "AT_ONCE", at_a_time * 5 * (4 * 4 + 3 * 20))
     q, k, v = (torch.randn(2, 3, 5, heads, width) for heads, width in ((6, 4), (groups, 4), (groups, 20)))
     mask, grad = torch.rand(2, 3, 5) > 0.3, torch.randn(2, 3, 5, 6, 20).to(dtype)
     narrow = [x.to(dtype).requires_grad_() for x in (q, k, v)]

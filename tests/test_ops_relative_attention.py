@@ -87,8 +87,8 @@ def test_threads_do_not_change_a_bit_of_any_gradient():
 @needs_numba
 def test_heads_that_are_loaded_one_by_one_give_the_same_bits(monkeypatch):
     tensors, results = inputs((2, 5, 33), 2, 8, 8, 65, 1), []
-    for together in (compiled_attention.TOGETHER, 0):
-        monkeypatch.setattr(compiled_attention, "TOGETHER", together)
+    for together in (compiled_attention.AT_ONCE, 0):
+        monkeypatch.setattr(compiled_attention, "AT_ONCE", together)
         out = compiled(tensors, 2, False)
         results.append((out, *torch.autograd.grad(out.square().sum(), tensors[:3])))
     assert all(torch.equal(a, b) for a, b in zip(*results))

@@ -6,13 +6,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.decoding import decode
+from axial_transformers.decoding.drawing import cache_numbers
 from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.models.baselines.by_name import build, class_of
 from axial_transformers.planning.operations import (
-    cache_numbers,
     decode_operations,
     forward_operations,
     parameters,

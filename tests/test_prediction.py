@@ -17,7 +17,7 @@ from axial_transformers.likelihood import bits_map
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.layouts import LAYOUTS
-from axial_transformers.ops.prediction import Predictor
+from axial_transformers.models.prediction import Predictor
 from small_models import random_given, random_model, random_values, small_config
 
 pytest.importorskip("numba", reason="exact kernels are compiled by numba")

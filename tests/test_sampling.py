@@ -235,7 +235,7 @@ def test_noise_is_gone_when_decoding_ends():
 
 def test_noise_is_drawn_in_slices_and_the_same_as_at_once(monkeypatch):
     whole = gumbel((3, 1001), seeded())
-    monkeypatch.setattr(choices, "DRAWN_TOGETHER", 100)
+    monkeypatch.setattr(choices, "DRAWN_AT_ONCE", 100)
     assert torch.equal(gumbel((3, 1001), seeded()), whole)
 
 

@@ -16,9 +16,9 @@ from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.trained_model import open_model
 from axial_transformers.compression import Written, compress_files
-from axial_transformers.compression import other_codecs as comparison
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import other_codecs as comparison
 from axial_transformers.progress import bar
 from axial_transformers.storage.files import require_place
 

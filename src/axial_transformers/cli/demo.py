@@ -26,6 +26,7 @@ from axial_transformers.pictures import for_display, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.heat_maps import heat_map, under_examples
 from axial_transformers.storage.files import written_whole
+from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
 MOST_MINUTES = 2.6
@@ -109,7 +110,7 @@ def _preset(options: Demo) -> Preset:
     if options.steps is not None:
         training = replace(training, steps=options.steps)
     settings = replace(preset.settings, out=options.out / "run", resume=True, training=training)
-    return replace(preset, settings=settings)
+    return replace(preset, settings=settings, resumed=read_run(settings.out))
 
 
 def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, codes: dict[str, float]) -> str:

@@ -8,19 +8,20 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from axial_transformers.cli import machine_report
 from axial_transformers.cli.console import working
 from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
+from axial_transformers.decoding.drawing import cache_numbers
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build, read_config
 from axial_transformers.planning.machine import Machine, matmul_rate, this_machine
 from axial_transformers.planning.operations import (
-    cache_numbers,
     decode_operations,
     engineering,
     forward_operations,
@@ -28,8 +29,9 @@ from axial_transformers.planning.operations import (
 )
 from axial_transformers.planning.plan import Plan, describe, describe_memory, plan
 from axial_transformers.storage import model_folders
-from axial_transformers.training import Origin, TrainConfig, read_run
-from axial_transformers.training.run_folder import describe_data
+from axial_transformers.training import TrainConfig, read_run
+from axial_transformers.training.metrics import read_curves
+from axial_transformers.training.run_description import describe_run
 from axial_transformers.training.run_page import write_page
 
 MOST_SITES = 300
@@ -114,14 +116,18 @@ def main(argv: Sequence[str]) -> None:
     options, overrides = Inspect(), list(argv[len(words) :])
     if {"-h", "--help"}.isdisjoint(overrides):  # otherwise the help is of the settings
         options, overrides = parse_known(Inspect, overrides, "inspect")
-    config, training, origin = _configs([*words, *overrides])
+    config, training, run = _configs([*words, *overrides])
+    record = None if run is None else read_run(run)
+    origin = None if record is None else record.about
     planned = plan(config, training, None, options.devices_for(training))
     facts = {
         **inspect(config, options.dependencies),
         "data": None if origin is None else asdict(origin),
         "training": planned.to_json(),
     }
-    tables = {**_sections(config, facts), **_data_rows(config, origin), **_training_rows(planned)}
+    tables = {**_sections(config, facts), **_training_rows(planned)}
+    if run is not None and record is not None:
+        tables |= {f"{title} of the run": rows for title, rows in describe_run(record, read_curves(run)).items()}
     _print(facts, tables, options.json)
 
 
@@ -132,9 +138,9 @@ def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bo
         return
     console = Console(highlight=False)
     for title, rows in tables.items():
-        table = Table.grid(padding=(0, 2))
-        for row in rows.items():
-            table.add_row("", *row)
+        table = Table.grid("", "", Column(overflow="fold"), padding=(0, 2))
+        for name, value in rows.items():
+            table.add_row("", name, escape(value.replace("`", "")))
         console.print(f"[bold]{title}[/bold]", table)
 
 
@@ -153,8 +159,8 @@ def inspect(config: AxialTransformerConfig, dependencies: bool = True) -> dict[s
     }
 
 
-def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Origin | None]:
-    """Of a model: its configuration, the settings of its training, and the origin of a run."""
+def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Path | None]:
+    """Of a model: its configuration, the settings of its training, and its folder if that is of a run."""
     name = argv[0]
     looks_like_hub_id = name.count("/") == 1 and not Path(name).exists()
     if looks_like_hub_id or (Path(name) / model_folders.CONFIG).is_file():
@@ -164,7 +170,7 @@ def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, 
         record = read_run(folder)
         if record is None:
             return config, TrainConfig(), None  # of an exported model, the published setting
-        return config, record.training, record.about
+        return config, record.training, folder
     settings = resolve_preset(argv, "inspect").settings
     return settings.model, settings.training, None
 
@@ -193,22 +199,10 @@ def _dependencies(config: AxialTransformerConfig, size: int) -> dict[str, int] |
 
 
 def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str, dict[str, str]]:
-    data = "x".join(map(str, (*config.shape, config.channels)))
-    inner = str(config.inner_layers) if config.inner == "attention" else "LSTM"
-    outer = " + ".join(map(str, config.layers_of_outer_decoders)) or "none"
     operations, cache = facts["operations"], facts["cache_bytes"]
     decode, ratio = engineering(operations["decode"]), operations["decode_over_forward"]
     return {
-        "model": {
-            "data": f"{data}, values 0..{config.num_values - 1}",
-            "generated sites": f"{facts['sites']:,}",
-            "width": f"{config.dim} in {config.heads} heads of {config.dim // config.heads}",
-            "layers": f"encoder {config.encoder_layers}, outer {outer}, inner {inner}",
-            "classes": str(config.num_classes or "none"),
-            "layout": config.layout,
-            "prediction": config.prediction + (", signed" if config.signed_differences else ""),
-            "positions": "learned" + ("" if config.rotary is None else f", rotary of base {config.rotary:g}"),
-        },
+        "model": {**config.describe(), "generated sites": f"{facts['sites']:,}"},
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
         "operations for one example, matrix products": {
             "forward, all slices": engineering(operations["forward"]),
@@ -217,13 +211,6 @@ def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str
         "decoding caches for one example": {name: f"{engineering(size)}B" for name, size in cache.items()},
         "dependencies, with random weights of scale 1 in float64": {"all pairs": _verdict(facts["dependencies"])},
     }
-
-
-def _data_rows(config: AxialTransformerConfig, origin: Origin | None) -> dict[str, dict[str, str]]:
-    """The data of a run, as far as its record knows it."""
-    if origin is None:
-        return {}
-    return {"data of the run": {"recipe": origin.recipe, **describe_data(origin, config)}}
 
 
 def _training_rows(found: Plan[TrainConfig]) -> dict[str, dict[str, str]]:
@@ -237,5 +224,5 @@ def _verdict(found: dict[str, int] | None) -> str:
     if found is None:
         return f"not checked: --dependencies does, up to {MOST_SITES} sites and {MOST_PARAMETERS:,} parameters"
     if found["leaks"] or found["holes"]:
-        return f"[red]{found['leaks']} leaks, {found['holes']} holes[/red] in {found['pairs']:,} pairs"
+        return f"{found['leaks']} leaks, {found['holes']} holes in {found['pairs']:,} pairs"
     return f"exact: no leak and no hole in {found['pairs']:,} pairs of sites"

@@ -17,7 +17,7 @@ from axial_transformers.models.hub_card import model_card
 from axial_transformers.planning.operations import engineering
 from axial_transformers.storage import hub
 from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
-from axial_transformers.training.run_card import describe_run
+from axial_transformers.training.run_description import card_of_run
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def _card(options: Push, model: AxialTransformer) -> str:
         if options.licence is not None:
             raise ValueError(f"{own} is the model card: state the licence {options.licence} there, or remove the file")
         return own.read_text(encoding="utf-8")
-    run, today = describe_run(options.folder), f"{datetime.now().astimezone():%Y-%m-%d}"
+    run, today = card_of_run(options.folder), f"{datetime.now().astimezone():%Y-%m-%d}"
     return model_card(
         model,
         model.config,

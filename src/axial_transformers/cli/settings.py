@@ -85,7 +85,8 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
     settings = _overridden(preset.settings, overrides, f"{command} {name}")
     options = (word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--"))
     given = frozenset(option.replace("_", "-").replace(".no-", ".") for option in options)
-    return replace(preset, settings=settings, given=given)
+    resumed = read_run(settings.out) if settings.resume else None
+    return replace(preset, settings=settings, given=given, resumed=resumed)
 
 
 def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> Settings:
@@ -174,7 +175,7 @@ def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset
         validate_on=about.validate_on, samples=about.samples,
     )  # fmt: skip
     source = moved_to or about.source
-    return Preset(about.recipe, source, settings, recorded=moved_to is None, resumed=record)
+    return Preset(about.recipe, source, settings, recorded=moved_to is None)
 
 
 def list_recipes() -> str:

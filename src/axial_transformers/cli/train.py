@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.storage.files import written_whole
 from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
-from axial_transformers.training.run_folder import describe_data
+from axial_transformers.training.run_description import describe_data
 from axial_transformers.training.run_page import BITS
 
 SHOWN = 8
@@ -76,11 +77,25 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
         ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
     """
     with rank_zero_output():
-        preset, examples, validation, origin = _prepare(preset, command)
-    settings = preset.settings
+        examples, validation, tests = _read(preset)
+        wanted = _plan(preset, examples)
+        found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
+        planned = describe(found)
+    settings = replace(preset.settings, model=found.model, training=found.training)
     torch.manual_seed(settings.training.seed)
+    model = build(settings.model)
+    before = preset.resumed.about if preset.resumed else None
+    summary = (before and before.summary) or _summary(found, len(validation), tests)
+    origin = _origin(preset, examples, summary, before.command if before else tuple(command))
+    if rank() == 0 and before is None:
+        if not wanted.fits:
+            say(f"{wanted.shortage}: set {found.options(wanted)}")
+        rows = settings.model.describe() | describe_data(origin, settings.model) | planned
+        for line in _lines(preset.source, rows, len(settings.model.shape)):
+            say(line)
+    validation = validation[: settings.validate_on]
     return train(
-        build(settings.model),
+        model,
         examples,
         settings.training,
         settings.out,
@@ -92,23 +107,26 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
     )
 
 
-def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Examples, Origin]:
-    """All that is known before the first step, said on stderr: settings that fit, the data, and the run's origin."""
-    settings = preset.settings
-    if not preset.source:
+def _read(preset: Preset) -> tuple[Examples, Examples, int | None]:
+    """The examples that train and validate, and the number of those that test; None: there is no such part."""
+    source, data = preset.source, preset.settings.data
+    if not source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
     if preset.recorded:
-        check_recorded(settings.out, preset.source)
-    examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
+        check_recorded(preset.settings.out, source)
+    examples = preset.examples or load(source, data, "train", bar("reading"))
     check_shape(examples, preset)
     _check_same_data(examples, preset)
-    validation = load(preset.source, settings.data, "validation", bar("reading"))
-    wanted = _plan(preset, examples)
-    found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
-    settings = replace(settings, model=found.model, training=found.training)
-    before = preset.resumed.about if preset.resumed else None
+    validation, tests = load(source, data, "validation", bar("reading")), None
+    with suppress(EmptySplitError):
+        tests = len(load(source, data, "test", bar("reading")))
+    return examples, validation, tests
+
+
+def _origin(preset: Preset, examples: Examples, summary: Summary, words: tuple[str, ...] | None) -> Origin:
+    settings = preset.settings
     somewhere_else = preset.source == "digits" or "://" in preset.source
-    origin = Origin(
+    return Origin(
         recipe=preset.name,
         source=preset.source if somewhere_else else str(Path(preset.source).resolve()),
         data=settings.data,
@@ -117,24 +135,17 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
         skipped=examples.skipped,
         validate_on=settings.validate_on,
         samples=settings.samples,
-        summary=(before and before.summary) or _summary(found, len(validation), _size_of_test(preset)),
-        command=before.command if before else tuple(words),
+        summary=summary,
+        command=words,
     )
-    if rank() == 0 and before is None:
-        if not wanted.fits:
-            say(f"{wanted.shortage}: set {found.options(wanted)}")
-        for line in _lines(origin, found, preset.source):
-            say(line)
-    return replace(preset, settings=settings), examples, validation[: settings.validate_on], origin
 
 
 def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
     """What the run needs here; a run that is resumed keeps what `auto` was when it was begun."""
-    settings = preset.settings
-    training, begun = settings.training, read_run(settings.out) if settings.resume else None
-    if begun is not None:
-        training = training.resolve_auto(begun.training)
-    return plan(settings.model, training, examples, this_machine(training.torch_device()))
+    training = preset.settings.training
+    if preset.resumed is not None:
+        training = training.resolve_auto(preset.resumed.training)
+    return plan(preset.settings.model, training, examples, this_machine(training.torch_device()))
 
 
 def _changeable(preset: Preset) -> list[str]:
@@ -152,22 +163,14 @@ def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Sum
     )
 
 
-def _lines(origin: Origin, found: Plan[TrainConfig], source: str) -> list[str]:
+def _lines(source: str, rows: Mapping[str, str], axes: int) -> list[str]:
     """The data and the plan as lines of text, of at most 80 columns but for long names."""
-    rows = describe_data(origin, found.model) | describe(found)
-    del rows["source"]
-    if not can_be_shown(len(found.model.shape)):
+    rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
+    if not can_be_shown(axes):
         rows["pictures"] = "none: samples of one to three axes are drawn"
     rows["to change"] = "--data.size, --data.fit, --model.dim, --training.steps, ...:"
     rows[""] = f"axial train {shlex.quote(source)} --help"
     return [f"{source}:", *(f"  {name:<10}  {text}" for name, text in rows.items())]
-
-
-def _size_of_test(preset: Preset) -> int | None:
-    try:
-        return len(load(preset.source, preset.settings.data, "test", bar("reading")))
-    except EmptySplitError:
-        return None
 
 
 def _check_same_data(examples: Examples, preset: Preset) -> None:

@@ -4,8 +4,8 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
@@ -38,14 +38,6 @@ class Windows(ABC):
     @abstractmethod
     def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]: ...
 
-    @abstractmethod
-    def geometry(self) -> tuple[int | str, list[int]]:
-        """Manner of cutting and sizes of what is cut: with all values they determine the windows."""
-
-    @abstractmethod
-    def blocks(self) -> Iterator[NDArray[np.uint8]]:
-        """All values, block by block."""
-
 
 class ClipWindows(Windows):
     """Clips [N, T, H, W, C], one of each video; indexing takes the first frames.
@@ -75,15 +67,6 @@ class ClipWindows(Windows):
     def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
         chosen = np.arange(len(self))[indices]
         return self.cut(chosen, np.zeros(len(chosen)))
-
-    def geometry(self) -> tuple[int | str, list[int]]:
-        """Stride, and the first frame of each video and the end of the last."""
-        return self.stride, self.starts.tolist()
-
-    def blocks(self) -> Iterator[NDArray[np.uint8]]:
-        """The frames in the order of the videos."""
-        for start in range(0, len(self.places), 1024):
-            yield self.frames[self.places[start : start + 1024]]
 
 
 class TileWindows(Windows):
@@ -116,31 +99,20 @@ class TileWindows(Windows):
     def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
         return self.tiles[indices]
 
-    def geometry(self) -> tuple[int | str, list[int]]:
-        """The word "tiles", and rows and columns of each picture, one after the other."""
-        return "tiles", self.grids.ravel().tolist()
-
-    def blocks(self) -> Iterator[NDArray[np.uint8]]:
-        """The tiles in order."""
-        for start in range(0, len(self.tiles), 1024):
-            yield self.tiles[start : start + 1024]
-
 
 @dataclass(frozen=True, eq=False)
 class WindowedExamples(Examples):
     """Examples to train on that each batch cuts at random places; selecting some takes fixed places."""
 
+    whole: Examples = field(kw_only=True)
+    """The single frames or the tiles that are cut. Their names say which of them belong together."""
+
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over names, classes, shape, the way in which windows are cut, and all values."""
-        windows = cast(Windows, self.values)
-        labels = None if self.labels is None else self.labels.tolist()
-        manner, sizes = windows.geometry()
-        head = [list(self.names), labels, windows.shape, manner, self.uint16, sizes]
-        digest = hashlib.sha256(json.dumps(head).encode() + b"\0")
-        for block in windows.blocks():
-            digest.update(np.ascontiguousarray(block).data)
-        return digest.hexdigest()
+        """SHA-256 in hexadecimal over what is cut, with its names and classes, and the shape and stride of windows."""
+        windows = self.values
+        stride = windows.stride if isinstance(windows, ClipWindows) else None
+        return hashlib.sha256(json.dumps([self.whole.fingerprint, windows.shape, stride]).encode()).hexdigest()
 
 
 def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExamples:
@@ -171,4 +143,5 @@ def _windowed(examples: Examples, windows: Windows, names: Sequence[str], of: sl
         class_names=examples.class_names,
         uint16=examples.uint16,
         skipped=examples.skipped,
+        whole=examples,
     )

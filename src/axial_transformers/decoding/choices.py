@@ -13,7 +13,7 @@ from torch import Tensor
 
 from axial_transformers.kernels import Stream
 
-DRAWN_TOGETHER = 1 << 20
+DRAWN_AT_ONCE = 1 << 20
 """Values of noise that are drawn at a time: their float64 forms take little memory."""
 
 
@@ -161,7 +161,7 @@ def gumbel(
     generator and on the number of values before them only.
     """
     noise = torch.empty(shape, dtype=torch.float32, device=device)
-    for part in noise.view(-1).split(DRAWN_TOGETHER):
+    for part in noise.view(-1).split(DRAWN_AT_ONCE):
         uniform = _uniform(len(part), generator)
         part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
     return noise
@@ -169,8 +169,8 @@ def gumbel(
 
 def skip_noise(count: int, generator: torch.Generator) -> None:
     """Moves the generator on as `gumbel` does for `count` values."""
-    for start in range(0, count, DRAWN_TOGETHER):
-        _uniform(min(DRAWN_TOGETHER, count - start), generator)
+    for start in range(0, count, DRAWN_AT_ONCE):
+        _uniform(min(DRAWN_AT_ONCE, count - start), generator)
 
 
 def _uniform(count: int, generator: torch.Generator | None) -> Float[Tensor, " n"]:

@@ -15,14 +15,12 @@ from axial_transformers.decoding.backend_choice import choose_backend
 from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
-from axial_transformers.planning.operations import cache_numbers
 from axial_transformers.progress import Item, Progress
-from axial_transformers.storage.model_folders import require_finite
 
 MOST_NUMBERS = 1 << 27
 """Numbers of noise, and of caches, that are held at a time: 537 MB each, the noise of 42 images of 64x64x3. The noise
 of one example may be more."""
-LEAST_TOGETHER = 16
+LEAST_AT_ONCE = 16
 """Examples whose caches may be more: fewer at a time would read the weights too often."""
 SHARE_OF_GPU = 4
 """On a GPU noise and caches may take one part in so many of the free memory each: larger batches cost little there."""
@@ -42,10 +40,21 @@ def numbers_each(config: AxialTransformerConfig) -> Numbers:
     return Numbers(sites * config.num_values, cache_numbers(config) + sites * config.dim)
 
 
+def cache_numbers(config: AxialTransformerConfig) -> int:
+    """Numbers in the decoding caches of one example: keys and values, or the LSTM's state."""
+    shape, dim = config.bijection.shape, config.dim
+    outer = sum(
+        layers // (len(shape) - level) * prod(shape[level:])
+        for level, layers in enumerate(config.layers_of_outer_decoders)
+    )
+    inner = config.inner_layers * shape[-1] if config.inner == "attention" else 1
+    return 2 * dim * (outer + inner)
+
+
 def most_together(config: AxialTransformerConfig, most: int | None = None) -> int:
     """Examples that are drawn at a time, where noise and caches may have `most` numbers each."""
     most, each = most or MOST_NUMBERS, numbers_each(config)
-    return max(1, min(most // each.noise, max(LEAST_TOGETHER, most // each.state)))
+    return max(1, min(most // each.noise, max(LEAST_AT_ONCE, most // each.state)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +117,8 @@ class Drawing:
         total = torch.stack([weight.sum() for weight in weights.values()]).sum()
         if not total.isfinite():
             for name, weight in weights.items():
-                require_finite(weight, f"the model's {name}")
+                if not weight.isfinite().all():
+                    raise ValueError(f"the model's {name} holds NaN or infinity: nothing can be drawn with it")
         for name, given in (("noise", self.noise), ("cond", self.conditioning.cond)):
             if given is not None and given.isnan().any():
                 raise ValueError(f"{name} holds NaN, so that nothing can be drawn with it: give numbers")

@@ -7,7 +7,7 @@ from jaxtyping import Integer
 from torch import Tensor
 
 from axial_transformers.models import AxialTransformer
-from axial_transformers.ops.prediction import Predictor
+from axial_transformers.models.prediction import Predictor
 
 
 class RowPredictions(NamedTuple):

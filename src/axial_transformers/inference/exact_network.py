@@ -29,7 +29,7 @@ from axial_transformers.ops.torch_private import has_hooks
 
 Values = NDArray[np.int64]
 
-ENCODED_TOGETHER = 1 << 14
+ENCODED_AT_ONCE = 1 << 14
 """Sites that go through the channel encoder at a time, at least one example."""
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
@@ -244,7 +244,7 @@ class _Encoder:
 
     def __call__(self, values: Values, c: int, embedded: Array | None) -> Array:
         """Values [B, *A', C'], channel c -> e [B, *A', D]."""
-        size = max(1, ENCODED_TOGETHER // prod(self._shape))
+        size = max(1, ENCODED_AT_ONCE // prod(self._shape))
         parts = [slice(first, first + size) for first in range(0, len(values), size)]
         return np.concatenate(
             [self._encode(values[part], c, None if embedded is None else embedded[part]) for part in parts]

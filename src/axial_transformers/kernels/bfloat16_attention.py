@@ -48,23 +48,23 @@ def attention_by(products: Products) -> Kernels:
         rotations: Array, sums: Array, first: int, last: int,
     ) -> None:  # fmt: skip
         length, width, value_width = sizes.length, sizes.width, sizes.value_width
-        group, together = sizes.group, sizes.together
+        group, loaded = sizes.group, sizes.at_once
         padded, wide, value_wide = round_up(length, multiple), round_up(width, BLOCK), round_up(value_width, BLOCK)
-        shared, words, value_words = together // group, wide // 2, value_wide // 2
-        queries, keys = zeros(together * padded * words), zeros(shared * padded * words)
+        shared, words, value_words = loaded // group, wide // 2, value_wide // 2
+        queries, keys = zeros(loaded * padded * words), zeros(shared * padded * words)
         values, value_pairs = zeros(shared * padded * value_words), zeros(shared * padded * value_words)
         queries_transposed, scores, weights = zeros(words * PANEL), zeros(padded * PANEL), zeros(padded // 2 * PANEL)
-        attended, inverses, largest = zeros(together * padded * value_wide), zeros(PANEL), zeros(PANEL)
+        attended, inverses, largest = zeros(loaded * padded * value_wide), zeros(PANEL), zeros(PANEL)
         of_groups = sizes_of_groups(sizes)
         configuration = np.empty_like(CONFIGURATION)
         exchange(CONFIGURATION, configuration)
         for p in range(first, last):
             m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
-            head, mask_at = m % together, m // sizes.heads * length
+            head, mask_at = m % loaded, m // sizes.heads * length
             if head == 0:
                 load_words(q, m, strides[0], sizes, width, queries, padded, wide)
                 load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
-                rotate_words(queries, together, padded, wide, rotations)
+                rotate_words(queries, loaded, padded, wide, rotations)
                 rotate_words(keys, shared, padded, wide, rotations)
                 load_words(v, m // group, strides[2], of_groups, value_width, values, padded, value_wide)
                 pair_rows(values, shared * padded, value_wide, value_pairs)
@@ -83,7 +83,7 @@ def attention_by(products: Products) -> Kernels:
                     weights, reach, value_pairs, key_row * value_words, value_wide, value_width, attended,
                     (row + b) * value_wide, rows, scores,
                 )  # fmt: skip
-            if head == together - 1:
+            if head == loaded - 1:
                 store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
         exchange(configuration, np.empty_like(CONFIGURATION))
 
@@ -93,11 +93,11 @@ def attention_by(products: Products) -> Kernels:
         key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
     ) -> None:  # fmt: skip
         length, width, value_width = sizes.length, sizes.width, sizes.value_width
-        group, together = sizes.group, sizes.together
+        group, loaded = sizes.group, sizes.at_once
         padded, wide, value_wide = round_up(length, multiple), round_up(width, BLOCK), round_up(value_width, BLOCK)
-        shared, words, value_words = together // group, wide // 2, value_wide // 2
+        shared, words, value_words = loaded // group, wide // 2, value_wide // 2
         size, value_size = shared * padded * words, shared * padded * value_words
-        own, own_values = together * padded * words, together * padded * value_words
+        own, own_values = loaded * padded * words, loaded * padded * value_words
         queries, query_pairs, grads, grad_pairs = zeros(own), zeros(own), zeros(own_values), zeros(own_values)
         keys, key_pairs, values = zeros(size), zeros(size), zeros(value_size)
         d_queries, d_keys, d_values = zeros(2 * own), zeros(2 * size), zeros(2 * value_size)
@@ -111,17 +111,17 @@ def attention_by(products: Products) -> Kernels:
         exchange(CONFIGURATION, configuration)
         for p in range(first, last):
             m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
-            head, mask_at = m % together, m // sizes.heads * length
+            head, mask_at = m % loaded, m // sizes.heads * length
             if head == 0:
                 load_words(q, m, strides[0], sizes, width, queries, padded, wide)
                 load_words(k, m // group, strides[1], of_groups, width, keys, padded, wide)
-                rotate_words(queries, together, padded, wide, rotations)
+                rotate_words(queries, loaded, padded, wide, rotations)
                 rotate_words(keys, shared, padded, wide, rotations)
                 load_words(v, m // group, strides[2], of_groups, value_width, values, padded, value_wide)
                 load_words(grad, m, strides[3], sizes, value_width, grads, padded, value_wide)
-                pair_rows(queries, together * padded, wide, query_pairs)
+                pair_rows(queries, loaded * padded, wide, query_pairs)
                 pair_rows(keys, shared * padded, wide, key_pairs)
-                pair_rows(grads, together * padded, value_wide, grad_pairs)
+                pair_rows(grads, loaded * padded, value_wide, grad_pairs)
                 clear(d_keys, 0, 2 * size)
                 clear(d_values, 0, 2 * value_size)
             row, key_row = head * padded, head // group * padded
@@ -158,9 +158,9 @@ def attention_by(products: Products) -> Kernels:
                 add_combined(
                     weight_rows, reach, rows, grad_pairs, value_at, value_wide, value_width, d_values, 2 * key_value_at
                 )
-            if head == together - 1:
+            if head == loaded - 1:
                 at = m - head
-                rotate_heads_back(d_queries, together, padded, wide, rotations)
+                rotate_heads_back(d_queries, loaded, padded, wide, rotations)
                 rotate_heads_back(d_keys, shared, padded, wide, rotations)
                 store_heads(d_queries, padded, wide, dq, at, strides[4], sizes, width, factor)
                 store_heads(d_keys, padded, wide, dk, at // group, strides[5], of_groups, width, factor)
@@ -177,7 +177,7 @@ def load_words(
     """Pieces m, m + 1, .. of x, the heads that are loaded together, to words in rows, [.., padded, wide / 2]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
-        for head in range(sizes.together):
+        for head in range(sizes.at_once):
             from_x = at + row * strides.place + head * strides.head
             prefetch(x, from_x + AHEAD * strides.place, width)
             copy_bits(x, from_x, width, out, (head * padded + row) * wide)

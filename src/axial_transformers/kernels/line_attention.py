@@ -53,7 +53,7 @@ def forward(
     Args:
         q, k, v, out: flat; number j of a place lies j behind the start that `strides` give it.
         strides: `Strides` of q, k, v and out.
-        sizes: `first` and `last` are multiples of `together`; with a bias, successive pieces have the same in cache.
+        sizes: `first` and `last` are multiples of `at_once`; with a bias, successive pieces have the same in cache.
         key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
         bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries, or of size 0.
         rotations: of queries and keys, [L or 0, K], see `kernels.line_copies.rotate_heads`.
@@ -61,22 +61,22 @@ def forward(
             nothing), and the largest score, which is subtracted before the exponential.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
-    group, together = sizes.group, sizes.together
+    group, loaded = sizes.group, sizes.at_once
     padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
-    shared = together // group
-    queries, keys = zeros(together * padded * wide), zeros((shared * padded + ROWS) * wide)
-    values, attended = zeros(shared * padded * value_wide), zeros((together * padded + ROWS) * value_wide)
+    shared = loaded // group
+    queries, keys = zeros(loaded * padded * wide), zeros((shared * padded + ROWS) * wide)
+    values, attended = zeros(shared * padded * value_wide), zeros((loaded * padded + ROWS) * value_wide)
     queries_transposed, scores = zeros(wide * PANEL), zeros((padded + HIGH) * PANEL)
     inverses, largest = zeros(PANEL), zeros(PANEL)
     scale = np.float32(1 / np.sqrt(width))
     of_groups = sizes_of_groups(sizes)
     for p in range(first, last):
         m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
-        head, mask_at = m % together, m // sizes.heads * length
+        head, mask_at = m % loaded, m // sizes.heads * length
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
-            rotate_heads(queries, together, padded, wide, rotations)
+            rotate_heads(queries, loaded, padded, wide, rotations)
             rotate_heads(keys, shared, padded, wide, rotations)
             load_heads(v, m // group, strides[2], of_groups, value_width, ONE, values, padded, value_wide)
         at, value_at = head // group * padded * wide, head // group * padded * value_wide
@@ -96,7 +96,7 @@ def forward(
             multiply_rows(
                 scores, 0, 1, PANEL, reach, values, value_at, value_wide, attended, to, value_wide, rows, value_wide
             )
-        if head == together - 1:
+        if head == loaded - 1:
             store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
 
 
@@ -112,13 +112,13 @@ def backward(
     size 0, the pieces must have the same bias, and d_bias, flat [L, L], becomes the sum of dS over them and itself.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
-    group, together = sizes.group, sizes.together
+    group, loaded = sizes.group, sizes.at_once
     padded, wide, value_wide = padded_length(length), round_up(width, LANES), round_up(value_width, LANES)
-    shared = together // group
+    shared = loaded // group
     size, value_size = (shared * padded + ROWS) * wide, shared * padded * value_wide
-    queries, grads = zeros(together * padded * wide), zeros(together * padded * value_wide)
+    queries, grads = zeros(loaded * padded * wide), zeros(loaded * padded * value_wide)
     keys, values, d_keys, d_values = zeros(size), zeros(value_size), zeros(size), zeros(value_size)
-    d_queries, d_queries_transposed = zeros(together * padded * wide), zeros(wide * PANEL)
+    d_queries, d_queries_transposed = zeros(loaded * padded * wide), zeros(wide * PANEL)
     queries_transposed, grads_transposed = zeros(wide * PANEL), zeros(value_wide * PANEL)
     weights, d_scores = zeros((padded + HIGH) * PANEL), zeros((padded + HIGH) * PANEL)
     inverses, largest = zeros(PANEL), zeros(PANEL)
@@ -126,11 +126,11 @@ def backward(
     of_groups = sizes_of_groups(sizes)
     for p in range(first, last):
         m, bias_at = piece(p, sizes, bias), p // sizes.lines_to_bias * length * length
-        head, mask_at = m % together, m // sizes.heads * length
+        head, mask_at = m % loaded, m // sizes.heads * length
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m // group, strides[1], of_groups, width, ONE, keys, padded, wide)
-            rotate_heads(queries, together, padded, wide, rotations)
+            rotate_heads(queries, loaded, padded, wide, rotations)
             rotate_heads(keys, shared, padded, wide, rotations)
             load_heads(v, m // group, strides[2], of_groups, value_width, ONE, values, padded, value_wide)
             load_heads(grad, m, strides[3], sizes, value_width, ONE, grads, padded, value_wide)
@@ -170,9 +170,9 @@ def backward(
                 weights, 0, PANEL, 1, rows, grads, from_grads, value_wide, d_values, value_at, value_wide, reach,
                 value_wide,
             )  # fmt: skip
-        if head == together - 1:
+        if head == loaded - 1:
             at = m - head
-            rotate_heads_back(d_queries, together, padded, wide, rotations)
+            rotate_heads_back(d_queries, loaded, padded, wide, rotations)
             rotate_heads_back(d_keys, shared, padded, wide, rotations)
             store_heads(d_queries, padded, wide, dq, at, strides[4], sizes, width, scale)
             store_heads(d_keys, padded, wide, dk, at // group, strides[5], of_groups, width, ONE)

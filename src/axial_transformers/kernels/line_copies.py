@@ -51,7 +51,7 @@ def sizes_of_groups(sizes: Sizes) -> Sizes:
     """The sizes of keys and values, which the heads of a group share."""
     return Sizes(
         sizes.outer, sizes.inner, sizes.heads // sizes.group, sizes.length, sizes.width, sizes.value_width,
-        sizes.lines_to_bias, 1, sizes.together // sizes.group, sizes.radius, sizes.tables,
+        sizes.lines_to_bias, 1, sizes.at_once // sizes.group, sizes.radius, sizes.tables,
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def load_heads(
     """Pieces m, m + 1, .. of x, the heads that are loaded together, times `scale`, to out [.., padded, wide]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
-        for head in range(sizes.together):
+        for head in range(sizes.at_once):
             from_x, to = at + row * strides.place + head * strides.head, (head * padded + row) * wide
             if width == wide:
                 for j in range(0, width, LANES):
@@ -89,7 +89,7 @@ def store_heads(
     """x [.., padded, wide], times `scale`, to pieces m, m + 1, .. of out, the heads that are loaded together."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
-        for head in range(sizes.together):
+        for head in range(sizes.at_once):
             to = at + row * strides.place + head * strides.head
             prefetch(out, to + AHEAD * strides.place, width)
             narrow(x, (head * padded + row) * wide, width, scale, out, to)
@@ -102,7 +102,7 @@ def store_normalised(
     """`store_heads` of rows that are multiplied by the first of their numbers in sums, [pieces times L, 2]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
-        for head in range(sizes.together):
+        for head in range(sizes.at_once):
             to = at + row * strides.place + head * strides.head
             prefetch(out, to + AHEAD * strides.place, width)
             narrow(x, (head * padded + row) * wide, width, sums[(m + head) * sizes.length + row, 0], out, to)

@@ -33,7 +33,7 @@ class Sizes(NamedTuple):
     """Lines that share a bias."""
     group: int = 1
     """Heads of queries that share keys and values."""
-    together: int = 1
+    at_once: int = 1
     """Heads that are loaded together: some groups of a line, with a bias one head."""
     radius: int = 0
     """R < L: relative encodings are those of the offsets -R .. R."""

@@ -25,7 +25,7 @@ from axial_transformers.kernels.llvm import (
 )
 from axial_transformers.kernels.vectors import STEEPNESS, exponential, in_vectors, narrowed, widened
 
-TOGETHER = 2 * LANES
+AT_ONCE = 2 * LANES
 """Numbers that `drop` takes at a time: a register of random bits decides about as many."""
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """Of SplitMix64 (Steele et al. 2014)."""
@@ -50,7 +50,7 @@ def add_dropped(x: Any, y: Any, seed: int, least: int, scale: np.float32, out: A
     Args:
         seed: int64; number j has bits j % 4 * 16 and on of output j // 4 of SplitMix64 with this seed, as an int16.
         x: may be of size 0, and stands for zeros then.
-        first: a multiple of TOGETHER.
+        first: a multiple of AT_ONCE.
     """
     drop(x, y, seed, least, scale, out, first, last)
 
@@ -118,10 +118,10 @@ def drop(
                 with otherwise:
                     store(builder, narrowed(builder, number, signature.args[5].dtype), out, j)
 
-        whole = builder.add(first, builder.and_(builder.sub(last, first), first.type(-TOGETHER)))
-        with cgutils.for_range_slice(builder, first, whole, first.type(TOGETHER)) as (j, _):
+        whole = builder.add(first, builder.and_(builder.sub(last, first), first.type(-AT_ONCE)))
+        with cgutils.for_range_slice(builder, first, whole, first.type(AT_ONCE)) as (j, _):
             bits = _random_bits(builder, seed, builder.lshr(j, j.type(2)), LANES // 2)
-            bits = builder.bitcast(bits, of_lanes(ir.IntType(16), TOGETHER))
+            bits = builder.bitcast(bits, of_lanes(ir.IntType(16), AT_ONCE))
             for half in range(2):
                 of_half = shuffle(builder, bits, bits, [half * LANES + lane for lane in range(LANES)])
                 work(builder.add(j, j.type(half * LANES)), of_half, LANES)

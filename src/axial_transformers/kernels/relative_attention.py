@@ -49,7 +49,7 @@ from axial_transformers.kernels.relative_tiles import (
     relative_scores,
     row_of_band,
 )
-from axial_transformers.kernels.softmaxes import TOGETHER, exponentials, exponentials_together, softmax_backward
+from axial_transformers.kernels.softmaxes import AT_ONCE, exponentials, exponentials_of_rows, softmax_backward
 from axial_transformers.kernels.vectors import clear
 
 BEFORE = LANES + MARGIN
@@ -86,21 +86,21 @@ def forward(
         scale: of queries; the table of keys is scaled already.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
-    radius, together = sizes.radius, sizes.together
+    radius, loaded = sizes.radius, sizes.at_once
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
     padded = round_up(length + HIGH, LANES)
     row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
-    queries, keys = zeros((together * padded + PANEL) * wide), zeros(together * padded * wide)
-    values, attended = zeros(together * padded * value_wide), zeros(together * padded * value_wide)
+    queries, keys = zeros((loaded * padded + PANEL) * wide), zeros(loaded * padded * wide)
+    values, attended = zeros(loaded * padded * value_wide), zeros(loaded * padded * value_wide)
     keys_transposed, weights = zeros(wide * row), zeros((BLOCK + 2 * MARGIN) * distance)
     everywhere = radius == length - 1
     for m in range(first, last):
-        head = m % together
+        head = m % loaded
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m, strides[1], sizes, width, ONE, keys, padded, wide)
             load_heads(v, m, strides[2], sizes, value_width, ONE, values, padded, value_wide)
-            clear(attended, 0, together * padded * value_wide)
+            clear(attended, 0, loaded * padded * value_wide)
         at, value_at = head * padded * wide, head * padded * value_wide
         transpose_part(keys, at, wide, round_up(length, LANES), wide, keys_transposed, BEFORE, row)
         table = m % sizes.heads % sizes.tables
@@ -115,7 +115,7 @@ def forward(
                 weights, of_keys, of_offsets, values, value_at, tables.value, value_table, b, 1, everywhere, attended,
                 to, value_wide,
             )  # fmt: skip
-        if head == together - 1:
+        if head == loaded - 1:
             store_normalised(attended, padded, value_wide, out, m - head, strides[3], sizes, value_width, sums)
 
 
@@ -132,11 +132,11 @@ def backward(
     rows i of d_query, d_key and d_value. No part is empty, and each has all heads of a line that are loaded together.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
-    radius, together = sizes.radius, sizes.together
+    radius, loaded = sizes.radius, sizes.at_once
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
     padded = round_up(length + HIGH, LANES)
     row, distance = BEFORE + padded + LANES, row_of_band(length, radius)
-    size, value_size = together * padded * wide, together * padded * value_wide
+    size, value_size = loaded * padded * wide, loaded * padded * value_wide
     queries, keys, values = zeros(size + PANEL * wide), zeros(size), zeros(value_size)
     grads = zeros(value_size + PANEL * value_wide)
     d_queries, d_keys, d_values = zeros(size), zeros(size), zeros(value_size)
@@ -147,7 +147,7 @@ def backward(
     for m in range(bounds[first], bounds[last]):
         if m == bounds[i + 1]:
             i += 1
-        head = m % together
+        head = m % loaded
         if head == 0:
             load_heads(q, m, strides[0], sizes, width, scale, queries, padded, wide)
             load_heads(k, m, strides[1], sizes, width, ONE, keys, padded, wide)
@@ -195,7 +195,7 @@ def backward(
             )  # fmt: skip
             add_product(d_scores, by_queries, queries, at, d_query[i], d_centre * wide, wide)
             add_product(d_scores, offsets_by_keys(band, distance), keys, at, d_key[i], d_centre * wide, wide)
-        if head == together - 1:
+        if head == loaded - 1:
             store_heads(d_queries, padded, wide, dq, m - head, strides[4], sizes, width, scale)
             store_heads(d_keys, padded, wide, dk, m - head, strides[5], sizes, width, ONE)
             store_heads(d_values, padded, value_wide, dv, m - head, strides[6], sizes, value_width, ONE)
@@ -315,14 +315,14 @@ def weigh_band(weights: Array, band: Band, distance: int, sums: Array, at: int) 
     while o < end:
         to, present = pairs_of(band, o, distance)
         row = more = rows = 0
-        if o + TOGETHER <= end:
+        if o + AT_ONCE <= end:
             second, of_second = pairs_of(band, o + 1, distance)
-            last, of_last = pairs_of(band, o + TOGETHER - 1, distance)
+            last, of_last = pairs_of(band, o + AT_ONCE - 1, distance)
             row, more = second - to, of_second - present
-            rows = TOGETHER if last - to == (TOGETHER - 1) * row and of_last - present == (TOGETHER - 1) * more else 1
-        if rows == TOGETHER:
-            count = round_up(max(present, present + (TOGETHER - 1) * more), LANES)
-            exponentials_together(weights, to, row, count, present, more, sums, 2 * (at + o))
+            rows = AT_ONCE if last - to == (AT_ONCE - 1) * row and of_last - present == (AT_ONCE - 1) * more else 1
+        if rows == AT_ONCE:
+            count = round_up(max(present, present + (AT_ONCE - 1) * more), LANES)
+            exponentials_of_rows(weights, to, row, count, present, more, sums, 2 * (at + o))
         else:
             rows = 1
             exponentials(weights, to, round_up(present, LANES), present, sums, 2 * (at + o))

@@ -19,7 +19,7 @@ from axial_transformers.kernels.llvm import (
 )
 from axial_transformers.kernels.vectors import LOG2_E, SHIFT, exponential, fence, greater, power_of_two, rounded
 
-TOGETHER = 4
+AT_ONCE = 4
 """Rows whose exponentials are computed in turns."""
 COARSE_SERIES = (0.0550086, 0.2422104, 0.6932829, 1.0)
 """Coefficients of 2^r for |r| <= 1/2, the highest power first, by least largest error."""
@@ -40,12 +40,12 @@ def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: A
 
 
 @instructions
-def exponentials_together(
+def exponentials_of_rows(
     builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
 ) -> None:
-    """`exponentials` of TOGETHER rows of x, `x_row` apart, each with `more` keys more than the row before."""
+    """`exponentials` of AT_ONCE rows of x, `x_row` apart, each with `more` keys more than the row before."""
     ats, of_rows = (
-        [builder.add(first, builder.mul(step, step.type(row))) for row in range(TOGETHER)]
+        [builder.add(first, builder.mul(step, step.type(row))) for row in range(AT_ONCE)]
         for first, step in ((x_at, x_row), (keys, more))
     )
     _take_exponentials(builder, x, ats, count, of_rows, sums, sums_at)

@@ -5,7 +5,7 @@ from math import prod
 from typing import Literal
 
 from axial_transformers.models.layouts import LAYOUTS, Layout
-from axial_transformers.ops.prediction import Predictor
+from axial_transformers.models.prediction import Predictor
 
 LARGEST = 1 << 20
 """Upper bound of every size: a damaged file must not make the program allocate without limit."""

@@ -35,7 +35,7 @@ PARTS_OF_BIAS = 32
 """Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
 PARTS_OF_TABLES = 16
 """Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
-TOGETHER = 2**17
+AT_ONCE = 2**17
 """Numbers of heads that the kernels load together: what a core's own cache holds."""
 SHORT = 16
 """Numbers of a head's queries in a line, for each lane of a vector, up to which `short_lines` takes less time."""
@@ -168,7 +168,7 @@ def _forward(
         return
 
     def work(first: int, last: int) -> None:
-        kernels.forward(*arguments, sums.numpy(), first * sizes.together, last * sizes.together)
+        kernels.forward(*arguments, sums.numpy(), first * sizes.at_once, last * sizes.at_once)
 
     parallel_ranges(work, pieces)
 
@@ -191,7 +191,7 @@ def _backward(
         return
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
-        kernels.backward(*arguments, d_bias, sums.numpy(), first * sizes.together, last * sizes.together)
+        kernels.backward(*arguments, d_bias, sums.numpy(), first * sizes.at_once, last * sizes.at_once)
 
     if len(grads) == 3:
         parallel_ranges(work, pieces)
@@ -219,14 +219,14 @@ def _forward_relative(
     check_written([out], [out], axis)
     arrays, strides = flat_lines([*qkv, out], axis)
     sizes = sizes_of(qkv[0], qkv[2], axis)
-    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], together=heads_together(sizes))
+    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], at_once=heads_at_once(sizes))
     encodings = _padded(tables, scale)
 
     def work(first: int, last: int) -> None:
-        pieces = first * sizes.together, last * sizes.together
+        pieces = first * sizes.at_once, last * sizes.at_once
         relative_attention.forward(*arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces)
 
-    parallel_ranges(work, len(sums) // (sizes.length * sizes.together))
+    parallel_ranges(work, len(sums) // (sizes.length * sizes.at_once))
 
 
 @cpu_operator("axial_transformers::attend_relative_backward", mutates_args=("grads",))
@@ -245,12 +245,12 @@ def _backward_relative(
     check_written(grads, [*qkv_grad[:3], *tables][: len(grads)], axis)
     arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
     sizes = sizes_of(qkv_grad[0], qkv_grad[2], axis)
-    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], together=heads_together(sizes))
-    encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.together)
+    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], at_once=heads_at_once(sizes))
+    encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.at_once)
     parts = min(PARTS_OF_TABLES, groups)
     (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
     found = [_zeros(parts, heads * (rows + relative_attention.HIGH) * width) for width in widths]
-    bounds = np.arange(parts + 1) * groups // parts * sizes.together
+    bounds = np.arange(parts + 1) * groups // parts * sizes.at_once
 
     def work(first: int, last: int) -> None:
         relative_attention.backward(
@@ -290,7 +290,7 @@ def _of_lines(
     sizes = sizes._replace(
         lines_to_bias=count if bias is None else count // bias.shape[1],
         group=group,
-        together=1 if bias is not None else heads_together(sizes, group),
+        at_once=1 if bias is not None else heads_at_once(sizes, group),
     )
     kernels = line_kernels(lines[0].dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
     biases_of_lines = NONE if bias is None else bias.detach().flatten().numpy()
@@ -298,7 +298,7 @@ def _of_lines(
     if rotations is not None:
         turns = np.ascontiguousarray(rotations.detach()[: sizes.length].float().numpy())
     arguments = *arrays, strides, sizes, causal, _flat_mask(key_mask, axis), biases_of_lines, turns
-    return kernels, arguments, sizes, len(sums) // (sizes.length * sizes.together)
+    return kernels, arguments, sizes, len(sums) // (sizes.length * sizes.at_once)
 
 
 def _pieces_of_short_lines(
@@ -338,10 +338,10 @@ def sizes_of(q: Tensor, v: Tensor, axis: int) -> Sizes:
     return Sizes(outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1])
 
 
-def heads_together(sizes: Sizes, group: int = 1) -> int:
+def heads_at_once(sizes: Sizes, group: int = 1) -> int:
     """Heads of a line that a kernel loads together, some whole groups: the more, the fewer visits to distant places."""
     heads, of_head = sizes.heads, sizes.length * (4 * sizes.width + 3 * sizes.value_width)
-    return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= TOGETHER))
+    return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE))
 
 
 def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:

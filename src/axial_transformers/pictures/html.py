@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -123,7 +124,8 @@ def colour_scale(stops: Sequence[str], low: str, high: str) -> str:
     return f'<div class="scale"><span>{escape(low)}</span>{gradient}<span>{escape(high)}</span></div>'
 
 
-def facts(values: Mapping[str, str]) -> str:
-    """A list of names, each with its value (HTML)."""
-    cells = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in values.items())
+def facts(rows: Mapping[str, str]) -> str:
+    """A list of names, each with its value: text, in which `...` marks code."""
+    coded = {name: re.sub("`([^`]*)`", r"<code>\1</code>", escape(value)) for name, value in rows.items()}
+    cells = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in coded.items())
     return f'<dl class="facts">{cells}</dl>'

@@ -1,4 +1,4 @@
-"""Parameters, operations and decoding caches of a model, counted from its configuration alone.
+"""Parameters and operations of a model, counted from its configuration alone.
 
 Operations are the multiplications and additions of matrix products, for one example, as torch's flop counter counts
 them with the MATH attention kernel, which computes masked scores too.
@@ -52,17 +52,6 @@ def training_operations(config: AxialTransformerConfig) -> int:
 def decode_operations(config: AxialTransformerConfig) -> int:
     """Operations of decoding one example with caches: masked layers attend only to what is decoded already."""
     return _operations(config, cached=True)
-
-
-def cache_numbers(config: AxialTransformerConfig) -> int:
-    """Numbers in the decoding caches of one example: keys and values, or the LSTM's state."""
-    shape, dim = config.bijection.shape, config.dim
-    outer = sum(
-        layers // (len(shape) - level) * prod(shape[level:])
-        for level, layers in enumerate(config.layers_of_outer_decoders)
-    )
-    inner = config.inner_layers * shape[-1] if config.inner == "attention" else 1
-    return 2 * dim * (outer + inner)
 
 
 def _operations(config: AxialTransformerConfig, cached: bool) -> int:

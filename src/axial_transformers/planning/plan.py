@@ -21,11 +21,6 @@ from axial_transformers.planning.step_memory import (
 SMALLEST_DIM = 32
 CHANGEABLE = ("training.accumulate", "training.checkpoint-blocks", "model.dim")
 """Settings that memory depends on and that may be changed to make a step fit, in this order."""
-_VALUES = {
-    "none": "as they are (--model.prediction none)",
-    "neighbours": "as differences from neighbours (--model.prediction neighbours)",
-    "neighbours_and_channels": "as differences from neighbours and channels (--model.prediction ..)",
-}
 
 Settings = TypeVar("Settings", bound=TrainingSettings)
 
@@ -175,16 +170,15 @@ def plan(
 
 
 def describe(plan: Plan[Any]) -> dict[str, str]:
-    """Return the plan as rows (name, value)."""
-    model, training, machine = plan.model, plan.training, plan.machine
+    """Return the plan as rows (name, value), beside those of `model.describe()`."""
+    training, machine = plan.training, plan.machine
     again = ", blocks computed again" if training.checkpoint_blocks else ""
     shares = ", weights in shares" if training.shard and machine.devices > 1 else ""
     devices = f" on each of {machine.devices} devices" if machine.devices > 1 else ""
     part = f"{device_batch(training, machine.devices)} at a time{devices}"
     return {
-        "model": f"{plan.parameters:,} parameters, width {model.dim}, layout {model.layout}",
-        "values": _VALUES[model.prediction],
-        "completion": _completion(model),
+        "parameters": f"{plan.parameters:,}",
+        "completion": _completion(plan.model),
         "steps": f"{training.steps:,}" + (f", {_epochs(plan):.3g} epochs" if plan.examples else ""),
         "batches": f"of {training.batch_size}, {part}{again}{shares}",
         "precision": training.precision,

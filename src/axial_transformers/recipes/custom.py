@@ -11,7 +11,7 @@ import torch
 
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.ops.prediction import Predictor
+from axial_transformers.models.prediction import Predictor
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
 from axial_transformers.training import TrainConfig
 

@@ -31,7 +31,7 @@ def described(studio: StudioModel) -> str:
     """The model and its data."""
     parameters = sum(weight.numel() for weight in studio.model.parameters())
     data = "none" if studio.examples is None else f"{len(studio.examples):,}"
-    named = {"model": escape(studio.name), "parameters": f"{parameters:,}"}
+    named = {"model": studio.name, "parameters": f"{parameters:,}"}
     return html.facts({**named, **studio.model.config.describe(), "examples": data})
 
 

@@ -1,6 +1,5 @@
-"""Figures of a run: read from the device, averaged, shown, written to metrics.jsonl and TensorBoard."""
+"""Figures of a run: read from the device, averaged, shown, written to metrics.jsonl and TensorBoard, and read again."""
 
-import importlib.util
 import json
 import math
 import os
@@ -11,7 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -19,13 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.likelihood.bits import LOG2
-from axial_transformers.storage.files import errors_name, written_whole
+from axial_transformers.storage.files import errors_name, require_inside, written_whole
 from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.step_time import SMOOTHING, Durations
 
+METRICS = "metrics.jsonl"
 LONGEST_LINE = 1 << 20
+MOST_POINTS = 500
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
 """Prefix of the names of an evaluation's figures."""
@@ -33,6 +34,8 @@ VALIDATION = "validation_"
 
 Figure = float | NDArray[np.uint8]
 """A number, or a picture [H, W] or [H, W, 3]."""
+Curve = list[tuple[float, float]]
+"""Step and value, in order of the steps."""
 
 
 class NonFiniteLoss(ValueError):
@@ -159,14 +162,14 @@ class MetricsLog:
 
     def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:
         resumed = counters.step, counters.evaluated_step == counters.step
-        self._path = Path(os.devnull) if folder is None else folder / "metrics.jsonl"
+        self._path = Path(os.devnull) if folder is None else folder / METRICS
         if self._path.is_file():
             with (
                 written_whole(self._path) as aside,
                 self._path.open(encoding="utf-8", errors="replace") as old,
                 aside.open("w", encoding="utf-8") as new,
             ):
-                new.writelines(line for line in lines_of(old) if _moment(line) <= resumed)
+                new.writelines(line for line in _lines_of(old) if _moment(line) <= resumed)
         self._file = self._path.open("a", encoding="utf-8")
         self._board = None
         if tensorboard and folder is not None:
@@ -255,21 +258,59 @@ def forget_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def check_tensorboard() -> None:
-    """Raises ValueError where TensorBoard is not installed."""
-    if importlib.util.find_spec("tensorboard") is None:
-        raise ValueError("tensorboard=True needs an extra: pip install 'axial-transformers[tensorboard]'")
+def read_curves(folder: Path) -> dict[str, Curve]:
+    """The curve of every figure of a run by its name, from metrics.jsonl; lines that are none of a log are left out.
+
+    Of the figures of steps there are at most twice MOST_POINTS; those of evaluations are all there.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is a link that leads out of the folder.
+    """
+    path = require_inside(folder / METRICS, folder)
+    if not path.is_file():
+        return {}
+    kept, evaluations, last, stride = list[str](), list[str](), "", 1
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(_lines_of(file)):
+            if f'"{VALIDATION}' in line:
+                evaluations.append(line)
+                continue
+            last = line
+            if number % stride == 0:
+                kept.append(line)
+            if len(kept) > 2 * MOST_POINTS:
+                kept, stride = kept[::2], 2 * stride
+    curves: dict[str, set[tuple[float, float]]] = {}
+    for figures in map(_figures, (*kept, last, *evaluations)):
+        step = figures.pop("step", math.inf)
+        for name, value in figures.items() if step < math.inf else ():
+            curves.setdefault(name, set()).add((step, value))
+    return {name: sorted(points) for name, points in curves.items()}
 
 
-def lines_of(file: TextIO) -> Iterator[str]:
+def _lines_of(file: TextIO) -> Iterator[str]:
     """Lines of a log, the longest ones in parts."""
     return iter(lambda: file.readline(LONGEST_LINE), "")
 
 
+def _figures(line: str) -> dict[str, float]:
+    """The finite numbers of a line by name; none of one that is cut off, or not of this log."""
+    try:
+        found: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    numbers = found.items() if isinstance(found, dict) else ()
+    return {name: float(value) for name, value in numbers if _is_number(value)}
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 1e300 and math.isfinite(value)
+
+
 def _moment(line: str) -> tuple[float, bool]:
     """The step of a line, and whether it is of an evaluation, which comes last in a step."""
-    try:
-        figures = json.loads(line)
-        return float(figures["step"]), any(name.startswith(VALIDATION) for name in figures)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):  # cut off, or not of this log
-        return math.inf, True
+    figures = _figures(line)
+    return figures.get("step", math.inf), any(name.startswith(VALIDATION) for name in figures)

@@ -16,7 +16,7 @@ import platform
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +38,6 @@ from axial_transformers.training.config import TrainConfig
 
 RUN_RECORD = "train.json"
 MOST_SAMPLES = 10_000
-WIDTH = 62
-"""Characters of a list before it is cut: a line with its title then fits into 80 columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,48 +244,3 @@ def export(model: AxialTransformer, folder: Path) -> None:
         model.save_pretrained(aside)
         for file in Path(aside).iterdir():
             file.replace(folder / file.name)
-
-
-NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
-"""Names of axes by the letters of `DataConfig.axes`."""
-
-
-def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
-    """Names of the axes of an example by their letters if the user gave them, otherwise by their number."""
-    if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
-        return tuple(NAMES[letter] for letter in stated)
-    usual = {1: ("position",), 2: ("height", "width"), 3: ("frame or depth", "height", "width")}
-    return usual.get(axes, tuple(f"axis {i}" for i in range(1, axes + 1)))
-
-
-def channel_names(channels: int, uint16: bool) -> tuple[str, ...]:
-    """Names of an example's channels by their number; those of 16-bit data are the bytes of its channels."""
-    if uint16:
-        return tuple(f"{byte} of {name}" for name in channel_names(channels // 2, False) for byte in ("high", "low"))
-    return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))
-
-
-def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str]:
-    """Return the data of a run as rows (name, value), as far as its record knows it."""
-    rows = {"source": about.source, "classes": describe_classes(about.class_names)}
-    if found := about.summary:
-        evaluated = f" ({about.validate_on:,} are evaluated)" if about.validate_on < found.validation else ""
-        test = "no test part" if found.test is None else f"{found.test:,} test"
-        rows["examples"] = f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
-    names = zip(axis_names(len(model.shape), about.data.axes), model.shape, strict=True)
-    axes = " x ".join(f"{name} {length}" for name, length in names)
-    channels = f"{model.channels} channel{'s' * (model.channels > 1)}"
-    colours = _shortened(channel_names(model.channels, about.uint16))
-    rows["each"] = f"{axes}, {channels} ({colours}), values 0..{model.num_values - 1}"
-    return rows
-
-
-def describe_classes(names: Sequence[str] | None) -> str:
-    """The number of classes and the names of the first ones."""
-    return "none" if names is None else f"{len(names)}: {_shortened(names)}"
-
-
-def _shortened(names: Sequence[str]) -> str:
-    """Names with commas, as many as fit into a line."""
-    text = ", ".join(names[:WIDTH])
-    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."

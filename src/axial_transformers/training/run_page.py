@@ -22,9 +22,9 @@ from axial_transformers.pictures.charts import SMALL, Line, line_chart
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import holder
 from axial_transformers.training.batches import TrainingExamples
-from axial_transformers.training.curves import Curve, read_curves, thinned
-from axial_transformers.training.metrics import VALIDATION
-from axial_transformers.training.run_folder import RunRecord, describe_data, read_run
+from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
+from axial_transformers.training.run_description import best_validation, describe_run
+from axial_transformers.training.run_folder import RunRecord, read_run
 
 PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
@@ -133,8 +133,8 @@ def _write_examples(path: Path, examples: TrainingExamples, uint16: bool) -> Non
 
 
 def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | None, sections: Sequence[str]) -> str:
-    metrics = folder / "metrics.jsonl"
-    curves = read_curves(require_inside(metrics, folder)) if metrics.is_file() else {}
+    curves = read_curves(folder)
+    rows = describe_run(record, curves)
     name = f"Training run: {folder.resolve().name if record.about is None else record.about.recipe}"
     parts = [
         f"<h1>{escape(name)}</h1>",
@@ -143,9 +143,9 @@ def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | 
         _curves(record, curves),
         _samples(folder),
         _bits(folder),
-        _data(folder, record),
-        _settings(record),
-        _origin(folder, record),
+        _data(folder, rows["data"]),
+        _settings(record, rows["training"]),
+        _machine(folder, record, rows["machine"]),
     ]
     return html.document(name, [part for part in parts if part], refresh)
 
@@ -162,10 +162,10 @@ def _standing(
     if refresh:
         anew = shlex.join(["axial", "inspect", str(folder), "--page"])
         written += f"; long ago, if the run was killed: {anew} tells whether it runs"
-    facts = {"state": escape(standing), "written": escape(written)}
-    if points := curves.get(f"{VALIDATION}bits_per_dim"):
-        step, bits = min(points, key=lambda point: point[1])
-        facts["best validation"] = f"<strong>{bits:.4f} bits/dim</strong> at step {step:,.0f}"
+    facts = {"state": standing, "written": written}
+    if best := best_validation(curves):
+        step, bits = best
+        facts["best validation"] = f"{bits:.4f} bits/dim at step {step:,.0f}"
     return html.facts(facts)
 
 
@@ -174,14 +174,14 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
     if not training and not validation:
         return html.section("Curves", f"None yet: the first point is at step {record.training.log_every:,}.")
     unit = "Bits per byte of the 16-bit values" if record.about and record.about.uint16 else "Bits per dimension"
-    chart = line_chart([Line(thinned(training)), Line(thinned(validation), best=True)], "bits/dim by step")
+    chart = line_chart([Line(training), Line(validation, best=True)], "bits/dim by step")
     others = {
         "learning_rate": "learning rate",
         "examples_per_second": "examples/s",
         "gradient_norm": f"gradient norm, before clipping at {record.training.clip_norm:g}",
     }
     small = [
-        html.figure(line_chart([Line(thinned(curves[name]))], title, size=SMALL), title)
+        html.figure(line_chart([Line(curves[name])], title, size=SMALL), title)
         for name, title in others.items()
         if name in curves
     ]
@@ -235,50 +235,33 @@ def _bits(folder: Path) -> str:
     )
 
 
-def _data(folder: Path, record: RunRecord) -> str:
-    about, facts = record.about, dict[str, str]()
-    if about is not None:
-        facts |= describe_data(about, record.model)
-        if about.skipped:
-            facts["left out"] = f"{len(about.skipped):,} damaged records"
+def _data(folder: Path, rows: Mapping[str, str]) -> str:
     grid = ""
     if (folder / DATA).is_file():
         grid = html.figure(
             _picture(folder / DATA, folder, MOST_PIXELS), "Examples, evenly spaced over those that train."
         )
-    listed = {name: escape(value) for name, value in facts.items()}
-    listed["training examples"] = f"{record.examples:,}, SHA-256 <code>{escape(record.data.fingerprint)}</code>"
-    return html.section("Data", "", html.facts(listed), grid)
+    return html.section("Data", "", html.facts(rows), grid)
 
 
-def _settings(record: RunRecord) -> str:
-    model, training = record.model, record.training
-    facts = {"model": record.model_name, **model.describe()}
+def _settings(record: RunRecord, rows: Mapping[str, str]) -> str:
+    facts = {"model": record.model_name, **record.model.describe()}
     if record.about is not None and record.about.summary is not None:
         facts["parameters"] = f"{record.about.summary.parameters:,}"
-    facts["training"] = (
-        f"{training.steps:,} steps of {training.batch_size}, learning rate {training.learning_rate:g}, "
-        f"{training.schedule}, {training.precision}"
-    )
     every = {
-        f"{part}.{name}".replace("_", "-"): escape(str(value))
-        for part, config in (("model", model), ("training", training))
+        f"{part}.{name}".replace("_", "-"): str(value)
+        for part, config in (("model", record.model), ("training", record.training))
         for name, value in asdict(config).items()
     }
-    listed = html.facts({name: escape(value) for name, value in facts.items()})
-    return html.section("Settings", "", listed, html.details("all settings", html.facts(every)))
+    return html.section("Settings", "", html.facts({**facts, **rows}), html.details("all settings", html.facts(every)))
 
 
-def _origin(folder: Path, record: RunRecord) -> str:
-    machine, about = record.machine, record.about
-    text, commands = "The run was begun from Python.", list[str]()
-    if about is not None:
-        text = "The first of these commands began the run." if record.command else ""
-        commands = [shlex.join(record.command)] if record.command else []
-        commands += [shlex.join(["axial", verb, str(folder)]) for verb in ("train", "evaluate", "sample")]
-    block = f"<pre><code>{escape(chr(10).join(commands))}</code></pre>" if commands else ""
-    facts = {name.replace("_", " "): escape(str(value)) for name, value in asdict(machine).items()}
-    return html.section("Command and machine", text, block, html.facts(facts))
+def _machine(folder: Path, record: RunRecord, rows: Mapping[str, str]) -> str:
+    text, block = "The run was begun from Python.", ""
+    if record.about is not None:
+        commands = [shlex.join(["axial", verb, str(folder)]) for verb in ("train", "evaluate", "sample")]
+        text, block = "To go on with the run:", f"<pre><code>{escape(chr(10).join(commands))}</code></pre>"
+    return html.section("Commands and machine", text, block, html.facts(rows))
 
 
 def _picture(path: Path, folder: Path, side: int) -> str:

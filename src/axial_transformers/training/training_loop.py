@@ -8,9 +8,10 @@ from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Display
+from axial_transformers.storage.extras import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit
 from axial_transformers.training.config import TrainConfig
-from axial_transformers.training.metrics import check_tensorboard, progress_figures
+from axial_transformers.training.metrics import progress_figures
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Callback, Collective, Ending, Run
@@ -82,7 +83,7 @@ def train(  # noqa: PLR0913
     with Processes(config.torch_device()) as processes:
         check_fit(model, examples, config, processes)
         if config.tensorboard:
-            check_tensorboard()
+            require_extra("tensorboard", "tensorboard", "tensorboard=True")
         with opened_run(Path(folder), resume) if processes.rank_zero else nullcontext():
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
             progress, uint16 = progress or Display(), about is not None and about.uint16

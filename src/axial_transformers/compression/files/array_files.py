@@ -14,8 +14,15 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files import tiles
-from axial_transformers.compression.files.source import Contents, OtherSizes, Tiles, other_size_error
+from axial_transformers.compression.files.source import (
+    Contents,
+    OtherSizes,
+    Tiles,
+    cut_tiles,
+    join_tiles,
+    other_size_error,
+    tile_grid,
+)
 from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.npy import array_header, array_names, map_array
 from axial_transformers.models import AxialTransformerConfig
@@ -49,17 +56,17 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
 
     def load(first: int, last: int) -> NDArray[np.uint8]:
         examples = values[first:last].reshape(last - first, *axes, -1)
-        return tiles.cut(split_uint16(examples) if split else examples.astype(np.uint8), config.shape)
+        return cut_tiles(split_uint16(examples) if split else examples.astype(np.uint8), config.shape)
 
     left_out = [name for name in names if name != fitting[0]]
-    counts = [prod(tiles.grid(axes, config.shape))] * len(values)
+    counts = [prod(tile_grid(axes, config.shape))] * len(values)
     return Contents(Tiles(counts, load), description, left_out=left_out, examples=len(values))
 
 
 def images_of(description: Any, config: AxialTransformerConfig) -> int:
     """Number of images of each example."""
     _, _, shape = _checked(description, config)
-    return prod(tiles.grid(shape[1 : 1 + len(config.shape)], config.shape))
+    return prod(tile_grid(shape[1 : 1 + len(config.shape)], config.shape))
 
 
 def write(
@@ -86,7 +93,7 @@ def write(
             if len(parts) < per_example:
                 lost.append(str(i))
                 continue
-            values: NDArray[Any] = tiles.join(np.stack(parts), axes)
+            values: NDArray[Any] = join_tiles(np.stack(parts), axes)
             file.write((join_uint16(values) if _split(dtype, config) else values.astype(dtype)).tobytes())
         file.seek(0)
         _write_header(file, dtype, (shape[0] - len(lost), *shape[1:]))  # as long as before: numpy leaves room

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files import tiles
+from axial_transformers.compression.files.source import join_tiles, tile_grid
 from axial_transformers.models import AxialTransformerConfig
 
 _LONGEST = 255
@@ -83,7 +83,7 @@ class Entry(ABC):
     def images(self, config: AxialTransformerConfig) -> int:
         """Number of the archive's images that are its tiles; 0 if the archive holds a file."""
         modelled = self.size is not None and self.is_modelled(config.channels)
-        return prod(tiles.grid(self.size, config.shape)) if modelled and self.size else 0
+        return prod(tile_grid(self.size, config.shape)) if modelled and self.size else 0
 
 
 def entries_of(kind: type[Entry], description: Any, config: AxialTransformerConfig) -> list[Entry]:
@@ -160,7 +160,7 @@ def restored(
         elif entry.size is None:
             yield parts[0]
         elif count:
-            yield entry.from_values(tiles.join(np.stack(parts), entry.size)[0], name)
+            yield entry.from_values(join_tiles(np.stack(parts), entry.size)[0], name)
         else:
             yield entry.from_file(parts[0], name)
     if any(True for _ in chain(images_left, files_left)):

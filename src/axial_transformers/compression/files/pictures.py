@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files import tiles
 from axial_transformers.compression.files.entries import Entry, Names, planned
 from axial_transformers.compression.files.source import (
     Contents,
@@ -20,6 +19,7 @@ from axial_transformers.compression.files.source import (
     OtherSizes,
     Tiles,
     content,
+    cut_tiles,
     other_size_error,
     source_of,
 )
@@ -165,7 +165,7 @@ def _tiles_of(stored: list[_Stored], config: AxialTransformerConfig) -> Callable
 
     @lru_cache(1)
     def of(i: int) -> NDArray[np.uint8]:
-        return tiles.cut(stored[i].values()[None], config.shape)
+        return cut_tiles(stored[i].values()[None], config.shape)
 
     def load(first: int, last: int) -> NDArray[np.uint8]:
         empty = np.zeros((0, *config.shape, config.channels), np.uint8)

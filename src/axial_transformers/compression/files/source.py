@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -66,6 +67,37 @@ class Tiles:
         first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
         skipped = self._ends[first - 1]
         return self._load(first - 1, last)[start - skipped : stop - skipped]
+
+
+def tile_grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
+    """Number of tiles that cover each axis."""
+    return tuple(-(-size // length) for size, length in zip(axes, tile, strict=True))
+
+
+def cut_tiles(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Cuts examples [N, *A, C] into tiles [N * prod(grid), *tile, C] in reading order; repeats edges to fill them."""
+    count, *axes, channels = examples.shape
+    tiles = tile_grid(tuple(axes), tile)
+    missing = [(0, k * length - size) for k, length, size in zip(tiles, tile, axes)]
+    padded = np.pad(examples, [(0, 0), *missing, (0, 0)], mode="edge")
+    interleaved = padded.reshape(count, *(n for pair in zip(tiles, tile) for n in pair), channels)
+    return interleaved.transpose(_tiles_first(len(tile))).reshape(-1, *tile, channels)
+
+
+def join_tiles(tiles: NDArray[np.uint8], axes: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Joins tiles, as `cut_tiles` made them of examples with axes *A, to these examples [N, *A, C]."""
+    tile, channels = tiles.shape[1:-1], tiles.shape[-1]
+    per_axis = tile_grid(axes, tile)
+    split = tiles.reshape(len(tiles) // prod(per_axis), *per_axis, *tile, channels)
+    padded = split.transpose(np.argsort(_tiles_first(len(tile)))).reshape(
+        len(split), *(k * length for k, length in zip(per_axis, tile)), channels
+    )
+    return padded[:, *(slice(size) for size in axes)]
+
+
+def _tiles_first(axes: int) -> tuple[int, ...]:
+    """Permutation of axes [N, tiles, tile, tiles, tile, .., C] to [N, tiles, .., tile, .., C]."""
+    return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)
 
 
 def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:

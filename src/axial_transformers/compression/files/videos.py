@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files import tiles
 from axial_transformers.compression.files.entries import Entry, Names, planned
 from axial_transformers.compression.files.source import (
     Contents,
@@ -27,8 +26,10 @@ from axial_transformers.compression.files.source import (
     OtherSizes,
     Tiles,
     content,
+    cut_tiles,
     other_size_error,
     source_of,
+    tile_grid,
 )
 from axial_transformers.data import DataConfig
 from axial_transformers.data.video import (
@@ -125,7 +126,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
             " save other clips as an array in an .npz file"
         )
     planned(entries)
-    grids = [tiles.grid(size, config.shape) for _, size in cut]
+    grids = [tile_grid(size, config.shape) for _, size in cut]
     images = Tiles([prod(of_frame) for clips, *of_frame in grids for _ in range(clips)], clips_of(cut, config))
     return Contents(
         images, {"videos": [entry.json() for entry in entries]}, files, left_out=found.left_out, whole=others.names,
@@ -148,7 +149,7 @@ def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> VideoEnt
         rate = frame_rate(path) or _USUAL_RATE
         if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _LARGEST:
             return None
-        size = size_of(path, config, rate, _SUFFIX)
+        size = size_of(path, config, rate)
     except TooLargeError:
         raise
     except Exception:  # encoders and decoders raise errors of every kind
@@ -174,7 +175,7 @@ def frames_in(path: Path, channels: int) -> Iterator[Frames]:
         yield pixels
 
 
-def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction, suffix: str) -> tuple[int, int, int] | None:
+def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction) -> tuple[int, int, int] | None:
     """Frames, height and width of a video; None if its frames, written without loss and read again, are not the same.
 
     Raises:
@@ -183,7 +184,7 @@ def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction, suffix: 
     """
     read, again = _Digest(), _Digest()
     with tempfile.TemporaryDirectory() as folder:
-        movie = Path(folder, f"video{suffix}")
+        movie = Path(folder, f"video{_SUFFIX}")
         write_lossless(movie, read.of(_small(path, config)), rate, gray=config.channels == 1)
         for _ in again.of(frames_in(movie, config.channels)):
             pass
@@ -193,7 +194,7 @@ def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction, suffix: 
 
 def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
     for frame in frames_in(path, config.channels):
-        covered = prod(tiles.grid(frame.shape[:2], config.shape[1:])) * prod(config.shape) * config.channels
+        covered = prod(tile_grid(frame.shape[:2], config.shape[1:])) * prod(config.shape) * config.channels
         if covered > MOST_VALUES:
             raise TooLargeError(
                 f"{path}: {config.shape[0]} frames of {frame.shape[0]}x{frame.shape[1]}, a clip of the model, are more"
@@ -249,12 +250,12 @@ def _clips_from(first: int, videos: Sequence[_Video], config: AxialTransformerCo
     """The tiles of clip `first` and of those behind it, a clip at a time."""
     length = config.shape[0]
     for path, size in videos:
-        count, *_ = tiles.grid(size, config.shape)
+        count, *_ = tile_grid(size, config.shape)
         if first < count:
             frames = islice(frames_in(path, config.channels), first * length, None)
             for number in range(first, count):
                 clip = np.array([*islice(frames, length)])
                 if clip.shape[:3] != (min(length, size[0] - number * length), *size[1:]):
                     raise ValueError(f"{path} has changed since it was first read: compress it again")
-                yield tiles.cut(clip.reshape(1, *clip.shape[:3], -1), config.shape)
+                yield cut_tiles(clip.reshape(1, *clip.shape[:3], -1), config.shape)
         first = max(0, first - count)

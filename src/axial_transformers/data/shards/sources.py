@@ -1,8 +1,9 @@
 """Sources of shards: paths, addresses and data sets of the hub, as files on this machine."""
 
 import re
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Sequence
+from itertools import product
+from math import prod
 from pathlib import Path, PurePosixPath
 
 from axial_transformers.data.folders import natural_key
@@ -13,7 +14,7 @@ SUFFIX = ".tar"
 WEB = ("http://", "https://")
 
 _MOST_SHARDS = 100_000
-_MOST_BRACES, _LONGEST_NAME = 64, 1 << 13
+_SHOWN = 99  # characters of a pattern in a message
 _HUB = re.compile(r"hf://datasets/(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.*))?")
 
 
@@ -54,53 +55,31 @@ def expand(pattern: str) -> list[str]:
     """Expands braces: {a,b} stands for each of the words, {08..11} for each number with as many digits.
 
     Raises:
-        ValueError: braces that do not match, that hold neither, more than 64 of them, or more than 100,000 results.
+        ValueError: braces that do not match, lie within others or hold neither, or more than 100,000 results.
     """
-    if pattern.count("{") > _MOST_BRACES or len(pattern) > _LONGEST_NAME:
+    parts = re.split(r"{([^{}]*)}", pattern)  # text and the content of braces, alternating
+    if any("{" in text or "}" in text for text in parts[::2]):
+        raise ValueError(f"{pattern[:_SHOWN]} has a brace without its partner, or within others: write it out")
+    choices = [_choices(part, pattern) if i % 2 else [part] for i, part in enumerate(parts)]
+    if prod(map(len, choices)) > _MOST_SHARDS:
         raise ValueError(
-            f"{pattern[:99]} ... has {pattern.count('{')} braces and {len(pattern):,} letters, above {_MOST_BRACES}"
-            f" and {_LONGEST_NAME:,}: name fewer shards, or a folder of them"
+            f"{pattern[:_SHOWN]} stands for over {_MOST_SHARDS:,} shards: pack more records into each, or name fewer"
         )
-    words = list(islice(_expanded(pattern), _MOST_SHARDS + 1))
-    if len(words) > _MOST_SHARDS:
-        raise ValueError(f"{pattern} stands for over {_MOST_SHARDS:,} shards: pack more records into each")
-    return words
+    return list(map("".join, product(*choices)))
 
 
-def _expanded(pattern: str) -> Iterator[str]:
-    before, brace, _ = pattern.partition("{")
-    if "}" in before:
-        raise ValueError(f"{pattern} closes a brace that it does not open")
-    if not brace:
-        yield pattern
-        return
-    words, after = _words(pattern, len(before) + 1)
-    choices = chain.from_iterable(map(_expanded, words)) if len(words) > 1 else _range(words[0])
-    for choice in choices:
-        for rest in _expanded(after):
-            yield before + choice + rest
-
-
-def _words(pattern: str, start: int) -> tuple[list[str], str]:
-    """The words between the brace before `start` and its partner, and the text after that."""
-    depth, words = 1, [""]
-    for i in range(start, len(pattern)):
-        letter = pattern[i]
-        depth += (letter == "{") - (letter == "}")
-        if not depth:
-            return words, pattern[i + 1 :]
-        if letter == "," and depth == 1:
-            words.append("")
-        else:
-            words[-1] += letter
-    raise ValueError(f"{pattern} opens a brace that it does not close")
-
-
-def _range(word: str) -> Iterator[str]:
-    match = re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", word)
+def _choices(content: str, pattern: str) -> Sequence[str]:
+    """What the content of a pair of braces stands for, up to one choice more than is possible."""
+    if "," in content:
+        return content.split(",")
+    match = re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", content)
     if not match or int(match[1]) > int(match[2]):
-        raise ValueError(f"{{{word}}} is neither a range of numbers, as {{000..009}}, nor a choice, as {{train,val}}")
-    return (str(number).zfill(len(match[1])) for number in range(int(match[1]), int(match[2]) + 1))
+        raise ValueError(
+            f"{pattern[:_SHOWN]}: {{{content[:_SHOWN]}}} is neither a range of numbers, as {{000..009}}, nor a choice,"
+            " as {train,val}"
+        )
+    numbers = range(int(match[1]), int(match[2]) + 1)[: _MOST_SHARDS + 1]
+    return [str(number).zfill(len(match[1])) for number in numbers]
 
 
 def _from_hub(source: str, progress: Progress) -> list[Path]:

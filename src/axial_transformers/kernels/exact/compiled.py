@@ -45,11 +45,11 @@ from axial_transformers.kernels.vectors import aligned_zeros
 
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
-ROWS_TOGETHER = 224
+ROWS_AT_ONCE = 224
 """Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
-KNOWN_TOGETHER = 784
+KNOWN_AT_ONCE = 784
 """Rows of known values that go through a layer before the next one, at least one example."""
-LEAST_TOGETHER = 4
+LEAST_AT_ONCE = 4
 """Examples that are worth a thread: each reads all weights, so that fewer examples take as long."""
 ALL = 1 << 62
 """More rows than there are."""
@@ -81,9 +81,9 @@ class Parts(NamedTuple):
     cache: Cache
 
 
-def together(examples: int, most: int = GROUP) -> int:
+def examples_at_once(examples: int, most: int = GROUP) -> int:
     """Examples that are worked on together, so that all of torch's threads have some, if there are enough."""
-    return max(1, min(most, max(LEAST_TOGETHER, ceil(examples / torch.get_num_threads()))))
+    return max(1, min(most, max(LEAST_AT_ONCE, ceil(examples / torch.get_num_threads()))))
 
 
 class Kept(threading.local, Generic[Memory]):
@@ -110,7 +110,7 @@ class Slabs:
 
     def start(self, rows: int, length: int, sites: int) -> Parts:
         """See `reference.Slabs.start`."""
-        part = together(rows // sites, max(1, ROWS_TOGETHER // sites)) * sites
+        part = examples_at_once(rows // sites, max(1, ROWS_AT_ONCE // sites)) * sites
         tiles = ceil(rows / part) * ceil(part * self._heads / LANES)
         return Parts(part, _cache(self._masked, tiles, self._width, length))
 
@@ -123,7 +123,7 @@ class Slabs:
     def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
         """See `reference.Slabs.add_upper`. Layer after layer, without caches of all layers' keys and values."""
         example = length * sites
-        part = together(len(context) // example, max(1, KNOWN_TOGETHER // example)) * example
+        part = examples_at_once(len(context) // example, max(1, KNOWN_AT_ONCE // example)) * example
         lines = _by_layer(self._lines, Line(length, sites), self._heads)
         parts, known = Parts(part, _cache(0, 0, self._width, length)), steps.KnownSlabs(values, table, example, sites)
         self._work(context, 0, parts, lines, known)
@@ -165,7 +165,7 @@ class Rows:
 
     def draw(self, context: Array, prediction: Prediction, values: Integers, choice: Choice) -> None:
         """Writes values, or differences, [B, L] that are drawn at random; the reference has no such rows."""
-        self._work(draw_row, context, together(len(context)), choice, prediction, values)
+        self._work(draw_row, context, examples_at_once(len(context)), choice, prediction, values)
 
     def take_known(self, context: Array, known: Known) -> None:
         """See `reference.Rows.take_known`."""
@@ -173,7 +173,7 @@ class Rows:
         if known.values.size and not 0 <= known.values.min() <= known.values.max() < count:
             raise ValueError(f"values must be in 0..{count - 1}")
         at_once = self._inner.heads > 0
-        size = together(len(context), max(1, KNOWN_TOGETHER // context.shape[1])) if at_once else GROUP
+        size = examples_at_once(len(context), max(1, KNOWN_AT_ONCE // context.shape[1])) if at_once else GROUP
         self._work(steps.known_rows, context, size, known, at_once=at_once)
 
     def _work(
@@ -269,7 +269,7 @@ def _at_a_time(rows: int, lines: int) -> int:
     if not rows:
         return ALL
     fill = lcm(LANES // gcd(LANES, lines), FEW // gcd(FEW, rows))
-    return rows * fill * max(1, ROWS_TOGETHER // (rows * fill))
+    return rows * fill * max(1, ROWS_AT_ONCE // (rows * fill))
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:

@@ -122,9 +122,9 @@ def transform(
     masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
     qkv, attended = scratch.qkv, scratch.attended
     for layer in range(len(lines)):
-        length, stride, causal, together = lines[layer]
-        for top in range(0, rows, together):
-            end = min(top + together, rows)
+        length, stride, causal, size = lines[layer]
+        for top in range(0, rows, size):
+            end = min(top + size, rows)
             for start in range(top, end, BLOCK):
                 count = min(BLOCK, end - start)
                 normalise_rows(x, start, count, blocks.attention_norm, layer, dim, normed)

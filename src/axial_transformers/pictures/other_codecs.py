@@ -2,14 +2,13 @@
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.pictures.grids import contact_sheet
-from axial_transformers.progress import Progress
 
 Encode = Callable[[NDArray[np.uint8]], int]
 
@@ -29,7 +28,7 @@ def bits_per_dim(size: int, images: NDArray[np.uint8]) -> float:
     return 8 * size / images.size
 
 
-def one_file_each(encode: Encode, images: NDArray[np.uint8], progress: Progress) -> float:
+def one_file_each(encode: Encode, images: NDArray[np.uint8], progress: Callable[[range], Iterable[int]]) -> float:
     """Bits/dim of images [N, *A, C], each in a file of its own."""
     pictures = as_pictures(images)
     return bits_per_dim(sum(encode(pictures[i]) for i in progress(range(len(pictures)))), images)

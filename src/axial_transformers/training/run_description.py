@@ -1,0 +1,134 @@
+"""A run described as rows (name, value): for the summary of `train`, the run's page, `inspect` and the model card.
+
+In a value, `...` marks code.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.hub_card import Result
+from axial_transformers.storage.typed_json import to_json
+from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
+from axial_transformers.training.run_folder import Origin, RunRecord, read_run
+
+WIDTH = 62
+"""Characters of a list before it is cut: a line with its title then fits into 80 columns."""
+NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
+"""Names of axes by the letters of `DataConfig.axes`."""
+
+
+def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str]:
+    """Return the data of a run, as far as its record knows it."""
+    rows = {"source": f"`{about.source}`"}
+    if about.class_names is not None:
+        rows["classes"] = f"{len(about.class_names)}: {_shortened(about.class_names)}"
+    if found := about.summary:
+        evaluated = f" ({about.validate_on:,} are evaluated)" if about.validate_on < found.validation else ""
+        test = "no test part" if found.test is None else f"{found.test:,} test"
+        rows["examples"] = f"{found.train:,} train, {found.validation:,} validation{evaluated}, {test}"
+    names = zip(axis_names(len(model.shape), about.data.axes), model.shape, strict=True)
+    axes = " x ".join(f"{name} {length}" for name, length in names)
+    channels = f"{model.channels} channel{'s' * (model.channels > 1)}"
+    colours = _shortened(channel_names(model.channels, about.uint16))
+    rows["each"] = f"{axes}, {channels} ({colours}), values 0..{model.num_values - 1}"
+    if about.skipped:
+        rows["left out"] = f"{len(about.skipped):,} damaged records"
+    return rows
+
+
+def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, dict[str, str]]:
+    """Return the data, the training and the machine of a run: rows by their title.
+
+    Args:
+        curves: the figures of the run, for its best validation and its time.
+    """
+    config, about = record.training, record.about
+    data = {} if about is None else describe_data(about, record.model)
+    training = {} if about is None else {"recipe": about.recipe}
+    training["training"] = (
+        f"{config.steps:,} steps of {config.batch_size}, learning rate {config.learning_rate:g}, {config.schedule}, "
+        f"{config.precision}, seed {config.seed}"
+    )
+    if seconds := curves.get("seconds"):
+        step, time = seconds[-1]
+        training["time"] = f"{timedelta(seconds=round(time))} h for {step:,.0f} steps"
+    if best := best_validation(curves):
+        step, bits = best
+        errors = dict(curves.get(f"{VALIDATION}standard_error", []))
+        error = f" ± {errors[step]:.2g} (standard error)" if step in errors else ""
+        training["validation"] = f"{bits:.4f} bits/dim{error} at step {step:,.0f}, EMA weights: the lowest of the run"
+    if record.command is not None:
+        training["command"] = f"`{shlex.join(record.command)}`"
+    return {
+        "data": {**data, "training examples": f"{record.examples:,}, SHA-256 `{record.data.fingerprint}`"},
+        "training": training,
+        "machine": {name.replace("_", " "): str(value) for name, value in asdict(record.machine).items()},
+    }
+
+
+def best_validation(curves: Mapping[str, Curve]) -> tuple[float, float] | None:
+    """Return the step with the fewest validation bits/dim, and these; None if there was no evaluation."""
+    return min(curves.get(f"{VALIDATION}bits_per_dim", []), key=lambda point: point[1], default=None)
+
+
+class RunCard(NamedTuple):
+    """The parts of a model card that a run knows."""
+
+    rows: dict[str, str]
+    result: Result | None
+    settings: dict[str, Any]
+
+
+def card_of_run(folder: Path) -> RunCard | None:
+    """Return what a model card says of the run in a folder; None if there is none.
+
+    Of paths it has only the last part, and it names no classes: the rest may be private.
+
+    Raises:
+        ValueError: the record of the run is damaged.
+    """
+    record = read_run(folder)
+    if record is None:
+        return None
+    curves, name = read_curves(folder), "its data"
+    if about := record.about:
+        name, command = _last_part(about.source) or name, about.command and tuple(map(_last_part, about.command))
+        about = replace(about, source=name, command=command, class_names=None, skipped=())
+    found = describe_run(replace(record, about=about), curves)
+    best = best_validation(curves)
+    result = None if best is None else Result(data=name, split="validation", bits_per_dim=best[1])
+    return RunCard({**found["data"], **found["training"]}, result, to_json(record.training))
+
+
+def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
+    """Names of the axes of an example by their letters if the user gave them, otherwise by their number."""
+    if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
+        return tuple(NAMES[letter] for letter in stated)
+    usual = {1: ("position",), 2: ("height", "width"), 3: ("frame or depth", "height", "width")}
+    return usual.get(axes, tuple(f"axis {i}" for i in range(1, axes + 1)))
+
+
+def channel_names(channels: int, uint16: bool) -> tuple[str, ...]:
+    """Names of an example's channels by their number; those of 16-bit data are the bytes of its channels."""
+    if uint16:
+        return tuple(f"{byte} of {name}" for name in channel_names(channels // 2, False) for byte in ("high", "low"))
+    return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))
+
+
+def _shortened(names: Sequence[str]) -> str:
+    """Names with commas, as many as fit into a line."""
+    text = ", ".join(names[:WIDTH])
+    return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."
+
+
+def _last_part(word: str) -> str:
+    """Of a path, or of an address, also after `--option=`; other words as they are."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    path = urlsplit(value).path if "://" in value else value
+    return f"{option}{equals}{PurePath(path.replace(chr(92), '/')).name or path}"
