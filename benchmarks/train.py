@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from axial_transformers import recipes
-from axial_transformers.cli.machine_report import facts
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.machine import matmul_rate
+from axial_transformers.planning.machine_report import facts
 from axial_transformers.planning.operations import training_operations
 from axial_transformers.recipes import Recipe
 from axial_transformers.training.batches import Batch, draw_batch, step_positions

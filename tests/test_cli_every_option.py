@@ -17,12 +17,14 @@ import torch
 from PIL import Image
 
 from axial_transformers import cli
-from axial_transformers.cli import output_files
 from axial_transformers.cli.completion import parser_of
-from axial_transformers.cli.trained_model import TrainedModel
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.likelihood.evaluation import Evaluation
+from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
+from axial_transformers.pictures import completions, saving
+from axial_transformers.training import while_training
+from axial_transformers.training.trained_model import TrainedModel
 from small_models import random_model, random_values, small_config
 
 COUNT = 6
@@ -131,7 +133,7 @@ SHOWN = {("complete", "output"), ("completion", "shell"), ("inspect", "machine")
 }
 """Options that change what is printed or written, not what the library is asked."""
 
-EVERY_TIME = {("score", "limit"): "bits_of_each", ("score", "batch-size"): "bits_of_each"}
+EVERY_TIME = {("score", "limit"): "score", ("score", "batch-size"): "score"}
 """Options that change each call of a function."""
 
 
@@ -188,12 +190,11 @@ def replace_library(verb: str, recorder: Recorder, patch: pytest.MonkeyPatch) ->
     if hasattr(module, "processes_on"):
         recorder.watch(module, "processes_on")
     for name in ("save_arrays", "save_clips", "save_grid", "save_images"):
-        recorder.replace(output_files, name, lambda *given, **options: None)
+        recorder.replace(saving, name, lambda *given, **options: None)
     REPLACEMENTS[verb](module, recorder, patch)
 
 
 def _evaluate(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module, "matmul_rate", lambda *given: 1e9)
     recorder.replace(
         module, "evaluate", lambda *given, **options: Evaluation(bits_per_dim=1, standard_error=0.1, images=COUNT)
     )
@@ -209,15 +210,18 @@ def _complete(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> Non
     def drawn(known: Any, mask: Any, filled: Any, show: Callable[[Any], Any], **options: Any) -> Image.Image:
         return Image.new("L", show(known).shape[1:3])
 
-    recorder.watch(module, "for_display")
-    recorder.replace(module, "completion_sheet", drawn)
-    recorder.replace(module, "save_movie", lambda *given, **options: None)
+    recorder.watch(completions, "for_display")
+    recorder.replace(completions, "completion_sheet", drawn)
+    recorder.replace(completions, "save_movie", lambda *given, **options: None)
 
 
 def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
-    recorder.replace(module, "bits_of_each", lambda model, x, **options: torch.arange(len(x)).double())
+    def score(model: Any, values: Any, *given: Any) -> Scores:
+        return Scores(bits=np.arange(len(values)), corrected=np.zeros(len(values)))
+
+    recorder.replace(module, "score", score)
     recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
-    recorder.replace(module, "heat_map", lambda *given, **options: Image.new("L", (3, 2)))
+    recorder.replace(module, "save_heat_maps", lambda folder, maps, num_values: [*maps])
 
 
 def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
@@ -239,16 +243,16 @@ def _compress(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> Non
 
 def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "read_model", lambda folder: MODEL if folder.name == "run" else OF_PICTURES.model)
-    recorder.watch(module, "model_card")
+    recorder.watch(module, "card_of")
     recorder.replace(AxialTransformer, "push_to_hub", lambda *given, **options: "address")
 
 
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module.machine_report, "facts", dict)
     patch.setattr(module.machine_report, "rows", lambda found: found)
-    patch.setattr(module, "_training_rows", lambda *given: {})
+    patch.setattr(module, "_tables", lambda *given: {"model": {}})
     recorder.replace(module, "plan", lambda *given: SimpleNamespace(to_json=dict))
-    recorder.watch(module, "inspect")
+    recorder.watch(module, "_facts")
 
 
 def _ends_at(name: str) -> Callable[[Any, Recorder, pytest.MonkeyPatch], None]:
@@ -378,7 +382,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "_summary": lambda *given: None,
         "_lines": lambda *given: [],
     }.items():
-        recorder.replace(module, name, answer)
+        recorder.replace(module if hasattr(module, name) else while_training, name, answer)
     with suppress(Reached):
         assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0
     calls = dict(recorder.calls)

@@ -8,6 +8,7 @@ import pytest
 
 from axial_transformers import cli
 from axial_transformers.cli import inspect
+from axial_transformers.likelihood.dependencies import check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning import machine
 from axial_transformers.planning.operations import engineering
@@ -58,9 +59,9 @@ def test_a_small_models_dependencies_are_exact(axial: Axial, trained):
 def test_a_row_wise_model_has_holes():
     """Without outer decoders nothing is heard from other rows, and inspection says so."""
     config = AxialTransformerConfig(shape=(3, 5), num_values=4, dim=8, heads=2, outer_layers=0, inner_layers=1)
-    found = inspect.inspect(config)["dependencies"]
-    assert found["leaks"] == 0
-    assert found["holes"] == 5 * 5 * 3  # pairs of sites of different rows
+    found = check_configuration(config)
+    assert found.leaks == 0
+    assert found.holes == 5 * 5 * 3  # pairs of sites of different rows
 
 
 def test_an_unknown_model_is_one_line(axial: Axial):

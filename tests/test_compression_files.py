@@ -132,7 +132,7 @@ def test_an_archive_replaces_only_files_and_only_if_told(tmp_path, gray):
     with pytest.raises(FileExistsError, match=r"a\.axl exists already"):
         compress_files(gray, source, archive)
     archive.write_text("old")
-    compress_files(gray, source, archive, replace=True)
+    compress_files(gray, source, archive, force=True)
     assert archive.read_bytes().startswith(container.MAGIC)
     (tmp_path / "link").symlink_to(archive)
     (tmp_path / "dangling").symlink_to(tmp_path / "none")
@@ -141,7 +141,7 @@ def test_an_archive_replaces_only_files_and_only_if_told(tmp_path, gray):
     for target in (tmp_path / "link", tmp_path / "dangling", tmp_path / "folder", tmp_path / "pipe", Path("/dev/null")):
         for replace in (False, True):
             with pytest.raises(FileExistsError):
-                compress_files(gray, source, target, replace=replace)
+                compress_files(gray, source, target, force=replace)
     assert Path("/dev/null").is_char_device()
     assert (tmp_path / "pipe").is_fifo()
     assert (tmp_path / "link").is_symlink()
@@ -156,7 +156,7 @@ def test_a_source_is_not_replaced_by_its_archive(tmp_path, gray, kind):
     (tmp_path / "same").hardlink_to(source)
     for target in (source, tmp_path / "same"):
         with pytest.raises(FileExistsError, match="what is to be compressed"):
-            compress_files(gray, source.parent if kind == "folder" else source, target, replace=True)
+            compress_files(gray, source.parent if kind == "folder" else source, target, force=True)
     assert source.read_bytes() == content
 
 

@@ -12,8 +12,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from axial_transformers.cli import studio
-from axial_transformers.cli.trained_model import open_model
 from axial_transformers.studio.page import served
+from axial_transformers.training.trained_model import open_model
 
 PICTURE = Path(__file__).parents[1] / "images" / "studio.png"
 PATIENCE = 300_000

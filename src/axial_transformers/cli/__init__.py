@@ -5,8 +5,8 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
+from importlib.metadata import version
 
-from axial_transformers import __version__
 from axial_transformers.cli.console import prepare_streams, printable, show_log
 
 COMMANDS = {
@@ -100,7 +100,7 @@ def _run(command: str, argv: Sequence[str]) -> int:
         print(_help())
         return 0
     if command == "--version":
-        print(__version__)
+        print(version("axial-transformers"))
         return 0
     if command not in COMMANDS:
         return _fail("axial", f"no command {command!r}{did_you_mean(command, COMMANDS)}")

@@ -2,28 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 from cyclopts import Parameter
-from numpy.typing import NDArray
-from PIL import Image
 
-from axial_transformers.cli.options import Compile, Device, Model, Reading, Source, Temperature, Weights
-from axial_transformers.cli.output_files import Appearance, check_output, require_other_file, require_room, save
+from axial_transformers.cli.options import Appearance, Compile, Device, Model, Reading, Source, Temperature, Weights
 from axial_transformers.cli.parsing import command, parse, require_within
-from axial_transformers.cli.trained_model import TrainedModel, chosen, label_of, limited, open_model
-from axial_transformers.data import MOVIES, Split, picture_files, save_movie
-from axial_transformers.data.npy import read_array
+from axial_transformers.data import Split
+from axial_transformers.data.images import read_mask
+from axial_transformers.decoding.drawing import require_room
 from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
-from axial_transformers.pictures import for_display, window_of
-from axial_transformers.pictures.completions import completion_sheet
-from axial_transformers.pictures.grids import below
+from axial_transformers.pictures import require_output, save_completions, save_examples
 from axial_transformers.progress import bar
-from axial_transformers.storage.files import written_whole
+from axial_transformers.training.trained_model import TrainedModel, open_model
 
 APPROXIMATE = "approximate: values drawn before a known site do not depend on it"
 
@@ -83,17 +76,18 @@ class Complete:
 def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     options = parse(Complete, argv, "complete")
-    for name, number in (("examples", options.examples), ("count", options.count), ("fps", options.appearance.fps)):
-        require_within(name, number, 1)
+    require_within("examples", options.examples, 1)
+    require_within("count", options.count, 1)
+    options.appearance.check()
     require_within("seed", options.seed, -(2**63))
     trained = options.data.of(open_model(options.model, options.weights, options.device))
-    require_other_file(options.output, options.source)
-    check_output(options.output, trained.model.config, options.appearance.scale, folder=False)
-    label = label_of(trained, options.label)
+    config, appearance = trained.model.config, options.appearance
+    require_output(options.output, clips=len(config.shape) == 3, source=options.source)
+    label = trained.label(options.label)
     mask = _known_sites(trained, options, argv)
     examples = trained.examples(options.source, options.split)[0]
-    known = (limited(examples, options.examples) if options.only is None else chosen(examples, options.only)).values
-    require_room(options.count, options.output, trained.model.config, options.appearance.scale or 1, inputs=len(known))
+    known = (examples.spread(options.examples) if options.only is None else examples.named(options.only)).values
+    require_room(config, options.count, len(known), appearance.pixels(options.output))
     filled = complete(
         trained.model,
         torch.from_numpy(known),
@@ -106,7 +100,14 @@ def main(argv: Sequence[str]) -> None:
         compile=options.compile,
         progress=bar(f"drawing {options.count} completions of {len(known)} examples"),
     )
-    _save(known, mask.numpy(), filled.cpu().numpy(), trained, options)
+    values, look = filled.cpu().numpy(), vars(appearance)
+    if options.output.suffix in (".npz", ".mkv"):
+        save_examples(options.output, values, config.num_values, trained.uint16, **look)
+    else:
+        note = APPROXIMATE if options.approximate else ""
+        save_completions(
+            options.output, known, mask.numpy(), values, config.num_values, trained.uint16, **look, note=note
+        )
     print(options.output)
 
 
@@ -122,7 +123,7 @@ def _known_sites(trained: TrainedModel, options: Complete, argv: Sequence[str]) 
         raise ValueError(f"give exactly one of --mask, --rows, --channels and --frames, not {said}")
     mask = known_mask(
         trained.model,
-        mask=None if options.mask is None else _read_mask(options.mask),
+        mask=None if options.mask is None else torch.from_numpy(read_mask(options.mask)),
         rows=options.rows,
         channels=options.channels,
         frames=options.frames,
@@ -137,42 +138,3 @@ def _known_sites(trained: TrainedModel, options: Complete, argv: Sequence[str]) 
             f"{command('complete', *argv, '--approximate')}"
         )
     return mask
-
-
-def _read_mask(path: Path) -> torch.Tensor:
-    if path.suffix.lower() in picture_files.SUFFIXES and path.is_file():
-        with picture_files.opened(path) as picture:
-            return torch.from_numpy(np.asarray(picture_files.upright(path, picture).convert("L")) >= 128)
-    if path.suffix != ".npy" or not path.is_file():
-        raise ValueError(f"--mask {path} is neither an .npy file nor a picture")
-    mask = read_array(path, "arr_0")
-    if mask.dtype != np.bool_:
-        raise ValueError(f"--mask {path} holds {mask.dtype}, not booleans")
-    return torch.from_numpy(mask)
-
-
-def _save(
-    known: NDArray[np.uint8],
-    mask: NDArray[np.bool_],
-    filled: NDArray[np.integer],
-    trained: TrainedModel,
-    options: Complete,
-) -> None:
-    if options.output.suffix in (".npz", ".mkv"):
-        save(options.output, filled, trained, options.appearance)
-        return
-    values, uint16 = trained.model.config.num_values, trained.uint16
-    look = options.appearance
-    window = window_of(known, values, uint16)
-    show = partial(for_display, num_values=values, uint16=uint16, palette=look.palette, window=window)
-
-    def page(at: int | slice, strips: bool | None) -> Image.Image:
-        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, scale=look.scale, strips=strips)
-        return below(drawn, APPROXIMATE) if options.approximate else drawn
-
-    if options.output.suffix in MOVIES:
-        frames = (page(t, strips=False) for t in range(len(mask)))
-        save_movie(options.output, np.stack([np.asarray(frame) for frame in frames]), look.fps)
-    else:
-        with written_whole(options.output) as aside:
-            page(slice(None), strips=True if known.ndim == 5 else None).save(aside, format="PNG")

@@ -1,7 +1,6 @@
 """axial compress: images to one file, losslessly."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from math import prod
@@ -9,18 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
-from axial_transformers.cli.trained_model import open_model
-from axial_transformers.compression import Written, compress_files
+from axial_transformers.compression import Written, compress_files, require_free
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import other_codecs as comparison
 from axial_transformers.progress import bar
-from axial_transformers.storage.files import require_place
+from axial_transformers.training.trained_model import open_model
 
 Rates = dict[str, float | None]
 """Bits/dim by codec; None where a codec cannot take the images."""
@@ -61,16 +58,14 @@ class Compress:
 def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     options = parse(Compress, argv, "compress")
-    if not options.force and os.path.lexists(options.archive):
-        raise FileExistsError(f"{options.archive} exists already: give another name, or --force to replace it")
-    require_place(options.archive, folder=False)
+    require_free(options.archive, options.source, options.force)
     trained = open_model(options.model, options.weights, "cpu")
     model, other_sizes = trained.model, options.other_sizes
     if other_sizes == "auto":
         other_sizes = "tile" if trained.data.fit == "tiles" else "refuse"
     written = compress_files(
         model, options.source, options.archive, other_sizes=other_sizes, verify=options.verify,
-        replace=options.force, progress=bar("chunks"),
+        force=options.force, progress=bar("chunks"),
     )  # fmt: skip
     kind = _kind(options.source, model)
     count, rates = len(written.images), _rates(model, written, options.compare)
@@ -87,7 +82,7 @@ def main(argv: Sequence[str]) -> None:
     tiled = kind == "videos" or written.examples < count
     images = f"{count:,} tiles of {written.examples:,} {kind}" if tiled else f"{count:,} images"
     print(f"{options.archive}: {images}, {written.size:,} bytes")
-    Console().print(_table(rates))
+    print_rows({name: "-" if value is None else f"{value:.4f}" for name, value in rates.items()}, "bits/dim")
     if tiled and options.compare:
         size = "x".join(map(str, model.config.shape))
         print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
@@ -122,12 +117,3 @@ def _rates(model: AxialTransformer, written: Written, compare: bool) -> Rates:
         rates[name] = comparison.one_file_each(encode, images, bar(name))
         rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
     return rates
-
-
-def _table(rates: Rates) -> Table:
-    table = Table(box=None)
-    table.add_column("", justify="left")
-    table.add_column("bits/dim", justify="right")
-    for name, value in rates.items():
-        table.add_row(name, "-" if value is None else f"{value:.4f}")
-    return table

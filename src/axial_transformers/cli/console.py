@@ -6,8 +6,8 @@ Libraries are imported where they are used: `axial --help` waits for none.
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -81,6 +81,41 @@ def working(text: str) -> "Status":
     from rich.markup import escape
 
     return _errors().status(escape(printable(text)))
+
+
+def print_rows(rows: Mapping[str, str], title: str = "") -> None:
+    """Prints rows (name, value) as they are, folded to the width of the terminal, below a title."""
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    table = Table.grid(Column(min_width=2 if title else 0), "", Column(overflow="fold"), padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row("", name, Text(printable(value)))
+    console = Console(highlight=False)
+    if title:
+        console.print(title, style="bold")
+    console.print(table)
+
+
+@contextmanager
+def rank_zero_output() -> Iterator[None]:
+    """Within this block, of several processes on a machine only the first one prints, mistakes included.
+
+    It is for what all processes do alike, so that nothing is lost.
+    """
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:
+        yield
+        return
+    try:
+        with (
+            Path(os.devnull).open("w", encoding="utf-8") as nothing,
+            redirect_stderr(nothing),
+            redirect_stdout(nothing),
+        ):
+            yield
+    except (ValueError, OSError):
+        raise SystemExit(2) from None
 
 
 @cache

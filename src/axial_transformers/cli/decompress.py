@@ -7,10 +7,9 @@ from pathlib import Path
 from axial_transformers.cli.console import say
 from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
-from axial_transformers.cli.trained_model import open_model
-from axial_transformers.compression import decompress_files
+from axial_transformers.compression import decompress_files, require_target
 from axial_transformers.progress import bar
-from axial_transformers.storage.files import require_place
+from axial_transformers.training.trained_model import open_model
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Decompress:
 def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     options = parse(Decompress, argv, "decompress")
-    require_place(options.output, folder=options.output.suffix not in (".npz", ".npy"))
+    require_target(options.output)
     model = open_model(options.model, options.weights, "cpu").model
     lost = decompress_files(
         model, options.archive, options.output, salvage=options.salvage, only=options.only,

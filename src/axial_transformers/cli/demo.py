@@ -22,10 +22,9 @@ from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Evaluation, evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import for_display, html, image_grid
+from axial_transformers.pictures import for_display, html, image_grid, save_picture
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.heat_maps import heat_map, under_examples
-from axial_transformers.storage.files import written_whole
 from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
@@ -76,8 +75,7 @@ def main(argv: Sequence[str]) -> int:
         score = evaluate(model, torch.from_numpy(test.values))
         sections = [_likelihood(model, test, score, codes)]
         for name, (title, text, picture) in _figures(model, others, test).items():
-            with written_whole(options.out / f"{name}.png") as aside:
-                picture.save(aside, format="PNG")
+            save_picture(options.out / f"{name}.png", picture)
             shown = html.figure(html.image(picture, title))
             sections.append(
                 html.section(title, text, f'<div class="half">{shown}</div>' if name == "bits_mean" else shown)

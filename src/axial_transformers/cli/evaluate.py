@@ -1,29 +1,23 @@
 """axial evaluate: exact bits/dim of a data set."""
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import torch
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
-from axial_transformers.cli.console import printable
+from axial_transformers.cli.console import print_rows, rank_zero_output
 from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.cli.rank_zero import processes_on, rank_zero_output
-from axial_transformers.cli.trained_model import limited, open_model
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.models.baselines.by_name import class_of
-from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.planning.operations import forward_operations
+from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
-from axial_transformers.storage.typed_json import line_of
 from axial_transformers.training.config import warn_if_slow
+from axial_transformers.training.processes import processes_on
+from axial_transformers.training.trained_model import open_model
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
             opened = open_model(options.model, options.weights, str(processes.device))
             trained = options.data.of(opened)
             whole, described = trained.examples(options.source, options.split)
-            examples = limited(whole, options.limit)
+            examples = whole.spread(options.limit)
             if options.labels and examples.labels is None:
                 raise ValueError(f"{described} has no labels")
             given_frames = _given_frames(trained.model.config, options.given_frames)
@@ -111,42 +105,29 @@ def main(argv: Sequence[str]) -> None:
     }
     figures |= {name: value for name, value in special.items() if value}
     if options.json:
-        print(line_of(figures))
+        finite = {name: None if value != value else value for name, value in figures.items()}  # NaN is no JSON
+        print(json.dumps(finite))
     else:
-        rate = matmul_rate(processes.device, torch.bfloat16 if options.precision == "bfloat16" else torch.float32)
-        speed = _speed(trained.model, len(examples) / seconds, processes.count * rate)
-        Console().print(_table(figures, examples.shape[0], speed))
+        print_rows(_rows(figures, examples.shape[0]) | {"speed": f"{len(examples) / seconds:.3g} images/s"})
 
 
-def _speed(model: AxialTransformer, images_per_second: float, product_rate: float) -> str:
-    """Images/s, and their operations/s as a share of those of large matrix products on the same devices."""
-    speed = f"{images_per_second:.3g} images/s"
-    if type(model) is not class_of(model.config):  # operations are not counted
-        return speed
-    return f"{speed}, {images_per_second * forward_operations(model.config) / product_rate:.0%} of the rate of products"
-
-
-def _table(figures: dict[str, Any], frames: int, speed: str) -> Table:
+def _rows(figures: dict[str, Any], frames: int) -> dict[str, str]:
     error = f"± {figures['standard_error']:.4f} (standard error over images)" if figures["images"] > 1 else ""
     skipped = f"; {figures['skipped']} damaged ones left out" if "skipped" in figures else ""
     counted = f" of {figures['of_images']:,}" if "of_images" in figures else ", every one counted"
     rows = {
-        "bits/dim": f"[bold]{figures['bits_per_dim']:.4f}[/bold] {error}",
+        "bits/dim": f"{figures['bits_per_dim']:.4f} {error}",
         "images": f"{figures['images']:,}{counted}{skipped}",
     }
     if per_value := figures.get("bits_per_value"):
         rows["bits/value"] = f"{per_value:.4f} per 16-bit value; bits/dim are per byte"
     if given := figures.get("given_frames"):
         rows["frames"] = f"{given + 1} to {frames} of {frames}, given those before"
-    rows |= {name: escape(printable(figures[name])) for name in ("data", "fingerprint", "weights")}
-    rows["speed"] = speed
+    rows |= {name: figures[name] for name in ("data", "fingerprint", "weights")}
     rows["labels"] = "given" if figures["labels"] else "not given"
     if "version" in figures:
         rows["version"] = figures["version"]
-    table = Table("", Column(overflow="fold"), show_header=False, box=None)
-    for row in rows.items():
-        table.add_row(*row)
-    return table
+    return rows
 
 
 def _given_frames(config: AxialTransformerConfig, wanted: int) -> int:

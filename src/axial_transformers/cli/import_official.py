@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from axial_transformers.cli.console import say, working
 from axial_transformers.cli.parsing import parse
 from axial_transformers.importers.official import PUBLISHED_HEADS, import_official_to
-from axial_transformers.storage.files import require_place
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class ImportOfficial:
 def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     options = parse(ImportOfficial, argv, "import-official")
-    require_place(options.output, folder=True)
     with working(f"reading {options.checkpoint}"):
         model = import_official_to(
             options.checkpoint,

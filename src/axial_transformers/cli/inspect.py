@@ -3,23 +3,20 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
-from axial_transformers.cli import machine_report
-from axial_transformers.cli.console import working
+from axial_transformers.cli.console import print_rows, working
 from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
 from axial_transformers.decoding.drawing import cache_numbers
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.likelihood.dependencies import check, influence
+from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_SITES, check_configuration
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.baselines.by_name import build, read_config
+from axial_transformers.models.baselines.by_name import names_model, read_config
+from axial_transformers.planning import machine_report
 from axial_transformers.planning.machine import Machine, matmul_rate, this_machine
 from axial_transformers.planning.operations import (
     decode_operations,
@@ -28,15 +25,10 @@ from axial_transformers.planning.operations import (
     parameters,
 )
 from axial_transformers.planning.plan import Plan, describe, describe_memory, plan
-from axial_transformers.storage import model_folders
 from axial_transformers.training import TrainConfig, read_run
 from axial_transformers.training.metrics import read_curves
 from axial_transformers.training.run_description import describe_run
 from axial_transformers.training.run_page import write_page
-
-MOST_SITES = 300
-"""Largest number of sites of a model whose dependencies are checked: the time grows with its square."""
-MOST_PARAMETERS = 5_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,11 +113,11 @@ def main(argv: Sequence[str]) -> None:
     origin = None if record is None else record.about
     planned = plan(config, training, None, options.devices_for(training))
     facts = {
-        **inspect(config, options.dependencies),
+        **_facts(config, options.dependencies),
         "data": None if origin is None else asdict(origin),
         "training": planned.to_json(),
     }
-    tables = {**_sections(config, facts), **_training_rows(planned)}
+    tables = _tables(config, facts, planned)
     if run is not None and record is not None:
         tables |= {f"{title} of the run": rows for title, rows in describe_run(record, read_curves(run)).items()}
     _print(facts, tables, options.json)
@@ -136,41 +128,34 @@ def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bo
     if as_json:
         print(json.dumps(facts))
         return
-    console = Console(highlight=False)
     for title, rows in tables.items():
-        table = Table.grid("", "", Column(overflow="fold"), padding=(0, 2))
-        for name, value in rows.items():
-            table.add_row("", name, escape(value.replace("`", "")))
-        console.print(f"[bold]{title}[/bold]", table)
+        print_rows(rows, title)
 
 
-def inspect(config: AxialTransformerConfig, dependencies: bool = True) -> dict[str, Any]:
+def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]:
     """Costs and dependencies of a model, as JSON holds them."""
     parts = parameters(config)
     numbers = cache_numbers(config)
     forward, decode = forward_operations(config), decode_operations(config)
     return {
         "config": asdict(config),
-        "sites": _sites(config),
+        "sites": prod(config.bijection.shape) * (config.bijection.channels - config.known_channels),
         "parameters": {**parts, "total": sum(parts.values())},
         "operations": {"forward": forward, "decode": decode, "decode_over_forward": decode / forward},
         "cache_bytes": {"float32": 4 * numbers, "bfloat16": 2 * numbers},
-        "dependencies": _dependencies(config, sum(parts.values())) if dependencies else None,
+        "dependencies": _checked(config) if dependencies else None,
     }
 
 
 def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Path | None]:
     """Of a model: its configuration, the settings of its training, and its folder if that is of a run."""
     name = argv[0]
-    looks_like_hub_id = name.count("/") == 1 and not Path(name).exists()
-    if looks_like_hub_id or (Path(name) / model_folders.CONFIG).is_file():
+    if names_model(name):
         parse(_NoOptions, argv[1:], f"inspect {name}")
-        folder = model_folders.locate(name)
-        config = read_config(folder)
-        record = read_run(folder)
+        config, record = read_config(name), read_run(name)
         if record is None:
             return config, TrainConfig(), None  # of an exported model, the published setting
-        return config, record.training, folder
+        return config, record.training, Path(name)
     settings = resolve_preset(argv, "inspect").settings
     return settings.model, settings.training, None
 
@@ -180,44 +165,33 @@ class _NoOptions:
     """No options: of a model that exists nothing can be overridden."""
 
 
-def _sites(config: AxialTransformerConfig) -> int:
-    layout = config.bijection
-    return torch.Size(layout.shape).numel() * (layout.channels - config.known_channels)
-
-
-def _dependencies(config: AxialTransformerConfig, size: int) -> dict[str, int] | None:
-    """Leaks and holes of the model with random weights of scale 1 in float64; None where that would take long."""
-    if _sites(config) > MOST_SITES or size > MOST_PARAMETERS:
-        return None
+def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
     with working("checking which sites depend on which"):
-        generator = torch.Generator().manual_seed(0)
-        model = build(config).double()
-        randomise(model, generator)
-        x = torch.randint(config.num_values, (1, *config.shape, config.channels), generator=generator)
-        found = check(influence(model, x))
-    return {"leaks": found.leaks, "holes": found.holes, "pairs": found.past.numel()}
+        found = check_configuration(config)
+    return found and {"leaks": found.leaks, "holes": found.holes, "pairs": found.past.numel()}
 
 
-def _sections(config: AxialTransformerConfig, facts: dict[str, Any]) -> dict[str, dict[str, str]]:
-    operations, cache = facts["operations"], facts["cache_bytes"]
+def _tables(
+    config: AxialTransformerConfig, facts: dict[str, Any], planned: Plan[TrainConfig]
+) -> dict[str, dict[str, str]]:
+    """The facts as rows, by the titles of tables."""
+    operations, cache, machine = facts["operations"], facts["cache_bytes"], planned.machine
     decode, ratio = engineering(operations["decode"]), operations["decode_over_forward"]
-    return {
-        "model": {**config.describe(), "generated sites": f"{facts['sites']:,}"},
+    tables = {
+        "model": config.describe(),
         "parameters": {name: f"{count:>13,}" for name, count in facts["parameters"].items()},
-        "operations for one example, matrix products": {
-            "forward, all slices": engineering(operations["forward"]),
-            "decode, with caches": f"{decode}, {ratio:.3f} times a forward",
+        "one example": {
+            "generated sites": f"{facts['sites']:,}",
+            "operations forward": f"{engineering(operations['forward'])}FLOP, all slices",
+            "operations decoding": f"{decode}FLOP with caches, {ratio:.3f} times a forward pass",
+            "caches of decoding": ", ".join(f"{engineering(size)}B in {name}" for name, size in cache.items()),
+            "dependencies": _verdict(facts["dependencies"]),
         },
-        "decoding caches for one example": {name: f"{engineering(size)}B" for name, size in cache.items()},
-        "dependencies, with random weights of scale 1 in float64": {"all pairs": _verdict(facts["dependencies"])},
     }
-
-
-def _training_rows(found: Plan[TrainConfig]) -> dict[str, dict[str, str]]:
-    devices = "this machine" if found.machine.is_this else f"{found.machine.devices} devices"
-    title = f"training on {devices}, {found.training.batch_size} examples a step in {found.training.precision}"
-    rate = {} if found.machine.rate is None else {"matrix products": f"{found.machine.rate:.3g} TFLOP/s"}
-    return {title: {**describe(found), **describe_memory(found), **rate}}
+    devices = "this machine" if machine.is_this else f"{machine.devices} devices"
+    title = f"training on {devices}, {planned.training.batch_size} examples a step in {planned.training.precision}"
+    rate = {} if machine.rate is None else {"matrix products": f"{machine.rate:.3g} TFLOP/s"}
+    return {**tables, title: {**describe(planned), **describe_memory(planned), **rate}}
 
 
 def _verdict(found: dict[str, int] | None) -> str:

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from axial_transformers.cli import trained_model
-from axial_transformers.cli.trained_model import TrainedModel
+from axial_transformers.cli.parsing import require_within
+from axial_transformers.pictures import Palette
+from axial_transformers.training import trained_model
+from axial_transformers.training.trained_model import TrainedModel
 
 Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported model, or a hub id.")]
 Source = Annotated[
@@ -60,3 +62,24 @@ class Reading:
         if self.fit is not None and self.size is None and trained.data.size is None and len({*sides}) < len(sides):
             given["size"] = sides[0]
         return replace(trained, data=replace(trained.data, **given))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Appearance:
+    """How drawn examples are shown."""
+
+    scale: int | None = None
+    """Enlargement of a picture. None: a whole factor that makes it 512 pixels wide at least."""
+    palette: Palette = "auto"
+    """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
+    fps: int = 8
+    """Frames per second of a movie."""
+
+    def check(self) -> None:
+        """Raises ValueError where an option is out of its range."""
+        require_within("scale", self.scale, 1, 256)
+        require_within("fps", self.fps, 1)
+
+    def pixels(self, output: Path) -> int:
+        """Pixels of a picture at `output` that each site takes, as asked; none in files of data."""
+        return 0 if output.suffix in ("", ".npz", ".mkv") else (self.scale or 1) ** 2

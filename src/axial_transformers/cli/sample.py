@@ -8,13 +8,15 @@ from typing import Annotated
 import torch
 from cyclopts import Parameter
 
-from axial_transformers.cli.options import Compile, Device, Model, Reading, Temperature, Weights
-from axial_transformers.cli.output_files import Appearance, check_output, require_other_file, require_room, save
+from axial_transformers.cli.console import rank_zero_output
+from axial_transformers.cli.options import Appearance, Compile, Device, Model, Reading, Temperature, Weights
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.cli.rank_zero import draw_together, processes_on, rank_zero_output
-from axial_transformers.cli.trained_model import TrainedModel, label_of, open_model
+from axial_transformers.decoding.drawing import draw_in_shares, require_room
 from axial_transformers.decoding.sampling import sample
+from axial_transformers.pictures import require_output, save_examples
 from axial_transformers.progress import bar
+from axial_transformers.training.processes import processes_on
+from axial_transformers.training.trained_model import TrainedModel, open_model
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,16 @@ def main(argv: Sequence[str]) -> None:
     with rank_zero_output():
         options = parse(Sample, argv, "sample")
         require_within("count", options.count, 1)
-        require_within("fps", options.appearance.fps, 1)
+        options.appearance.check()
         require_within("seed", options.seed, -(2**63))
         processes = processes_on(options.device)
     with processes:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
-            require_other_file(options.output, options.known)
-            check_output(options.output, trained.model.config, options.appearance.scale, folder=True)
-            label = label_of(trained, options.label)
-            require_room(options.count, options.output, trained.model.config, options.appearance.scale or 1)
+            config = trained.model.config
+            require_output(options.output, clips=len(config.shape) == 3, folder=True, source=options.known)
+            label = trained.label(options.label)
+            require_room(config, options.count, pixels=options.appearance.pixels(options.output))
             known = _known(trained, options)
 
         def draw(numbers: slice, generator: torch.Generator) -> torch.Tensor:
@@ -86,10 +88,10 @@ def main(argv: Sequence[str]) -> None:
                 progress=bar(f"drawing {options.count} samples"),
             )
 
-        values = draw_together(processes, trained.model.config, options.count, options.seed, draw)
+        values = draw_in_shares(config, options.count, options.seed, draw, processes.count, processes.fill)
     if not processes.rank_zero:
         return
-    save(options.output, values.numpy(), trained, options.appearance)
+    save_examples(options.output, values.numpy(), config.num_values, trained.uint16, **vars(options.appearance))
     print(options.output)
 
 

@@ -12,10 +12,10 @@ from typing import cast
 from axial_transformers.cli.console import say
 from axial_transformers.cli.options import Device, Fit, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.cli.trained_model import TrainedModel, limited, open_model
 from axial_transformers.data import Examples
 from axial_transformers.pictures import Palette
 from axial_transformers.studio.studio_model import StudioModel
+from axial_transformers.training.trained_model import TrainedModel, open_model
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -98,7 +98,7 @@ def studio_model(opened: TrainedModel, options: Studio) -> StudioModel:
 def _examples(trained: TrainedModel, options: Studio) -> Examples | None:
     """Examples of the source; None where the run's own data is not at hand."""
     try:
-        return limited(trained.examples(options.source, None)[0], options.limit)[:]
+        return trained.examples(options.source, None)[0].spread(options.limit)[:]
     except (ValueError, OSError) as error:
         if options.source is not None:
             raise

@@ -1,39 +1,27 @@
 """axial train: a recipe, or a model of one's own data."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from axial_transformers.cli import INTERRUPTED
-from axial_transformers.cli.console import say
+from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.rank_zero import rank_zero_output
-from axial_transformers.cli.settings import Preset, Settings, list_recipes, resolve_preset
-from axial_transformers.cli.trained_model import check_recorded, limited, ways_to_fit
+from axial_transformers.cli.settings import Preset, list_recipes, resolve_preset
 from axial_transformers.data import EmptySplitError, Examples, load
-from axial_transformers.decoding.sampling import sample
-from axial_transformers.likelihood.bits import bits_map
-from axial_transformers.likelihood.evaluation import Fill, evaluate
-from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.pictures import can_be_shown, image_grid
-from axial_transformers.pictures.heat_maps import under_examples
+from axial_transformers.pictures import can_be_shown
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.storage.files import written_whole
-from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
+from axial_transformers.training import Origin, Summary, TrainConfig, TrainResult, read_run, train
 from axial_transformers.training.run_description import describe_data
-from axial_transformers.training.run_page import BITS
-
-SHOWN = 8
-"""Validation images, at most, whose bits are drawn when samples are; of clips and sequences half as many."""
+from axial_transformers.training.trained_model import check_recorded, ways_to_fit
+from axial_transformers.training.while_training import evaluation_of, pictures_of
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -99,8 +87,8 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
         examples,
         settings.training,
         settings.out,
-        evaluate=_validate(validation, settings),
-        sample=_draw(validation, settings, examples.uint16),
+        evaluate=evaluation_of(validation, settings.model, settings.training),
+        sample=pictures_of(validation, settings.model, settings.training, settings.out, settings.samples),
         resume=settings.resume,
         about=origin,
         progress=Bar("training"),
@@ -210,57 +198,3 @@ def report(out: Path, result: TrainResult) -> None:
         print(f"validation {result.best_bits_per_dim:.4f} {unit} at step {result.best_step}")
     print(f"{result.ending} at step {result.step} after {result.seconds:.0f} s; the model is in {out}")
     print(f"next: {command('evaluate', out)}; {command('sample', out)}")
-
-
-def _validate(validation: Examples, settings: Settings) -> Collective:
-    values, label = torch.from_numpy(validation.values), _labels(validation, settings)
-
-    def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
-        figures = evaluate(
-            model,
-            values,
-            label,
-            batch_size=_part(settings),
-            progress=bar("validation"),
-            fill=fill,
-        )
-        return {"bits_per_dim": figures.bits_per_dim, "standard_error": figures.standard_error}
-
-    return Collective(callback)
-
-
-def _part(settings: Settings) -> int:
-    """Number of examples that it trains at once: more may not fit into memory."""
-    return settings.training.batch_size // settings.training.accumulate
-
-
-def _labels(validation: Examples, settings: Settings) -> torch.Tensor | None:
-    """The labels that validation is given: those of a model that has seen no example without."""
-    if settings.model.num_classes is None or settings.training.label_dropout or validation.labels is None:
-        return None
-    return torch.from_numpy(validation.labels)
-
-
-def _draw(
-    validation: Examples, settings: Settings, uint16: bool
-) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
-    """Draws samples, and bits of validation examples, into the run's folder; None where no picture can show them."""
-    if not can_be_shown(len(settings.model.shape)):
-        return None
-    known = torch.from_numpy(validation.values[: settings.samples]) if settings.model.known_channels else None
-    most = min(SHOWN if len(settings.model.shape) == 2 else SHOWN // 2, _part(settings))
-    spread = limited(validation, most)
-    shown, label = torch.from_numpy(spread.values), _labels(spread, settings)
-
-    def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
-        count = settings.samples if known is None else len(known)
-        values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
-        grid = image_grid(values.cpu().numpy(), num_values=settings.model.num_values, uint16=uint16)
-        bits = bits_map(model, shown, label).cpu().numpy()
-        maps = under_examples(shown.numpy(), bits, settings.model.num_values, uint16)
-        for picture, name in ((grid, f"samples/step-{step:08d}.png"), (maps, BITS)):
-            with written_whole(settings.out / name) as aside:
-                picture.save(aside, format="PNG")
-        return {"samples": np.asarray(grid)}
-
-    return callback

@@ -9,7 +9,13 @@ from axial_transformers.compression.container import (
     WrongConditionsError,
     WrongModelError,
 )
-from axial_transformers.compression.files.file_archive import Written, compress_files, decompress_files
+from axial_transformers.compression.files.file_archive import (
+    Written,
+    compress_files,
+    decompress_files,
+    require_free,
+    require_target,
+)
 
 __all__ = [
     "ArchiveError",
@@ -25,4 +31,6 @@ __all__ = [
     "decompress",
     "decompress_files",
     "fingerprint",
+    "require_free",
+    "require_target",
 ]

@@ -70,6 +70,27 @@ class Examples:
         numbers = range(len(self))[chosen]
         return self[chosen if 2 * len(numbers) >= len(self) else numbers]
 
+    def spread(self, most: int | None) -> "Examples":
+        """At most so many examples, evenly spaced: neighbours are often of one class or picture. None: all of them."""
+        if most is None or most >= len(self):
+            return self
+        return self[np.arange(most) * len(self) // most]
+
+    def named(self, words: Sequence[str]) -> "Examples":
+        """The examples of these names or positions (from 0), in this order.
+
+        Raises:
+            ValueError: there is no such example.
+        """
+        places = {name: place for place, name in reversed(list(enumerate(self.names)))}
+        found = [places.get(word, int(word) if word.isdecimal() and len(word) < 19 else -1) for word in words]
+        for word, place in zip(words, found, strict=True):
+            if not 0 <= place < len(self):
+                raise ValueError(
+                    f"no example {word}: there are positions 0 to {len(self) - 1:,}, and names such as {self.names[0]}"
+                )
+        return self[np.array(found)]
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of the axes *A of one example, outermost first."""

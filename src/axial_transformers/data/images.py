@@ -11,7 +11,16 @@ from PIL import Image, ImageOps
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples, split_uint16
 from axial_transformers.data.folders import FitError, Selection, gather
-from axial_transformers.data.picture_files import Member, PictureError, is_gray16, is_transparent, opened, upright
+from axial_transformers.data.npy import read_array
+from axial_transformers.data.picture_files import (
+    SUFFIXES,
+    Member,
+    PictureError,
+    is_gray16,
+    is_transparent,
+    opened,
+    upright,
+)
 from axial_transformers.data.windows import windowed_tiles
 from axial_transformers.progress import Progress
 
@@ -136,3 +145,20 @@ def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list
     whole = values[..., : rows * size, : columns * size, :].reshape(*outer, rows, size, columns, size, channels)
     squares = np.moveaxis(whole, (-5, -3), (1, 2)).reshape(-1, *outer[1:], size, size, channels)
     return squares, [f"#{row},{column}" for row in range(rows) for column in range(columns)]
+
+
+def read_mask(path: Path) -> NDArray[np.bool_]:
+    """The booleans of an .npy file, or the pixels [H, W] of a picture that are nearer to white than to black.
+
+    Raises:
+        ValueError: neither of these.
+    """
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        with opened(path) as picture:
+            return np.asarray(upright(path, picture).convert("L")) >= 128
+    if path.suffix != ".npy" or not path.is_file():
+        raise ValueError(f"mask={path} is neither an .npy file nor a picture")
+    mask = read_array(path, "arr_0")
+    if mask.dtype != np.bool_:
+        raise ValueError(f"mask={path} holds {mask.dtype}, not booleans")
+    return mask

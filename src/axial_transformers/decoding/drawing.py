@@ -1,6 +1,6 @@
 """Examples drawn in parts, so that noise and caches of a bounded number of them are held at a time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, prod
@@ -12,14 +12,18 @@ from torch import Tensor
 
 from axial_transformers.decoding.backend import BackendFactory
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel
+from axial_transformers.decoding.choices import Draw, GumbelChoice, KnownFirst, gumbel, skip_noise
 from axial_transformers.decoding.decoding_loop import decode
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.planning.machine import free_memory
+from axial_transformers.planning.operations import engineering
 from axial_transformers.progress import Item, Progress
 
 MOST_NUMBERS = 1 << 27
 """Numbers of noise, and of caches, that are held at a time: 537 MB each, the noise of 42 images of 64x64x3. The noise
 of one example may be more."""
+DRAWN_ALIKE = 4
+"""Samples that a compiled kernel takes at a time: in shares of whole fours each is drawn in the same arithmetic."""
 LEAST_AT_ONCE = 16
 """Examples whose caches may be more: fewer at a time would read the weights too often."""
 SHARE_OF_GPU = 4
@@ -145,6 +149,56 @@ class Drawing:
     def _keeping(self, known: Tensor, drawn: GumbelChoice) -> GumbelChoice | KnownFirst:
         """`drawn`, but for the values of the mask."""
         return drawn if self.mask is None else KnownFirst(known, self.mask, drawn)
+
+
+def draw_in_shares(
+    config: AxialTransformerConfig,
+    count: int,
+    seed: int,
+    draw: Callable[[slice, torch.Generator], Tensor],
+    processes: int,
+    fill: Callable[[Tensor, Iterable[slice], Callable[[slice], Tensor]], Tensor],
+) -> Integer[Tensor, "b *a c"]:
+    """Samples of a model [count, *A, C], in every process: of P processes each draws one part in P.
+
+    The noise of a sample depends on the seed and its number only, as if `draw` were called for all of them at once.
+
+    Args:
+        draw: draws the samples of these numbers, with noise from the generator.
+        fill: computes the shares, such as `Processes.fill`.
+    """
+
+    def draw_part(part: slice) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        skip_noise(part.start * numbers_each(config).noise, generator)
+        return draw(part, generator)
+
+    share = DRAWN_ALIKE * ceil(count / (processes * DRAWN_ALIKE))
+    dtype = torch.uint8 if config.num_values <= 256 else torch.int64
+    whole = torch.zeros(count, *config.shape, config.channels, dtype=dtype)
+    return fill(whole, (slice(start, min(start + share, count)) for start in range(0, count, share)), draw_part)
+
+
+def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pixels: int = 0) -> None:
+    """Raises ValueError, before anything is drawn, where `count` examples would not fit into this machine's memory.
+
+    Args:
+        inputs: so many times `count` are drawn.
+        pixels: of the picture that is drawn of each site.
+    """
+    available = free_memory()
+    if available is None:
+        return
+    sites, value = prod(config.shape) * config.channels, 1 if config.num_values <= 256 else 8
+    each = inputs * sites * (3 * value + 4 + 4 * pixels)  # copies of the picture, enlarged
+    decoding, together = 4 * sum(numbers_each(config)), most_together(config)
+    need = each * count + decoding * min(count * inputs, together)
+    if need > available:
+        room = max((available - decoding * together) // each, available // (each + decoding * inputs))
+        raise ValueError(
+            f"count={count} needs {engineering(need)}B of memory, but {engineering(available)}B are available: "
+            f"about {min(room, count - 1):,} would fit"
+        )
 
 
 def comes_first(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "sites axes"]) -> bool:

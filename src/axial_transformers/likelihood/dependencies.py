@@ -1,5 +1,6 @@
 """Dependencies of logits on values, for all pairs of sites: an autoregressive model has all that it may have."""
 
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -7,7 +8,13 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from axial_transformers.layers.blocks import without_dropout
-from axial_transformers.models.axial_transformer import AxialTransformer
+from axial_transformers.layers.initialisation import randomise
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import build
+
+MOST_SITES = 300
+"""Largest number of sites of a configuration that is checked: the time grows with its square."""
+MOST_PARAMETERS = 5_000_000
 
 
 @torch.no_grad()
@@ -52,6 +59,22 @@ class Dependencies(NamedTuple):
     """Pairs in which a site does not depend on an earlier one."""
     past: Bool[Tensor, "sites sites"]
     """True at [p, q] where site q is before site p."""
+
+
+def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
+    """Counts leaks and holes of a model with random weights of scale 1 in float64; None where that would take long."""
+    layout = config.bijection
+    if prod(layout.shape) * (layout.channels - config.known_channels) > MOST_SITES:
+        return None
+    with torch.device("meta"):
+        size = sum(weight.numel() for weight in build(config).parameters())
+    if size > MOST_PARAMETERS:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    model = build(config).double()
+    randomise(model, generator)
+    x = torch.randint(config.num_values, (1, *config.shape, config.channels), generator=generator)
+    return check(influence(model, x))
 
 
 def check(matrix: Float[Tensor, "sites sites"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:

@@ -7,11 +7,58 @@ detection with likelihood-based generative models", equation 3).
 """
 
 import io
+import re
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
+
+from axial_transformers.likelihood.evaluation import Fill, bits_of_each, fill
+from axial_transformers.models import AxialTransformer
+from axial_transformers.progress import Progress
+
+_TILE = re.compile(r"#\d+,\d+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Both scores of examples."""
+
+    bits: Float[np.ndarray, " n"]
+    """Bits/dim."""
+    corrected: Float[np.ndarray, " n"]
+    """Bits/dim less those of the example as a PNG file."""
+
+
+def score(
+    model: AxialTransformer,
+    values: UInt8[np.ndarray, "n *a c"],
+    batch_size: int = 16,
+    progress: Progress = iter,
+    fill: Fill = fill,
+) -> Scores:
+    """Both scores of examples; arguments and errors as of `bits_of_each`."""
+    size = min(batch_size, len(values))
+    bits = bits_of_each(model, torch.from_numpy(values), batch_size=size, progress=progress, fill=fill)
+
+    def corrected_bits(batch: slice) -> torch.Tensor:
+        return torch.from_numpy(corrected(bits[batch].numpy(), values[batch]))
+
+    batches = (slice(start, start + size) for start in range(0, len(values), size))
+    return Scores(bits=bits.numpy(), corrected=fill(torch.zeros_like(bits), batches, corrected_bits).numpy())
+
+
+def means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
+    """The mean over its picture for each tile, named PICTURE#ROW,COLUMN; None where there are no tiles."""
+    pictures = [_TILE.sub("", name) for name in names]
+    if pictures == list(names):
+        return None
+    _, picture_of = np.unique(pictures, return_inverse=True)
+    return np.asarray((np.bincount(picture_of, bits) / np.bincount(picture_of))[picture_of])
 
 
 def complexity(values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:

@@ -1,13 +1,25 @@
 """Completions beside what was known."""
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.pictures.display import Pixels, marks_for_display, opaque, unseen
-from axial_transformers.pictures.grids import WIDTH, above, beside, enlargement, gap_of, sheet
+from axial_transformers.data import MOVIES, save_movie
+from axial_transformers.pictures.display import (
+    Palette,
+    Pixels,
+    for_display,
+    marks_for_display,
+    opaque,
+    unseen,
+    window_of,
+)
+from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlargement, gap_of, sheet
+from axial_transformers.pictures.saving import save_picture
 
 LONG = 6
 """Width of tiles, divided by their height, above which there is one a row."""
@@ -15,6 +27,33 @@ WIDEST_TITLE = 80
 """Pixels of a column at least, for the titles."""
 MARK = "#e5484db0"
 """Colour of marked sites."""
+
+
+def save_completions(  # noqa: PLR0913
+    output: Path,
+    known: NDArray[np.uint8],
+    mask: NDArray[np.bool_],
+    filled: NDArray[np.integer],
+    num_values: int,
+    uint16: bool = False,
+    *,
+    scale: int | None = None,
+    palette: Palette = "auto",
+    fps: int = 8,
+    note: str = "",
+) -> None:
+    """Writes `completion_sheet` as a PNG file, or of clips as a movie, with a note below."""
+    window = window_of(known, num_values, uint16)
+    show = partial(for_display, num_values=num_values, uint16=uint16, palette=palette, window=window)
+
+    def page(at: int | slice, strips: bool | None) -> Image.Image:
+        drawn = completion_sheet(known[:, at], mask[at], filled[:, at], show, scale=scale, strips=strips)
+        return below(drawn, note) if note else drawn
+
+    if output.suffix in MOVIES:
+        save_movie(output, np.stack([np.asarray(page(t, strips=False)) for t in range(len(mask))]), fps)
+    else:
+        save_picture(output, page(slice(None), strips=True if known.ndim == 5 else None))
 
 
 def completion_sheet(

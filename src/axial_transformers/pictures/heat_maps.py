@@ -4,6 +4,8 @@ The colours go from 0 to the bits of a site whose values are all as likely (roun
 """
 
 import math
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,14 @@ from PIL import Image
 
 from axial_transformers.pictures.display import HEAT, Pixels, as_row, can_be_shown, colour
 from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, sheet, with_scale
+from axial_transformers.storage.files import folder_written_whole
+
+
+def save_heat_maps(folder: str | Path, maps: Iterable[tuple[str, NDArray[np.floating]]], num_values: int) -> None:
+    """Writes the bits [*A, C] of each example, after its name, as a heat map 0001-NAME.png, ... of a new folder."""
+    with folder_written_whole(folder) as aside:
+        for rank, (name, bits) in enumerate(maps, start=1):
+            heat_map(bits, num_values).save(aside / f"{rank:04d}-{Path(name).stem}.png")
 
 
 def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:

@@ -1,17 +1,106 @@
-"""Examples and samples written as images and movies to look at."""
+"""Examples and samples written as arrays, and as images and movies to look at."""
 
-from collections.abc import Sequence
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from axial_transformers.data import join_uint16
+from axial_transformers.data import MOVIES, join_uint16, save_arrays
 from axial_transformers.data.video import deep_colour_png, save_movie
 from axial_transformers.pictures.display import Palette, Window, for_display, window_of
 from axial_transformers.pictures.grids import image_grid
-from axial_transformers.storage.files import folder_written_whole, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
+
+FILES = (".png", ".npz", ".mp4", ".gif", ".mkv")
+LOSSLESS = (".npz", ".mkv")
+"""Files that are data, as a folder of pictures is: what exists is not replaced. Grids and movies are drawn anew."""
+
+
+def require_output(output: Path, clips: bool, folder: bool = False, source: str | Path | None = None) -> None:
+    """Raises ValueError or OSError, before anything is drawn, where `save_examples` could not write `output`.
+
+    Args:
+        clips: whether the examples are clips.
+        folder: whether it may be a folder.
+        source: data of which `output` may be no file, since that would be replaced.
+    """
+    if output.suffix not in (*FILES, *[""] * folder):
+        names = ", ".join(f"NAME{suffix}" for suffix in FILES)
+        raise ValueError(f"output={output} is none of {names}{' and a folder' * folder}")
+    if output.suffix in MOVIES and not clips:
+        raise ValueError(f"output={output}: this model is not of clips (frames, height, width)")
+    if source is not None and output.is_file() and output.resolve().is_relative_to(Path(source).resolve()):
+        raise ValueError(f"output={output} is a file of the data, and would be replaced: name another")
+    require_place(output, folder=not output.suffix)
+    if output.suffix in LOSSLESS and os.path.lexists(output):
+        raise FileExistsError(f"{output} exists already: give another path, or remove it first")
+
+
+def save_examples(
+    output: Path,
+    values: NDArray[np.integer],
+    num_values: int,
+    uint16: bool = False,
+    *,
+    scale: int | None = None,
+    palette: Palette = "auto",
+    fps: int = 8,
+) -> None:
+    """Writes values [N, *A, C] as an array, a grid, a movie, or a folder of pictures: its suffix decides.
+
+    Raises:
+        FileExistsError: data that exists, which is not replaced.
+    """
+    if output.suffix == ".npz":
+        with written_whole(output, replace=False) as aside:
+            save_arrays(aside, values, uint16=uint16)
+    elif output.suffix == ".mkv":
+        with written_whole(output, replace=False) as aside:
+            save_clips(aside, values, None, scale, num_values, uint16, fps, palette)
+    elif output.suffix in MOVIES:
+        save_clips(output, values, None, scale, num_values, uint16, fps, palette)
+    elif output.suffix == ".png":
+        save_grid(output, values, None, scale, num_values, uint16, palette)
+    else:
+        save_images(output, values, num_values=num_values, uint16=uint16, palette=palette)
+
+
+def save_picture(path: str | Path, picture: Image.Image) -> None:
+    """Writes a picture as a PNG file, which appears whole."""
+    with written_whole(path) as aside:
+        picture.save(aside, format="PNG")
+
+
+def require_scores(table: Path | None, heat_maps: Path | None) -> None:
+    """Raises ValueError or OSError where `save_table`, or `save_heat_maps`, could not write what is named."""
+    if table is not None:
+        if table.suffix not in (".csv", ".json"):
+            raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
+        require_place(table)
+    if heat_maps is not None:
+        require_place(heat_maps, folder=True)
+
+
+def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes rows of the same columns as CSV, or as a JSON list if that is the suffix."""
+    with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        if path.suffix == ".json":
+            json.dump(rows, file, indent=1)
+        else:
+            write_csv(file, rows)
+
+
+def write_csv(file: IO[str], rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes rows of the same columns as CSV."""
+    writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def save_grid(
@@ -25,9 +114,7 @@ def save_grid(
     window: Window | None = None,
 ) -> None:
     """Writes `image_grid` as a PNG file."""
-    grid = image_grid(values, columns, scale, num_values, uint16, palette, window)
-    with written_whole(path) as aside:
-        grid.save(aside, format="PNG")
+    save_picture(path, image_grid(values, columns, scale, num_values, uint16, palette, window))
 
 
 def save_images(

@@ -7,19 +7,15 @@ from threading import Event
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Integer, UInt8
+from jaxtyping import Bool, Float, Integer
 
 from axial_transformers.decoding.sampling import complete, sample
-from axial_transformers.likelihood.evaluation import bits_of_each
-from axial_transformers.likelihood.outliers import corrected
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Item, Progress
 from axial_transformers.studio.studio_model import StudioModel
 
 MOST_DRAWN = 64
 """Samples, or completions, that are drawn at once."""
-BATCH_SIZE = 16
-"""Examples whose bits are computed between two steps of the progress."""
 SECONDS_BETWEEN_REPORTS = 0.1
 
 
@@ -51,16 +47,6 @@ class Completed:
     """True where the values were given."""
     early: Bool[np.ndarray, "*a c"]
     """True where a value was drawn before a known one, on which it then does not depend; nowhere: exact draws."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scores:
-    """Scores of examples, as of `axial score`."""
-
-    bits: Float[np.ndarray, " n"]
-    """Bits/dim."""
-    corrected: Float[np.ndarray, " n"]
-    """Bits/dim less those of the example as a PNG file."""
 
 
 def draw_samples(
@@ -144,16 +130,6 @@ def erased_sites(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bo
     erased, width = np.zeros(shape, bool), painted.shape[1]
     erased[np.flatnonzero(painted.any(axis=0)) * shape[0] // width] = True
     return erased
-
-
-def score(studio: StudioModel, values: UInt8[np.ndarray, "n *a c"], progress: Progress = iter) -> Scores:
-    """Both scores of examples.
-
-    Raises:
-        ValueError: examples that are not the model's.
-    """
-    bits = bits_of_each(studio.model, torch.from_numpy(values), batch_size=BATCH_SIZE, progress=progress).numpy()
-    return Scores(bits=bits, corrected=corrected(bits, values))
 
 
 def share_below(typical: Float[np.ndarray, " n"], scores: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.middleware import Middleware
 
+from axial_transformers.likelihood.outliers import Scores, score
 from axial_transformers.progress import Progress
 from axial_transformers.studio import actions, mask_painter, views
 from axial_transformers.studio.actions import Jobs, StoppedError
@@ -91,7 +92,7 @@ class Studio:
 
     def __init__(self, studio: StudioModel) -> None:
         self._studio, self._jobs = studio, Jobs()
-        self._typical: actions.Scores | None = None
+        self._typical: Scores | None = None
 
     def page(self) -> gr.Blocks:
         """The page, not yet served."""
@@ -272,8 +273,8 @@ class Studio:
     def _rank(self, progress: Progress, files: list[str] | None, fit: str, by: str) -> str:
         values, names = self._studio.files(files or [], fit)
         if self._typical is None and self._studio.examples is not None:
-            self._typical = actions.score(self._studio, self._studio.examples.values, progress)
-        scores = actions.score(self._studio, values, progress)
+            self._typical = score(self._studio.model, self._studio.examples.values, progress=progress)
+        scores = score(self._studio.model, values, progress=progress)
         return views.ranking(self._studio, values, names, scores, self._typical, by)
 
 

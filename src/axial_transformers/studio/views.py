@@ -13,12 +13,13 @@ from PIL import Image
 
 from axial_transformers.data import save_movie
 from axial_transformers.likelihood.bits import bits_map, bits_per_dim
+from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.pictures import for_display, html, image_grid, save_clips
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, Window, opaque
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
 from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
-from axial_transformers.studio.actions import Completed, Scores, share_below
+from axial_transformers.studio.actions import Completed, share_below
 from axial_transformers.studio.studio_model import StudioModel
 
 MOST_ROWS = 200

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from axial_transformers.progress import rank
+from axial_transformers.training.config import find_device
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -206,3 +207,8 @@ def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
     The error's frames still hold a DistributedDataParallel, and gloo may wait without end for a lost process.
     """
     pythonapi.Py_IncRef(py_object(group))
+
+
+def processes_on(device: str) -> Processes:
+    """Processes that share work which is not resumed, not entered yet; a lone one takes the device of this name."""
+    return Processes(find_device(device), way_out="start all of them again")

@@ -6,13 +6,16 @@ In a value, `...` marks code.
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.hub_card import Result
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.hub_card import Result, model_card
+from axial_transformers.planning.operations import engineering
+from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import to_json
 from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_folder import Origin, RunRecord, read_run
@@ -104,6 +107,38 @@ def card_of_run(folder: Path) -> RunCard | None:
     best = best_validation(curves)
     result = None if best is None else Result(data=name, split="validation", bits_per_dim=best[1])
     return RunCard({**found["data"], **found["training"]}, result, to_json(record.training))
+
+
+def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None = None) -> str:
+    """The model card that a folder holds, or one made of what its run and the model know.
+
+    Raises:
+        ValueError: the folder has a card, and a licence is given as well; or this is no name of a repository.
+    """
+    hub.require_repository(repository)
+    own = folder / hub.CARD
+    if own.is_file() and own.stat().st_size:  # it is empty while the shell writes the card of a dry run into it
+        if licence is not None:
+            raise ValueError(f"{own} is the model card: state the licence {licence} there, or remove the file")
+        return own.read_text(encoding="utf-8")
+    run, today = card_of_run(folder), f"{datetime.now().astimezone():%Y-%m-%d}"
+    return model_card(
+        model,
+        model.config,
+        repository,
+        licence=licence,
+        rows={**(run.rows if run else {}), "uploaded": f"{today}, axial-transformers {version('axial-transformers')}"},
+        result=run.result if run else None,
+        settings=run.settings if run else None,
+    )
+
+
+def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:
+    """Return what `push_to_hub` sends of a model folder, and where it goes, as one line."""
+    sizes = {name: (folder / name).stat().st_size for name in (model_folders.CONFIG, model_folders.WEIGHTS)}
+    sizes[hub.CARD] = len(card.encode())
+    files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
+    return f"{files} to {hub.address(repository)}, branch {revision or 'main'}"
 
 
 def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:

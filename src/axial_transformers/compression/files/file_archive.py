@@ -21,7 +21,7 @@ from axial_transformers.data import picture_files, video
 from axial_transformers.likelihood.evaluation import Images
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
-from axial_transformers.storage.files import folder_written_whole, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
 _Images = Iterator[NDArray[np.uint8] | None]
 _Files = Iterator[bytes | None]
@@ -62,7 +62,7 @@ def compress_files(
     target: str | Path,
     *,
     other_sizes: OtherSizes = "refuse",
-    replace: bool = False,
+    force: bool = False,
     verify: bool = True,
     progress: Progress = iter,
 ) -> Written:
@@ -75,7 +75,7 @@ def compress_files(
 
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
-        replace: whether the archive takes the place of a regular file at `target`, which must not be of the source.
+        force: whether the archive takes the place of a regular file at `target`, which must not be of the source.
         verify, progress: as of `compress`.
 
     Raises:
@@ -84,19 +84,19 @@ def compress_files(
         ValueError: no images of this model there, or of another size (unless tiled); the message names the file.
     """
     source, target = Path(source), Path(target)
-    _require_free(target, source, replace)
+    require_free(target, source, force)
     contents = _read(source, model, other_sizes)
     found = source_of(source)
     input_size = sum(file.stat().st_size for file in found.files)
     _tell(contents, found)
     metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
-    with written_whole(target, replace) as aside:
+    with written_whole(target, replace=force) as aside:
         with aside.open("wb") as file:
             packed = write_archive(
                 model, file, contents.images, Conditioning(), verify, metadata, contents.files, progress
             )
         size = aside.stat().st_size
-        _require_free(target, source, replace)  # it may have come into being since
+        require_free(target, source, force)  # it may have come into being since
     of_files = [entry.size for entry in packed.header.chunks if not entry.images]
     return Written(
         contents.images, input_size, size, contents.left_out, contents.whole,
@@ -120,6 +120,11 @@ def _tell(contents: Contents, source: Source) -> None:
     if others:
         named = source.enumeration(contents.others)
         log.info(f"no {kind} that the model can read, stored as the files that they are, {named}")
+
+
+def require_target(target: Path) -> None:
+    """Raises OSError where `decompress_files` could not write `target`, which it finds when it has read an archive."""
+    require_place(target, folder=target.suffix not in (".npz", ".npy"))
 
 
 def decompress_files(
@@ -277,12 +282,12 @@ def _files(reader: ArchiveReader, numbers: range, salvage: bool) -> _Files:
             yield None
 
 
-def _require_free(target: Path, source: Path, replace: bool) -> None:
-    """Raises FileExistsError if an archive of `source` must not be written to `target`."""
+def require_free(target: Path, source: Path, force: bool) -> None:
+    """Raises OSError if an archive of `source` must not, or cannot, be written to `target`."""
     if not os.path.lexists(target):
-        return
-    if not replace:
-        raise FileExistsError(f"{target} exists already: give another name, or remove it first")
+        return require_place(target)
+    if not force:
+        raise FileExistsError(f"{target} exists already: give another name, or force=True to replace it")
     found = target.lstat()
     if not stat.S_ISREG(found.st_mode):
         raise FileExistsError(f"{target} is no regular file, and is not replaced: give another name")

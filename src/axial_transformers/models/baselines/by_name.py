@@ -25,12 +25,14 @@ def build(config: AxialTransformerConfig) -> AxialTransformer:
     return class_of(config)(config)
 
 
-def read_config(folder: Path) -> AxialTransformerConfig:
-    """The configuration in a model folder.
+def names_model(name: str) -> bool:
+    """True of a model folder, and of what can only be a hub id."""
+    return (Path(name) / model_folders.CONFIG).is_file() or (name.count("/") == 1 and not Path(name).exists())
 
-    Raises:
-        ValueError: it is damaged, or of another kind of model.
-    """
+
+def read_config(folder: str | Path) -> AxialTransformerConfig:
+    """The configuration in a model folder, or of a hub id; errors as `from_pretrained`."""
+    folder = model_folders.locate(folder)
     model = class_called(model_folders.stored_name(folder))
     return from_json(model.config_class, model_folders.load_config(folder, model.name), folder / model_folders.CONFIG)
 

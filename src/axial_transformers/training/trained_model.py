@@ -1,25 +1,25 @@
-"""A trained model, with the source of its data, for the commands that use one."""
+"""A trained model, with the source of its data."""
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
-from axial_transformers.cli import did_you_mean
-from axial_transformers.cli.console import say
 from axial_transformers.data import DataConfig, EmptySplitError, Examples, Split, load
 from axial_transformers.data.picture_files import SUFFIXES
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import bar
-from axial_transformers.training import raw_weights, read_run
 from axial_transformers.training.config import find_device
+from axial_transformers.training.run_folder import raw_weights, read_run
 
 Weights = Literal["ema", "raw"]
+
+log = logging.getLogger("axial_transformers")
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,23 @@ class TrainedModel:
                 + (f"; pictures are fitted to it with {ways}" if ways else "")
             )
         return examples, f"{where}, {split}"
+
+    def label(self, word: str | None) -> torch.Tensor | None:
+        """The class of this name or number (from 0) as a tensor without axes; None for None.
+
+        Raises:
+            ValueError: the model has no classes, or not this one.
+        """
+        if word is None:
+            return None
+        count, names = self.model.config.num_classes, self.class_names or ()
+        if count is None:
+            raise ValueError(f"label={word}: this model was trained without classes")
+        if word in names:
+            return torch.tensor(names.index(word))
+        if word.isdecimal() and len(word) < 19 and int(word) < count:
+            return torch.tensor(int(word))
+        raise ValueError(f"label={word}: the classes are 0 to {count - 1}{', called ' * bool(names)}{', '.join(names)}")
 
     def _data_of(self, source: str | Path | None) -> DataConfig:
         """Options of reading a source: gray pictures that are given to a model of RGB are read as RGB."""
@@ -108,7 +125,7 @@ def check_recorded(folder: str | Path, source: str) -> None:
         raise FileNotFoundError(f"the data of {folder}, {shown}, is gone: name its new place after the folder")
     if os.path.lexists(source) and not (place.is_file() or place.is_dir()):
         raise ValueError(f"{folder} is of {shown}, which is no file and no folder: name the data after the folder")
-    say(f"reading {shown}, the data that {folder} names")
+    log.info("reading %s, the data that %s names", shown, folder)
 
 
 def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
@@ -136,48 +153,3 @@ def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto
         None if about is None else about.class_names,
         str(folder),
     )
-
-
-def limited(examples: Examples, limit: int | None) -> Examples:
-    """At most `limit` of the examples, evenly spaced, since neighbours are often of one class or picture."""
-    if limit is None or limit >= len(examples):
-        return examples
-    return examples[np.arange(limit) * len(examples) // limit]
-
-
-def chosen(examples: Examples, words: Sequence[str]) -> Examples:
-    """The examples of these names or positions (from 0), in this order.
-
-    Raises:
-        ValueError: there is no such example.
-    """
-    places = {name: place for place, name in reversed(list(enumerate(examples.names)))}
-    found = []
-    for word in words:
-        place = places.get(word, int(word) if word.isdecimal() and len(word) < 19 else -1)
-        if not 0 <= place < len(examples):
-            raise ValueError(
-                f"--only {word}: no such example; there are positions 0 to {len(examples) - 1:,}, and names such as"
-                f" {examples.names[0]}"
-            )
-        found.append(place)
-    return examples[np.array(found)]
-
-
-def label_of(trained: TrainedModel, word: str | None) -> torch.Tensor | None:
-    """The class that --label names, or numbers from 0, as a tensor without axes; None if none is named.
-
-    Raises:
-        ValueError: the model has no classes, or not this one.
-    """
-    if word is None:
-        return None
-    count, names = trained.model.config.num_classes, trained.class_names or ()
-    if count is None:
-        raise ValueError(f"--label {word}: this model was trained without classes")
-    if word in names:
-        return torch.tensor(names.index(word))
-    if word.isdecimal() and len(word) < 19 and int(word) < count:
-        return torch.tensor(int(word))
-    known = did_you_mean(word, names) if names else ""
-    raise ValueError(f"--label {word}: the classes are 0 to {count - 1}{known}")

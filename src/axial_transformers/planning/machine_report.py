@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from axial_transformers.cli import WAITING
 from axial_transformers.kernels import compiled_for
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.linear import onednn_adds_biases, onednn_is_faster
@@ -23,7 +22,7 @@ INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "n
 """Those that matter here, as torch calls them."""
 LIMITS = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "NUMBA_CPU_NAME",
-    "NUMBA_CPU_FEATURES", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", WAITING,
+    "NUMBA_CPU_FEATURES", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
 )  # fmt: skip
 """Environment variables that limit instructions and threads."""
 
