@@ -68,11 +68,6 @@ def test_tiles_join_to_what_was_cut(axes, tile):
     assert np.array_equal(cut[0][:rows, :columns], examples[0][:rows, :columns])
 
 
-def test_tiles_of_video_join_too():
-    examples = noise(2, 3, 5, 4, 1)
-    assert np.array_equal(join_tiles(cut_tiles(examples, (2, 2, 3)), (3, 5, 4)), examples)
-
-
 @pytest.mark.parametrize(
     ("channels", "array"),
     [
