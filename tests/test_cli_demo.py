@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers import cli
-from axial_transformers.cli.demo import independent_bits, xz_bits
+from axial_transformers.compression.other_codecs import independent_bits, xz_bits
 from axial_transformers.data import load
 from conftest import Axial
 

@@ -113,12 +113,11 @@ def test_tensorboard_has_the_sample_grids(axial: Axial, home):
 
 def test_a_scale_out_of_range_is_refused_before_anything_is_drawn(axial: Axial):
     random_model(small_config((3,))).float().save_pretrained("model")
-    assert axial("sample", "model", "--scale", 0) == (2, "", "axial sample: --scale must be within 1..256, not 0\n")
+    assert axial("sample", "model", "--scale", 0) == (2, "", "axial sample: --scale must be in 1..256, not 0\n")
 
 
 def test_the_command_the_package_and_the_help_word_are_found(axial: Axial):
     version = axial_transformers.__version__
     assert axial("--version").out == f"{version}\n"
-    module = subprocess.run([sys.executable, "-m", "axial_transformers", "help"], capture_output=True, text=True)
+    module = subprocess.run([sys.executable, "-m", "axial_transformers", "--help"], capture_output=True, text=True)
     assert module.stdout == axial("--help").out
-    assert axial("help", "sample").out == axial("sample", "--help").out

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
+from axial_transformers import recipes
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.settings import Preset, list_recipes, resolve_preset
+from axial_transformers.cli.settings import Preset, resolve_preset
 from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import can_be_shown
@@ -19,7 +20,7 @@ from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.training import Origin, Summary, TrainConfig, TrainResult, read_run, train
 from axial_transformers.training.run_folder import describe_data
-from axial_transformers.training.trained_model import check_recorded, ways_to_fit
+from axial_transformers.training.trained_model import check_recorded, check_shape
 from axial_transformers.training.while_training import evaluation_of, pictures_of
 
 HELP = """\
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command."""
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
-        print(list_recipes())
+        print(recipes.listed())
         return 0
     with rank_zero_output():
         preset = resolve_preset(argv, "train")
@@ -88,11 +89,13 @@ def _prepare(preset: Preset, words: Sequence[str]) -> tuple[Preset, Examples, Ex
     if preset.recorded:
         check_recorded(settings.out, preset.source)
     examples = preset.examples or load(preset.source, settings.data, "train", bar("reading"))
-    check_shape(examples, preset)
+    to_follow = f"let the model follow the data: {command('train', preset.source)}"
+    check_shape(examples, settings.model, preset.source, preset.name, to_follow)
     _check_same_data(examples, preset)
     validation = load(preset.source, settings.data, "validation", bar("reading"))
     wanted = _plan(preset, examples)
-    found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
+    chosen_by_us = [option for option in CHANGEABLE if preset.name == "custom" and option not in preset.given]
+    found = wanted if wanted.fits else wanted.fitted(chosen_by_us)
     settings = replace(settings, model=found.model, training=found.training)
     before = preset.resumed.about if preset.resumed else None
     somewhere_else = preset.source == "digits" or "://" in preset.source
@@ -123,11 +126,6 @@ def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
     if begun is not None:
         training = training.resolve_auto(begun.training)
     return plan(settings.model, training, examples, this_machine(training.torch_device()))
-
-
-def _changeable(preset: Preset) -> list[str]:
-    """Settings that the recipe for any data chose, and the user has not set: they may be changed."""
-    return [option for option in CHANGEABLE if option not in preset.given] if preset.name == "custom" else []
 
 
 def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Summary:
@@ -165,20 +163,6 @@ def _check_same_data(examples: Examples, preset: Preset) -> None:
         raise ValueError(
             f"{preset.source} holds other training examples than {preset.settings.out} was begun with: a run goes on "
             "with its own data only, wherever it lies; for other data begin another run with --out"
-        )
-
-
-def check_shape(examples: Examples, preset: Preset) -> None:
-    """Raises ValueError, with what to do, where the data has not the shape of the model."""
-    model = preset.settings.model
-    data_shape, model_shape = (*examples.shape, examples.channels), (*model.shape, model.channels)
-    if data_shape != model_shape:
-        here, there = ("x".join(map(str, shape)) for shape in (data_shape, model_shape))
-        ways = ways_to_fit(examples, model, "--data.size and --data.fit")
-        raise ValueError(
-            f"{preset.source} holds {here}, but {preset.name} models {there}: "
-            + (f"fit pictures with {ways}, or " if ways else "")
-            + f"let the model follow the data: {command('train', preset.source)}"
         )
 
 

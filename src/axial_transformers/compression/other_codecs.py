@@ -1,6 +1,7 @@
 """Sizes of images in general codecs, to compare an archive with."""
 
 import io
+import lzma
 import math
 from collections.abc import Callable
 
@@ -8,6 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from axial_transformers.compression.files.file_archive import Written
+from axial_transformers.data import Examples
+from axial_transformers.likelihood.evaluation import bits_of_each
+from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures.grids import contact_sheet
 from axial_transformers.progress import Progress
 
@@ -41,6 +46,42 @@ def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
         return bits_per_dim(encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images))))), images)
     except (ValueError, OSError, RuntimeError):
         return None
+
+
+def rates(
+    model: AxialTransformer, written: Written, compare: Callable[[str], Progress] | None
+) -> dict[str, float | None]:
+    """Bits/dim of an archive, of its images under the model and, with a progress bar to compare, in other codecs.
+
+    None where there are no images, or a codec cannot take them.
+    """
+    count = len(written.images)
+    if not count:
+        return {"archive": None, "model": None}
+    values = count * math.prod(model.config.shape) * model.config.channels
+    found: dict[str, float | None] = {
+        "archive": 8 * (written.size - written.file_bytes) / values,
+        "model": bits_of_each(model, written.images).mean().item(),
+    }
+    if compare is not None:
+        images = np.asarray(written.images[:count])
+        for name, encode in codecs().items():
+            found[name] = one_file_each(encode, images, compare(name))
+            found[f"{name}, one sheet"] = one_sheet(encode, images)
+    return found
+
+
+def independent_bits(train: Examples, test: Examples) -> float:
+    """Bits/dim under independent pixels, each with its histogram over the training images, counts plus one."""
+    values = np.arange(train.num_values)
+    counts = 1 + (train.values[..., None] == values).sum(axis=0)
+    bits = -np.log2(counts / (len(train) + train.num_values))
+    return float(np.where(test.values[..., None] == values, bits, 0).sum() / test.values.size)
+
+
+def xz_bits(examples: Examples) -> float:
+    """Bits/dim of the examples as one xz stream of bytes, at its strongest setting."""
+    return 8 * len(lzma.compress(examples.values.tobytes(), preset=9 | lzma.PRESET_EXTREME)) / examples.values.size
 
 
 def as_pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
