@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from axial_transformers import cli
-from axial_transformers.cli.demo import independent_bits, xz_bits
 from axial_transformers.data import load
+from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
 from conftest import Axial
 
 

@@ -36,12 +36,6 @@ def test_every_verb_is_in_one_group_of_the_help(axial: Axial):
     assert titles == [*cli.GROUPS]
 
 
-def test_help_is_a_word_too(axial: Axial):
-    assert axial("help") == axial("--help")
-    assert axial("help", "score") == axial("score", "--help")
-    assert axial("help", "scores").err.startswith("axial: no command 'scores': perhaps you meant score")
-
-
 def test_help_waits_for_no_library():
     script = (
         "import sys; from axial_transformers.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"

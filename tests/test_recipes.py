@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from axial_transformers import recipes
-from axial_transformers.cli.settings import list_recipes, resolve_preset
+from axial_transformers.cli.settings import resolve_preset
 from axial_transformers.data import DataConfig, load
 from axial_transformers.planning.operations import parameters
 from axial_transformers.planning.step_memory import needed_memory
@@ -80,7 +80,7 @@ def test_a_recipes_step_fits_the_machine_that_it_names(name):
     training = replace(recipe.training, precision="float32" if recipe.fits.device == "cpu" else "bfloat16")
     needed = needed_memory(recipe.model, training, 1, recipe.fits.device) / 1e9
     assert 0.45 * recipe.fits.gigabytes < needed <= recipe.fits.gigabytes
-    assert str(recipe.fits) in list_recipes()
+    assert str(recipe.fits) in recipes.listed()
 
 
 def test_other_models_have_the_size_of_the_axial_one_but_for_their_positions():

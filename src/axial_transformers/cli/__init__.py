@@ -94,9 +94,7 @@ def _bound_waiting() -> None:
 
 
 def _run(command: str, argv: Sequence[str]) -> int:
-    if command == "help" and argv:
-        command, argv = argv[0], ["--help"]
-    if command in ("-h", "--help", "help"):
+    if command in ("-h", "--help"):
         print(_help())
         return 0
     if command == "--version":
@@ -148,8 +146,8 @@ def _message(command: str, error: Exception) -> str | None:
     if isinstance(error, RuntimeError):
         return None
     if isinstance(error, OSError) and error.strerror:
-        name = f"{printable(os.fsdecode(error.filename))}: " if _names_file(error) else ""
-        return f"{name}{error.strerror}"
+        named = isinstance(error.filename, str | bytes | os.PathLike)
+        return f"{printable(os.fsdecode(error.filename))}: {error.strerror}" if named else error.strerror
     return printable(_in_options(text)) or type(error).__name__
 
 
@@ -157,10 +155,6 @@ def _in_options(message: str) -> str:
     """The message in the words of the command line, as far as the command had come to its options."""
     parsing = sys.modules.get(f"{__name__}.parsing")  # no import: an error must not need what may be what failed
     return message if parsing is None else str(parsing.in_current_options(message))
-
-
-def _names_file(error: OSError) -> bool:
-    return isinstance(error.filename, str | bytes | os.PathLike)
 
 
 def _says_out_of_memory(text: str) -> bool:

@@ -41,6 +41,8 @@ def main(argv: Sequence[str]) -> None:
         command.help = summary
         app.command(command, name=name)
     script = app.generate_completion(shell=shell)
+    if shell == "zsh":
+        script += '\n_cyclopts_axial "$@"\n'  # the script only defines it, but a file of fpath is what zsh runs
     print(script.replace("complete -F _axial", "complete -o default -F _axial"))  # files where nothing else fits
 
 

@@ -12,15 +12,12 @@ import numpy as np
 from axial_transformers.cli.console import print_rows
 from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
-from axial_transformers.compression import Written, compress_files, require_free
+from axial_transformers.compression.files.file_archive import Written, compress_files, require_free
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import other_codecs as comparison
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
-
-Rates = dict[str, float | None]
-"""Bits/dim by codec; None where a codec cannot take the images."""
 
 
 @dataclass(frozen=True)
@@ -100,20 +97,19 @@ def _kind(source: Path, model: AxialTransformer) -> Literal["pictures", "videos"
     return "videos" if len(model.config.shape) == 3 else "pictures"
 
 
-def _rates(model: AxialTransformer, written: Written, compare: bool) -> Rates:
-    """Bits/dim of the archive, of the model's likelihood, and of other codecs if these are to be compared."""
-    config, count = model.config, len(written.images)
+def _rates(model: AxialTransformer, written: Written, compare: bool) -> dict[str, float | None]:
+    """Bits/dim of the archive, of the images under the model and, to compare, in other codecs; None if it has none."""
+    count = len(written.images)
     if not count:
         return {"archive": None, "model": None}
-    values = count * prod(config.shape) * config.channels
-    rates: Rates = {
+    values = count * prod(model.config.shape) * model.config.channels
+    rates: dict[str, float | None] = {
         "archive": 8 * (written.size - written.file_bytes) / values,
         "model": bits_of_each(model, written.images).mean().item(),
     }
-    if not compare:
-        return rates
-    images = np.asarray(written.images[:count])
-    for name, encode in comparison.codecs().items():
-        rates[name] = comparison.one_file_each(encode, images, bar(name))
-        rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
+    if compare:
+        images = np.asarray(written.images[:count])
+        for name, encode in comparison.codecs().items():
+            rates[name] = comparison.one_file_each(encode, images, bar(name))
+            rates[f"{name}, one sheet"] = comparison.one_sheet(encode, images)
     return rates

@@ -7,7 +7,7 @@ from pathlib import Path
 from axial_transformers.cli.console import say
 from axial_transformers.cli.options import Weights
 from axial_transformers.cli.parsing import parse
-from axial_transformers.compression import decompress_files, require_target
+from axial_transformers.compression.files.file_archive import decompress_files, require_target
 from axial_transformers.progress import bar
 from axial_transformers.training.trained_model import open_model
 

@@ -1,6 +1,5 @@
 """axial demo: train on handwritten digits, and show the run's page with likelihoods, samples and completions."""
 
-import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +21,11 @@ from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Evaluation, evaluate
 from axial_transformers.models import AxialTransformer
-from axial_transformers.pictures import for_display, html, image_grid, save_picture
+from axial_transformers.pictures import for_display, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.heat_maps import heat_map, under_examples
+from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
+from axial_transformers.pictures.saving import save_picture
 from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
@@ -87,19 +88,6 @@ def main(argv: Sequence[str]) -> int:
         print(f"{name:<20}{bits:.3f} bits/dim on the same images")
     print(page.resolve().as_uri())
     return 0
-
-
-def independent_bits(train: Examples, test: Examples) -> float:
-    """Bits/dim under independent pixels, each with its histogram over the training images, counts plus one."""
-    values = np.arange(train.num_values)
-    counts = 1 + (train.values[..., None] == values).sum(axis=0)
-    bits = -np.log2(counts / (len(train) + train.num_values))
-    return float(np.where(test.values[..., None] == values, bits, 0).sum() / test.values.size)
-
-
-def xz_bits(examples: Examples) -> float:
-    """Bits/dim of the examples as one xz stream of bytes, at its strongest setting."""
-    return 8 * len(lzma.compress(examples.values.tobytes(), preset=9 | lzma.PRESET_EXTREME)) / examples.values.size
 
 
 def _preset(options: Demo) -> Preset:

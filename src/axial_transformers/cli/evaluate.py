@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from math import isfinite
 from typing import Any, Literal
 
 import torch
@@ -67,8 +68,7 @@ def main(argv: Sequence[str]) -> None:
         with rank_zero_output():
             if options.precision == "bfloat16":
                 warn_if_slow("precision", processes.device)
-            opened = open_model(options.model, options.weights, str(processes.device))
-            trained = options.data.of(opened)
+            trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             whole, described = trained.examples(options.source, options.split)
             examples = whole.spread(options.limit)
             if options.labels and examples.labels is None:
@@ -105,8 +105,8 @@ def main(argv: Sequence[str]) -> None:
     }
     figures |= {name: value for name, value in special.items() if value}
     if options.json:
-        finite = {name: None if value != value else value for name, value in figures.items()}  # NaN is no JSON
-        print(json.dumps(finite))
+        finite = {name: value for name, value in figures.items() if not isinstance(value, float) or isfinite(value)}
+        print(json.dumps(dict.fromkeys(figures) | finite))  # JSON has no NaN
     else:
         print_rows(_rows(figures, examples.shape[0]) | {"speed": f"{len(examples) / seconds:.3g} images/s"})
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from axial_transformers import recipes
 from axial_transformers.cli.console import print_rows, working
 from axial_transformers.cli.parsing import parse, parse_known, parser
-from axial_transformers.cli.settings import leading_words, list_recipes, resolve_preset
+from axial_transformers.cli.settings import leading_words, resolve_preset
 from axial_transformers.decoding.drawing import cache_numbers
 from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_SITES, check_configuration
 from axial_transformers.models import AxialTransformerConfig
@@ -90,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     if not argv or argv[0] in ("-h", "--help"):
         parser(Inspect, "inspect").help_print()
-        print(f"Recipes, and what they reach:\n{list_recipes()}")
+        print(f"Recipes, and what they reach:\n{recipes.listed()}")
         return
     words = leading_words(argv)
     if "--machine" in argv or "--page" in argv:

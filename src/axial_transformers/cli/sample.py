@@ -13,7 +13,7 @@ from axial_transformers.cli.options import Appearance, Compile, Device, Model, R
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.decoding.drawing import draw_in_shares, require_room
 from axial_transformers.decoding.sampling import sample
-from axial_transformers.pictures import require_output, save_examples
+from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
 from axial_transformers.training.trained_model import TrainedModel, open_model

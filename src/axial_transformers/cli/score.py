@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +11,9 @@ import torch
 from axial_transformers.cli.console import printable, rank_zero_output
 from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.data import Examples, Split
+from axial_transformers.data import Split
 from axial_transformers.likelihood.bits import bits_map
-from axial_transformers.likelihood.outliers import Scores, auroc, means_of_pictures, score
+from axial_transformers.likelihood.outliers import auroc, rows_of, score
 from axial_transformers.pictures.heat_maps import save_heat_maps
 from axial_transformers.pictures.saving import require_scores, save_table, write_csv
 from axial_transformers.progress import bar
@@ -63,8 +62,9 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command."""
     with rank_zero_output():
         options = parse(Score, argv, "score")
-        for name in ("top", "limit", "batch_size"):
-            require_within(name, getattr(options, name), 1)
+        require_within("top", options.top, 1)
+        require_within("limit", options.limit, 1)
+        require_within("batch-size", options.batch_size, 1)
         require_scores(options.output, options.heat_maps)
         processes = processes_on(options.device)
     with processes:
@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> None:
         return
     examples, scores = parts[0], found[0]
     order = np.argsort(-scores.bits, kind="stable")
-    rows = _rows(examples, scores)
+    rows = rows_of(scores, examples.names, examples.uint16)
     if options.heat_maps:
         model, drawn = trained.model, examples[order[: options.top]]
         maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in drawn.values)
@@ -94,16 +94,3 @@ def main(argv: Sequence[str]) -> None:
         print(f"AUROC of {len(parts[1]):,} images of {printable(options.against)} against these {len(examples):,}:")
         print(f"  {auroc(scores.bits, found[1].bits):.4f}  by bits_per_dim")
         print(f"  {auroc(scores.corrected, found[1].corrected):.4f}  by corrected")
-
-
-def _rows(examples: Examples, scores: Scores) -> list[dict[str, Any]]:
-    """One row per image; of 16-bit images, whose dimensions are bytes, with the bits per value."""
-    columns = {"bits_per_dim": scores.bits, "corrected": scores.corrected}
-    if examples.uint16:
-        columns["bits_per_value"] = 2 * scores.bits
-    if (means := means_of_pictures(examples.names, scores.bits)) is not None:
-        columns["picture_bits_per_dim"] = means
-    return [
-        {"name": name, **{column: round(float(each[i]), 6) for column, each in columns.items()}}
-        for i, name in enumerate(examples.names)
-    ]

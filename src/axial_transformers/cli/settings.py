@@ -91,6 +91,10 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
 
 def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> Settings:
     """The settings with these overrides."""
+    no_options = {name: value for name, value in vars(defaults.model).items() if _is_nested(value)}
+    for name in no_options:
+        if any(word.split("=")[0] == f"--model.{name}" for word in overrides):
+            raise ValueError(f"--model.{name} cannot be set on the command line: train from Python (docs/training.md)")
 
     def settings(
         *,
@@ -99,7 +103,6 @@ def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> S
         model: AxialTransformerConfig,
         training: TrainConfig,
     ) -> Settings:
-        no_options = {name: value for name, value in vars(defaults.model).items() if _is_nested(value)}
         return Settings(**vars(run), data=data, model=replace(model, **no_options), training=training)
 
     settings.__annotations__["model"] = type(defaults.model)
@@ -175,14 +178,4 @@ def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset
         validate_on=about.validate_on, samples=about.samples,
     )  # fmt: skip
     source = moved_to or about.source
-    return Preset(about.recipe, source, settings, recorded=moved_to is None)
-
-
-def list_recipes() -> str:
-    """All recipes, one a line."""
-    width = max(map(len, recipes.NAMED)) + 2
-    lines = []
-    for name, make in recipes.NAMED.items():
-        recipe = make()
-        lines += [f"  {name:<{width}}{recipe.title}; fits {recipe.fits}", f"  {'':<{width}}{recipe.reaches}"]
-    return "\n".join(lines)
+    return Preset(about.recipe, source, settings, recorded=moved_to is None, resumed=record)

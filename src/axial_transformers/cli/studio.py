@@ -59,8 +59,7 @@ def main(argv: Sequence[str]) -> None:
     require_within("fps", options.fps, 1, 100)
     if find_spec("gradio") is None:
         raise ValueError("Gradio is missing: pip install 'axial-transformers[studio]', in an environment of its own")
-    opened = open_model(options.model, options.weights, options.device)
-    studio = studio_model(opened, options)
+    studio = studio_model(open_model(options.model, options.weights, options.device), options)
     if options.host not in LOOPBACK:
         say(f"warning: whoever reaches {options.host} can use this page: it has no password")
     from axial_transformers.studio.page import served

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
+from axial_transformers import recipes
 from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
-from axial_transformers.cli.settings import Preset, list_recipes, resolve_preset
+from axial_transformers.cli.settings import Preset, resolve_preset
 from axial_transformers.data import EmptySplitError, Examples, load
 from axial_transformers.models.baselines.by_name import build
 from axial_transformers.pictures import can_be_shown
@@ -20,7 +21,7 @@ from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
 from axial_transformers.training import Origin, Summary, TrainConfig, TrainResult, read_run, train
 from axial_transformers.training.run_description import describe_data
-from axial_transformers.training.trained_model import check_recorded, ways_to_fit
+from axial_transformers.training.trained_model import check_recorded, check_shape
 from axial_transformers.training.while_training import evaluation_of, pictures_of
 
 HELP = """\
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command."""
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
-        print(list_recipes())
+        print(recipes.listed())
         return 0
     with rank_zero_output():
         preset = resolve_preset(argv, "train")
@@ -103,7 +104,8 @@ def _read(preset: Preset) -> tuple[Examples, Examples, int | None]:
     if preset.recorded:
         check_recorded(preset.settings.out, source)
     examples = preset.examples or load(source, data, "train", bar("reading"))
-    check_shape(examples, preset)
+    to_follow = f"let the model follow the data: {command('train', source)}"
+    check_shape(examples, preset.settings.model, source, preset.name, to_follow)
     _check_same_data(examples, preset)
     validation, tests = load(source, data, "validation", bar("reading")), None
     with suppress(EmptySplitError):
@@ -168,20 +170,6 @@ def _check_same_data(examples: Examples, preset: Preset) -> None:
         raise ValueError(
             f"{preset.source} holds other training examples than {preset.settings.out} was begun with: a run goes on "
             "with its own data only, wherever it lies; for other data begin another run with --out"
-        )
-
-
-def check_shape(examples: Examples, preset: Preset) -> None:
-    """Raises ValueError, with what to do, where the data has not the shape of the model."""
-    model = preset.settings.model
-    data_shape, model_shape = (*examples.shape, examples.channels), (*model.shape, model.channels)
-    if data_shape != model_shape:
-        here, there = ("x".join(map(str, shape)) for shape in (data_shape, model_shape))
-        ways = ways_to_fit(examples, model, "--data.size and --data.fit")
-        raise ValueError(
-            f"{preset.source} holds {here}, but {preset.name} models {there}: "
-            + (f"fit pictures with {ways}, or " if ways else "")
-            + f"let the model follow the data: {command('train', preset.source)}"
         )
 
 

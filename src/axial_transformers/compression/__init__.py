@@ -13,8 +13,6 @@ from axial_transformers.compression.files.file_archive import (
     Written,
     compress_files,
     decompress_files,
-    require_free,
-    require_target,
 )
 
 __all__ = [
@@ -31,6 +29,4 @@ __all__ = [
     "decompress",
     "decompress_files",
     "fingerprint",
-    "require_free",
-    "require_target",
 ]

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +53,20 @@ def score(
     return Scores(bits=bits.numpy(), corrected=fill(torch.zeros_like(bits), batches, corrected_bits).numpy())
 
 
-def means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
+def rows_of(scores: Scores, names: Sequence[str], uint16: bool = False) -> list[dict[str, Any]]:
+    """A row for each example; of 16-bit images, whose dimensions are bytes, with the bits per value."""
+    columns = {"bits_per_dim": scores.bits, "corrected": scores.corrected}
+    if uint16:
+        columns["bits_per_value"] = 2 * scores.bits
+    if (means := _means_of_pictures(names, scores.bits)) is not None:
+        columns["picture_bits_per_dim"] = means
+    return [
+        {"name": name, **{column: round(float(each[i]), 6) for column, each in columns.items()}}
+        for i, name in enumerate(names)
+    ]
+
+
+def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
     """The mean over its picture for each tile, named PICTURE#ROW,COLUMN; None where there are no tiles."""
     pictures = [_TILE.sub("", name) for name in names]
     if pictures == list(names):

@@ -1,6 +1,7 @@
 """Sizes of images in general codecs, to compare an archive with."""
 
 import io
+import lzma
 import math
 from collections.abc import Callable, Iterable
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from axial_transformers.data import Examples
 from axial_transformers.pictures.grids import contact_sheet
 
 Encode = Callable[[NDArray[np.uint8]], int]
@@ -40,6 +42,19 @@ def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
         return bits_per_dim(encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images))))), images)
     except (ValueError, OSError, RuntimeError):
         return None
+
+
+def independent_bits(train: Examples, test: Examples) -> float:
+    """Bits/dim under independent pixels, each with its histogram over the training images, counts plus one."""
+    values = np.arange(train.num_values)
+    counts = 1 + (train.values[..., None] == values).sum(axis=0)
+    bits = -np.log2(counts / (len(train) + train.num_values))
+    return float(np.where(test.values[..., None] == values, bits, 0).sum() / test.values.size)
+
+
+def xz_bits(examples: Examples) -> float:
+    """Bits/dim of the examples as one xz stream of bytes, at its strongest setting."""
+    return 8 * len(lzma.compress(examples.values.tobytes(), preset=9 | lzma.PRESET_EXTREME)) / examples.values.size
 
 
 def as_pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:

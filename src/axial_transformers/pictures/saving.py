@@ -42,7 +42,7 @@ def require_output(output: Path, clips: bool, folder: bool = False, source: str 
         raise ValueError(f"output={output} is a file of the data, and would be replaced: name another")
     require_place(output, folder=not output.suffix)
     if output.suffix in LOSSLESS and os.path.lexists(output):
-        raise FileExistsError(f"{output} exists already: give another path, or remove it first")
+        raise FileExistsError(f"output={output} exists already: give another path, or remove it first")
 
 
 def save_examples(
@@ -95,6 +95,7 @@ def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         if path.suffix == ".json":
             json.dump(rows, file, indent=1)
+            file.write("\n")
         else:
             write_csv(file, rows)
 

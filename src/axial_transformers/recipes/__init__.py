@@ -40,3 +40,13 @@ NAMED: dict[str, Callable[[], Recipe]] = {
 """The recipes that the command line names; `custom` is for any other data."""
 
 __all__ = ["NAMED", "NOT_YET_MEASURED", "Machine", "Recipe", "custom", "tiled", *NAMED]
+
+
+def listed() -> str:
+    """All recipes and what they reach, two lines each."""
+    width = max(map(len, NAMED)) + 2
+    lines = []
+    for name, make in NAMED.items():
+        recipe = make()
+        lines += [f"  {name:<{width}}{recipe.title}; fits {recipe.fits}", f"  {'':<{width}}{recipe.reaches}"]
+    return "\n".join(lines)

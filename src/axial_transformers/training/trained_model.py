@@ -109,6 +109,16 @@ def ways_to_fit(examples: Examples, config: AxialTransformerConfig, resizing: st
     return " and ".join(filter(None, (resizing * (examples.shape != config.shape), recoloured)))
 
 
+def check_shape(examples: Examples, config: AxialTransformerConfig, source: str, name: str, otherwise: str) -> None:
+    """Raises ValueError, with what to do, where the examples of `source` have not the shape of the model `name`."""
+    data_shape, model_shape = (*examples.shape, examples.channels), (*config.shape, config.channels)
+    if data_shape != model_shape:
+        here, there = ("x".join(map(str, shape)) for shape in (data_shape, model_shape))
+        ways = ways_to_fit(examples, config, "size= and fit=")
+        fit = f"fit pictures with {ways}, or " if ways else ""
+        raise ValueError(f"{source} holds {here}, but {name} models {there}: {fit}{otherwise}")
+
+
 def check_recorded(folder: str | Path, source: str) -> None:
     """Says which data the record of a run names, before it is read: a run from elsewhere may name anything.
 

@@ -12,8 +12,9 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Fill, evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.pictures import can_be_shown, image_grid, save_picture
+from axial_transformers.pictures import can_be_shown, image_grid
 from axial_transformers.pictures.heat_maps import under_examples
+from axial_transformers.pictures.saving import save_picture
 from axial_transformers.progress import bar
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.run import Collective
