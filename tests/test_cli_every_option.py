@@ -221,7 +221,7 @@ def _score(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
     recorder.replace(module, "score", score)
     recorder.replace(module, "bits_map", lambda model, x: torch.zeros(x.shape))
-    recorder.replace(module, "save_heat_maps", lambda folder, maps, num_values: [*maps])
+    recorder.replace(module, "save_scores", lambda table, rows, folder, maps, num_values: [*maps])
 
 
 def _studio(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
@@ -380,6 +380,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "check_shape": lambda *given: None,
         "plan": lambda model, training, *given: SimpleNamespace(fits=True, model=model, training=training),
         "_summary": lambda *given: None,
+        "describe": lambda *given: {},
         "_lines": lambda *given: [],
     }.items():
         recorder.replace(module if hasattr(module, name) else while_training, name, answer)

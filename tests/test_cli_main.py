@@ -232,5 +232,5 @@ def test_data_that_another_process_has_written_meanwhile_is_not_replaced(axial: 
 def test_the_command_and_the_package_are_found(axial: Axial):
     version = axial_transformers.__version__
     assert axial("--version").out == f"{version}\n"
-    module = subprocess.run([sys.executable, "-m", "axial_transformers", "help"], capture_output=True, text=True)
+    module = subprocess.run([sys.executable, "-m", "axial_transformers", "--help"], capture_output=True, text=True)
     assert module.stdout == axial("--help").out

@@ -14,8 +14,8 @@ from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.data import Split
 from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.outliers import auroc, rows_of, score
-from axial_transformers.pictures.heat_maps import save_heat_maps
-from axial_transformers.pictures.saving import require_scores, save_table, write_csv
+from axial_transformers.pictures.heat_maps import save_scores
+from axial_transformers.pictures.saving import require_scores, write_csv
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
 from axial_transformers.training.trained_model import open_model
@@ -80,13 +80,12 @@ def main(argv: Sequence[str]) -> None:
     examples, scores = parts[0], found[0]
     order = np.argsort(-scores.bits, kind="stable")
     rows = rows_of(scores, examples.names, examples.uint16)
-    if options.heat_maps:
-        model, drawn = trained.model, examples[order[: options.top]]
-        maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in drawn.values)
-        save_heat_maps(options.heat_maps, zip(drawn.names, maps, strict=True), model.config.num_values)
     ranked = [{"rank": rank, **rows[i]} for rank, i in enumerate(order, start=1)]
+    model, drawn = trained.model, examples[order[: options.top]]
+    maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in drawn.values)
+    named = zip(drawn.names, maps, strict=True)
+    save_scores(options.output, ranked, options.heat_maps, named, model.config.num_values)
     if options.output:
-        save_table(options.output, ranked)
         print(options.output)
     else:
         write_csv(sys.stdout, ranked[: options.top])

@@ -4,7 +4,8 @@ The colours go from 0 to the bits of a site whose values are all as likely (roun
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,31 @@ from PIL import Image
 
 from axial_transformers.pictures.display import HEAT, Pixels, as_row, can_be_shown, colour
 from axial_transformers.pictures.grids import enlargement, gap_of, image_grid, sheet, with_scale
+from axial_transformers.pictures.saving import save_table
 from axial_transformers.storage.files import folder_written_whole
 
 
-def save_heat_maps(folder: str | Path, maps: Iterable[tuple[str, NDArray[np.floating]]], num_values: int) -> None:
-    """Writes the bits [*A, C] of each example, after its name, as a heat map 0001-NAME.png, ... of a new folder."""
-    with folder_written_whole(folder) as aside:
-        for rank, (name, bits) in enumerate(maps, start=1):
-            heat_map(bits, num_values).save(aside / f"{rank:04d}-{Path(name).stem}.png")
+def save_scores(
+    table: Path | None,
+    rows: Sequence[Mapping[str, object]],
+    folder: Path | None,
+    maps: Iterable[tuple[str, NDArray[np.floating]]],
+    num_values: int,
+) -> None:
+    """Write scores and heat maps: both appear, or neither.
+
+    Args:
+        table: a new .csv or .json file for the rows; None: none.
+        folder: a new folder for heat maps 0001-NAME.png, ...; None: none.
+        maps: of each example its name and its bits [*A, C].
+    """
+    with ExitStack() as whole:
+        if folder:
+            aside = whole.enter_context(folder_written_whole(folder))
+            for rank, (name, bits) in enumerate(maps, start=1):
+                heat_map(bits, num_values).save(aside / f"{rank:04d}-{Path(name).stem}.png")
+        if table:
+            save_table(table, rows)
 
 
 def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:
