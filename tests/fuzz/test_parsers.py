@@ -20,8 +20,8 @@ from parsers import PARSERS, Parser
 from worker import Worker
 
 settings.register_profile("long", max_examples=1000)
-SLOW = {"archive": 30, "model-folder": 30, "video": 40, "tf-bundle": 100, "shard-index": 50}
-"""Inputs of parsers that take long; 200 of each other."""
+SLOW = {"archive": 20, "model-folder": 20, "video": 30, "tf-bundle": 60, "shard-index": 30}
+"""Inputs of parsers that take long; 100 of each other."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_mutated_files_give_what_was_written_or_an_error_of_one_line(name, tmp_p
     parser, long = PARSERS[name](tmp_path), settings.default.max_examples == 1000
 
     @settings(
-        max_examples=1000 if long else SLOW.get(name, 200), derandomize=not long, deadline=None, database=None,
+        max_examples=1000 if long else SLOW.get(name, 100), derandomize=not long, deadline=None, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(st.randoms(use_true_random=True))
