@@ -5,7 +5,6 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
-from importlib.metadata import version
 
 from axial_transformers.cli.console import prepare_streams, printable, show_log
 
@@ -98,6 +97,8 @@ def _run(command: str, argv: Sequence[str]) -> int:
         print(_help())
         return 0
     if command == "--version":
+        from importlib.metadata import version  # slow to import
+
         print(version("axial-transformers"))
         return 0
     if command not in COMMANDS:
