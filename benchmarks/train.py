@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class Options:
     recipes: tuple[str, ...] = ("digits", "fashion_mnist", "photos32")
     precisions: tuple[str, ...] = ("float32", "bfloat16")
     """float32, bfloat16, or auto: what suits the device."""
-    compiled: tuple[bool, ...] = (False, True)
+    compiled: tuple[Literal["False", "True"], ...] = ("False", "True")
     batch: int | None = None
     """Examples of a step, in place of the recipe's."""
     seconds: float = 20.0
@@ -72,7 +72,7 @@ def main(options: Options) -> None:
     for name in options.recipes:
         for precision in options.precisions:
             for compiled in options.compiled:
-                rows.append(measure(name, precision, compiled, options))
+                rows.append(measure(name, precision, compiled == "True", options))
                 print(json.dumps(rows[-1]), flush=True)
     show(rows)
     summary = {

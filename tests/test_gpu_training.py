@@ -222,13 +222,14 @@ def peak_without_numbers(config: AxialTransformerConfig, training: TrainConfig) 
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     with torch.device("meta"), LiveBytes(()) as held:
         model, average = build(config), build(config).requires_grad_(False)
-        (optimiser,) = optimisers(model, training)
+        steppers = optimisers(model, training)
         x = torch.zeros(batch, *config.shape, config.channels, dtype=torch.uint8)
         channel = torch.full((batch,), model.slices.start)
         label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None
         for parameter in model.parameters():  # of the first step, and of the first part of the second
             parameter.grad = torch.zeros_like(parameter)
-        optimiser.step()
+        for each in steppers:
+            each.step()
         update_average(average, model, 0.9)
         _as_on_gpu(dtype, random_slice_loss, model, x, label, None, channel).backward()
     return held.peak
