@@ -92,7 +92,7 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
     """Both sides of one recipe at one precision."""
     recipe = recipes.NAMED[name]()
     config = training(recipe, precision, compiled, options)
-    precision, shipped = config.precision, replace(recipe.training, device=options.device).resolved()
+    precision, shipped = config.precision, replace(recipe.training, device=options.device).resolve_auto()
     sides = {side: Worker(kind, name, config, options.threads) for side, kind in SIDES.items()}
     ours, theirs = (side.ask("loss") for side in sides.values())
     assert abs(ours - theirs) < AGREE[precision] * theirs, (ours, theirs)
@@ -239,7 +239,7 @@ def rate(options: Options, precision: str) -> float:
 def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
     changes |= {"optimiser": "adam", "distribution_augmentation": 0.0}  # the straightforward step has no other
-    return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolved()
+    return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolve_auto()
 
 
 def build(recipe: Recipe) -> AxialTransformer:
@@ -278,7 +278,7 @@ def growing_batches(name: str, options: Options) -> list[dict[str, float]]:
     batch = options.batch or 8
     while True:
         recipe = recipes.NAMED[name]()
-        compiled = replace(recipe.training, device=options.device).resolved().compile is True
+        compiled = replace(recipe.training, device=options.device).resolve_auto().compile is True
         config = training(recipe, "bfloat16", compiled, replace(options, batch=batch))
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
