@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -17,20 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files.entries import Entry, Names, planned
-from axial_transformers.compression.files.source import (
-    Contents,
-    OtherFiles,
-    OtherSizes,
-    Tiles,
-    content,
-    cut_tiles,
-    other_size_error,
-    source_of,
-    tile_grid,
-)
+from axial_transformers.compression.files.entries import Entry
+from axial_transformers.compression.files.source import Tiles, cut_tiles, tile_grid
 from axial_transformers.data import DataConfig
 from axial_transformers.data.video import (
     SUFFIXES,
@@ -61,12 +50,38 @@ class VideoEntry(Entry):
 
     AXES: ClassVar[int] = 3
     SUFFIX: ClassVar[str] = _SUFFIX
+    KIND: ClassVar[str] = "videos"
+    REASON: ClassVar[str] = "is no video that comes back in the model's channels of 8 bits"
 
     rate: Fraction = _USUAL_RATE
     """Frames a second."""
 
     @classmethod
-    def read(cls, description: Any) -> "VideoEntry":
+    def of_file(cls, path: Path, name: str, config: AxialTransformerConfig) -> "VideoEntry | None":
+        if path.suffix.lower() not in SUFFIXES:
+            return None
+        pyav()
+        try:
+            if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != config.channels:
+                return None
+            rate = frame_rate(path) or _USUAL_RATE
+            if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _LARGEST:
+                return None
+            size = size_of(path, config, rate)
+        except TooLargeError:
+            raise
+        except Exception:  # encoders and decoders raise errors of every kind
+            return None
+        return size and cls(name, size, rate)
+
+    @classmethod
+    def images_of(cls, files: Sequence[tuple[Path, "VideoEntry"]], config: AxialTransformerConfig) -> Tiles:
+        cut = [(path, entry.size) for path, entry in files if entry.size is not None]
+        grids = [tile_grid(size, config.shape) for _, size in cut]
+        return Tiles([prod(of_frame) for clips, *of_frame in grids for _ in range(clips)], clips_of(cut, config))
+
+    @classmethod
+    def read(cls, description: Any, channels: int) -> "VideoEntry":
         types = [type(part) for part in description] if isinstance(description, list) else []
         if types == [str]:
             return cls(description[0], None)
@@ -90,71 +105,6 @@ class VideoEntry(Entry):
         except Exception as error:  # encoders raise errors of every kind
             reason = f"no encoder takes frames of {self.size} ({type(error).__name__})"
             raise DamagedError(f"the archive's description of {self.name!r:.100} is damaged: {reason}") from error
-
-
-def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Cuts one video, or every one below a folder, into clips of the model's shape; repeats the last frame to fill one.
-
-    Each is written as an .mkv file and read again, before anything is compressed. What does not come back so, is not in
-    the model's colours, or is no video, is stored as the file that it is. Clips are read when they are asked for.
-
-    Raises:
-        ValueError: no videos of the model's colours, one of another size (unless tiled) or whose frames are too large,
-            or another file that is too large.
-    """
-    found, others = source_of(path), OtherFiles()
-    entries, cut, files = list[VideoEntry](), list[_Video](), list[File]()
-    names = Names([found.name(file) for file in found.files])
-    for file in found.files:
-        name = found.name(file)
-        kept = not (name.lower().endswith(_SUFFIX) or names.has_room_for(name + _SUFFIX))
-        entry = None if kept else _modelled(file, name, config)
-        if entry is None:
-            others.keep(file, name, f"is no video that comes back in {config.channels} channels of 8 bits")
-            files.append(partial(content, file))
-            entries.append(VideoEntry(name, None))
-            continue
-        assert entry.size is not None
-        if entry.size[1:] != config.shape[1:] and other_sizes == "refuse":
-            raise other_size_error(file, entry.size[1:], config.shape[1:])
-        entries.append(entry)
-        cut.append((file, entry.size))
-    others.require_small()
-    if not cut:
-        raise ValueError(
-            f"{path} holds no videos ({', '.join(SUFFIXES)}) that come back in {config.channels} channels of 8 bits:"
-            " save other clips as an array in an .npz file"
-        )
-    planned(entries)
-    grids = [tile_grid(size, config.shape) for _, size in cut]
-    images = Tiles([prod(of_frame) for clips, *of_frame in grids for _ in range(clips)], clips_of(cut, config))
-    return Contents(
-        images, {"videos": [entry.json() for entry in entries]}, files, left_out=found.left_out, whole=others.names,
-        others=others.names, examples=len(cut),
-    )  # fmt: skip
-
-
-def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> VideoEntry | None:
-    """A video's entry; None for a file that is none, or that does not come back in the model's channels.
-
-    Raises:
-        TooLargeError: its frames are too large.
-    """
-    if path.suffix.lower() not in SUFFIXES:
-        return None
-    pyav()
-    try:
-        if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != config.channels:
-            return None
-        rate = frame_rate(path) or _USUAL_RATE
-        if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _LARGEST:
-            return None
-        size = size_of(path, config, rate)
-    except TooLargeError:
-        raise
-    except Exception:  # encoders and decoders raise errors of every kind
-        return None
-    return size and VideoEntry(name, size, rate)
 
 
 class TooLargeError(ValueError):
