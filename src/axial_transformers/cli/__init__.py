@@ -104,8 +104,8 @@ def _run(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         return _fail("axial", f"no command {command!r}{did_you_mean(command, COMMANDS)}")
 
-    with show_log():
-        return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
+    show_log()
+    return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:

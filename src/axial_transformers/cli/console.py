@@ -125,9 +125,8 @@ def _errors() -> "Console":
     return Console(stderr=True)
 
 
-@contextmanager
-def show_log() -> Iterator[None]:
-    """Within this block each log record of the package, INFO or above, appears once on stderr."""
+def show_log() -> None:
+    """Print each log record of the package, INFO or above, once on stderr."""
     import logging
 
     from axial_transformers.progress import rank
@@ -139,14 +138,6 @@ def show_log() -> Iterator[None]:
             if rank() == 0:
                 say(self.format(record), style="dim")
 
-    logger, handler = logging.getLogger("axial_transformers"), OnConsole()
-    level, propagate = logger.level, logger.propagate
-    logger.addHandler(handler)
+    logger = logging.getLogger("axial_transformers")
+    logger.handlers = [OnConsole()]
     logger.setLevel(logging.INFO)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate

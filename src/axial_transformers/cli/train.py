@@ -105,7 +105,7 @@ def _read(preset: Preset) -> tuple[Examples, Examples, int | None]:
         check_recorded(preset.settings.out, source)
     examples = preset.examples or load(source, data, "train", bar("reading"))
     to_follow = f"let the model follow the data: {command('train', source)}"
-    check_shape(examples, preset.settings.model, source, preset.name, to_follow)
+    check_shape(examples, preset.settings.model, source, preset.name, "size= and fit=", to_follow)
     _check_same_data(examples, preset)
     validation, tests = load(source, data, "validation", bar("reading")), None
     with suppress(EmptySplitError):

@@ -41,9 +41,9 @@ def pictures_of(
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
     """A callback of `train`, which draws samples, and bits of the examples, into the run's folder.
 
-    None where no picture can show them.
+    None where no samples are wanted, or no picture can show them.
     """
-    if not can_be_shown(len(config.shape)):
+    if not samples or not can_be_shown(len(config.shape)):
         return None
     known = torch.from_numpy(validation.values[:samples]) if config.known_channels else None
     most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, training.batch_size // training.accumulate)
