@@ -474,6 +474,6 @@ def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
 
 
 def test_no_samples_are_drawn_if_none_are_wanted(axial: Axial):
-    assert axial("train", "digits", "--samples", 0, "--out", "run", *TINY).status == 0
+    assert axial("train", "digits", "--samples", 0, "--out", "run", *TINY, *ONE_STEP).status == 0
     assert not list(Path("run/samples").glob("*"))
     assert Path("run/model.safetensors").is_file()
