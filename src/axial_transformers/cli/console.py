@@ -8,12 +8,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.status import Status
 
 
@@ -73,14 +71,18 @@ class _Tolerant(io.FileIO):
 
 def say(text: str, style: str | None = None) -> None:
     """Prints one line as it is: paths may hold brackets, which rich would take for markup, and control characters."""
-    _errors().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
+    from axial_transformers.progress import stderr_console
+
+    stderr_console().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def working(text: str) -> "Status":
     """Shows on a terminal, within a `with` block, what is being done."""
     from rich.markup import escape
 
-    return _errors().status(escape(printable(text)))
+    from axial_transformers.progress import stderr_console
+
+    return stderr_console().status(escape(printable(text)))
 
 
 def print_rows(rows: Mapping[str, str], title: str = "") -> None:
@@ -116,13 +118,6 @@ def rank_zero_output() -> Iterator[None]:
             yield
     except (ValueError, OSError):
         raise SystemExit(2) from None
-
-
-@cache
-def _errors() -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=True)
 
 
 def show_log() -> None:

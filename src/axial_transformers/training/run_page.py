@@ -191,19 +191,7 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
         "Values far above the others are drawn at the upper edge.",
         html.figure(chart),
         html.tiles(small),
-        _evaluations(validation, curves.get(f"{VALIDATION}standard_error", [])),
     )
-
-
-def _evaluations(bits: Curve, errors: Curve) -> str:
-    if not bits:
-        return ""
-    error_at = dict(errors)
-    shown = {
-        f"step {step:,.0f}": f"{value:.4f}" + (f" ± {error_at[step]:.4f}" if step in error_at else "")
-        for step, value in bits[-20:]
-    }
-    return html.details("the newest evaluations, bits/dim", html.facts(shown))
 
 
 def _samples(folder: Path) -> str:
