@@ -183,7 +183,7 @@ def machine_facts() -> dict[str, Any]:
         "torch": {"version": torch.__version__, "instructions": torch.backends.cpu.get_cpu_capability()},
         "threads": torch.get_num_threads(),
         "environment": {name: os.environ[name] for name in LIMITS if name in os.environ},
-        "kernels": _kernels() if HAS_NUMBA else None,
+        "kernels": compiled_for()._asdict() if HAS_NUMBA else None,
         "products": asdict(rates),
         "devices": {str(each): torch.cuda.get_device_name(each) if each.type == "cuda" else "" for each in devices},
         "chosen": {
@@ -194,11 +194,6 @@ def machine_facts() -> dict[str, Any]:
             "compiler": cpp_compiler(),
         },
     }
-
-
-def _kernels() -> dict[str, Any]:
-    target = compiled_for()
-    return {"processor": target.processor, "vector_bits": target.vector_bits, "tile": [*target.tile]}
 
 
 def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:

@@ -3,7 +3,6 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple
 
@@ -88,15 +87,10 @@ class PictureEntry(Entry):
 
     @classmethod
     def images_of(cls, files: Sequence[tuple[Path, "PictureEntry"]], config: AxialTransformerConfig) -> Tiles:
-        @lru_cache(1)  # the last one may be asked for in parts
         def of(i: int) -> NDArray[np.uint8]:
             return cut_tiles(_pixels(*files[i])[None], config.shape)
 
-        def load(first: int, last: int) -> NDArray[np.uint8]:
-            empty = np.zeros((0, *config.shape, config.channels), np.uint8)
-            return np.concatenate([empty, *map(of, range(first, last))])
-
-        return Tiles([entry.images(config) for _, entry in files], load)
+        return Tiles([entry.images(config) for _, entry in files], of, (*config.shape, config.channels))
 
 
 def _pixels(path: Path, entry: PictureEntry) -> NDArray[np.uint8]:

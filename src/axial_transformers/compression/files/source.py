@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -48,11 +49,12 @@ class Tiles:
 
     Args:
         counts: number of images of each example.
-        load: reads the images of the examples first..last - 1, none if these are equal.
+        of: reads the images of one example; those of the last one are kept, since they may be asked for in parts.
+        shape: *A, C.
     """
 
-    def __init__(self, counts: Sequence[int], load: Callable[[int, int], NDArray[np.uint8]]):
-        self._ends, self._load = np.cumsum([0, *counts]), load
+    def __init__(self, counts: Sequence[int], of: Callable[[int], NDArray[np.uint8]], shape: Sequence[int]):
+        self._ends, self._of, self._shape = np.cumsum([0, *counts]), lru_cache(1)(of), shape
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -60,10 +62,11 @@ class Tiles:
     def __getitem__(self, chosen: slice) -> NDArray[np.uint8]:
         start, stop, _ = chosen.indices(len(self))
         if start >= stop:
-            return self._load(0, 0)
+            return np.zeros((0, *self._shape), np.uint8)
         first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
         skipped = self._ends[first - 1]
-        return self._load(first - 1, last)[start - skipped : stop - skipped]
+        images = np.concatenate([self._of(i) for i in range(first - 1, last)])
+        return images[start - skipped : stop - skipped]
 
 
 def tile_grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:

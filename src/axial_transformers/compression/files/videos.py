@@ -3,12 +3,10 @@
 Clips are read when they are asked for, the frames of one at a time.
 """
 
-import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -78,7 +76,8 @@ class VideoEntry(Entry):
     def images_of(cls, files: Sequence[tuple[Path, "VideoEntry"]], config: AxialTransformerConfig) -> Tiles:
         cut = [(path, entry.size) for path, entry in files if entry.size is not None]
         grids = [tile_grid(size, config.shape) for _, size in cut]
-        return Tiles([prod(of_frame) for clips, *of_frame in grids for _ in range(clips)], clips_of(cut, config))
+        counts = [prod(of_frame) for clips, *of_frame in grids for _ in range(clips)]
+        return Tiles(counts, clips_of(cut, config), (*config.shape, config.channels))
 
     @classmethod
     def read(cls, description: Any, channels: int) -> "VideoEntry":
@@ -132,14 +131,15 @@ def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction) -> tuple
         TooLargeError: a clip of its frames has more than MOST_VALUES values.
         Exception: as encoders and decoders raise them, of every kind.
     """
-    read, again = _Digest(), _Digest()
+    count, sides = 0, (0, 0)
     with tempfile.TemporaryDirectory() as folder:
         movie = Path(folder, f"video{_SUFFIX}")
-        write_lossless(movie, read.of(_small(path, config)), rate, gray=config.channels == 1)
-        for _ in again.of(frames_in(movie, config.channels)):
-            pass
-    height, width = read.shape[:2]
-    return (read.count, height, width) if read.found == again.found else None
+        write_lossless(movie, _small(path, config), rate, gray=config.channels == 1)
+        for frame, again in zip(frames_in(path, config.channels), frames_in(movie, config.channels), strict=True):
+            if not np.array_equal(frame, again):
+                return None
+            count, sides = count + 1, frame.shape[:2]
+    return (count, *sides) if count else None
 
 
 def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
@@ -153,33 +153,15 @@ def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
         yield frame
 
 
-class _Digest:
-    """Number, size and SHA-256 of frames that pass through."""
-
-    def __init__(self) -> None:
-        self.count, self.shape, self._hash = 0, tuple[int, ...](), hashlib.sha256()
-
-    def of(self, frames: Iterable[Frames]) -> Iterator[Frames]:
-        for frame in frames:
-            self.count, self.shape = self.count + 1, frame.shape
-            self._hash.update(frame.tobytes())
-            yield frame
-
-    @property
-    def found(self) -> tuple[int, tuple[int, ...], bytes]:
-        return self.count, self.shape, self._hash.digest()
-
-
-def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int, int], Frames]:
-    """Reads the tiles of the clips first..last - 1 of all videos; keeps those of the last one, and its place.
+def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int], Frames]:
+    """Return what reads the tiles of one clip of all videos, and keeps its place.
 
     A clip is as many frames as the model's clips have; the last one of a video is repeated to fill its last clip. Who
-    asks for one clip after the other, or for the last one again, makes each video be read once.
+    asks for one clip after the other makes each video be read once.
     """
     clips: Iterator[Frames] = iter(())
     upcoming = -1
 
-    @lru_cache(1)
     def clip(number: int) -> Frames:
         nonlocal clips, upcoming
         if number != upcoming:
@@ -189,11 +171,7 @@ def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callab
         upcoming = number + 1
         return made
 
-    def load(first: int, last: int) -> Frames:
-        empty = np.zeros((0, *config.shape, config.channels), np.uint8)
-        return np.concatenate([empty, *map(clip, range(first, last))])
-
-    return load
+    return clip
 
 
 def _clips_from(first: int, videos: Sequence[_Video], config: AxialTransformerConfig) -> Iterator[Frames]:
