@@ -214,22 +214,20 @@ def _step_of(grid: Path) -> str:
 
 
 def _bits(folder: Path) -> str:
-    if not (folder / BITS).is_file():
-        return ""
-    return html.section(
-        "Bits of each site",
-        "Validation examples, and below each its bits given the sites before, by the newest averaged weights.",
-        html.figure(_picture(folder / BITS, folder, MOST_PIXELS)),
-    )
+    figure = _figure(folder, BITS)
+    text = "Validation examples, and below each its bits given the sites before, by the newest averaged weights."
+    return html.section("Bits of each site", text, figure) if figure else ""
 
 
 def _data(folder: Path, rows: Mapping[str, str]) -> str:
-    grid = ""
-    if (folder / DATA).is_file():
-        grid = html.figure(
-            _picture(folder / DATA, folder, MOST_PIXELS), "Examples, evenly spaced over those that train."
-        )
+    grid = _figure(folder, DATA, "Examples, evenly spaced over those that train.")
     return html.section("Data", "", html.facts(rows), grid)
+
+
+def _figure(folder: Path, name: str, caption: str = "") -> str:
+    """Return a picture of the run with a caption; empty where the run has none of that name."""
+    path = folder / name
+    return html.figure(_picture(path, folder, MOST_PIXELS), caption) if path.is_file() else ""
 
 
 def _settings(record: RunRecord, rows: Mapping[str, str]) -> str:
