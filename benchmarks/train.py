@@ -30,8 +30,7 @@ from rich.table import Table
 from axial_transformers import recipes
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.planning.machine_report import facts
+from axial_transformers.planning.machine import machine_facts, matmul_rate
 from axial_transformers.planning.operations import training_operations
 from axial_transformers.recipes import Recipe
 from axial_transformers.training.batches import Batch, draw_batch, step_positions
@@ -77,7 +76,7 @@ def main(options: Options) -> None:
     show(rows)
     summary = {
         "torch": torch.__version__,
-        "machine": facts(),
+        "machine": machine_facts(),
         "threads": torch.get_num_threads(),
         "matmul_rate": {name: rate(options, name) for name in sorted({row["precision"] for row in rows})},
         "rows": rows,

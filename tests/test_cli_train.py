@@ -362,9 +362,9 @@ def test_pictures_of_other_colours_are_to_be_read_in_the_models(axial: Axial, tm
         Image.open(tmp_path / "mixed" / name).convert("L").save(tmp_path / "mixed" / name)
     status, _, err = axial("evaluate", "gray", "mixed")
     assert (status, err.count("\n"), "--data.fit" in err) == (2, 1, False)
-    assert err.endswith("the model is of [8, 8, 1]; pictures are fitted to it with --data.mode gray\n")
+    assert err.endswith("the model is of [8, 8, 1]: fit pictures with --data.mode gray\n")
     assert axial("evaluate", "gray", "mixed", "--data.mode", "gray").status == 0
-    assert "fitted to it with --data.mode rgb\n" in axial("evaluate", "colour", "mixed", "--data.mode", "gray").err
+    assert "fit pictures with --data.mode rgb\n" in axial("evaluate", "colour", "mixed", "--data.mode", "gray").err
     pictures(tmp_path / "large", [(9, 9)] * 4)
     err = axial("evaluate", "gray", "large").err
     assert "with --data.fit crop, --data.fit stretch or --data.fit tiles and --data.mode gray\n" in err
@@ -471,3 +471,9 @@ def picture(path: str, seed: int, mode: str = "RGB", **options: object) -> Path:
     pixels = np.random.default_rng(seed).integers(0, 256, (2, 2, 3)).astype(np.uint8)
     Image.fromarray(pixels).resize((8, 8)).convert(mode).save(path, **options)
     return Path(path)
+
+
+def test_no_samples_are_drawn_if_none_are_wanted(axial: Axial):
+    assert axial("train", "digits", "--samples", 0, "--out", "run", *TINY, *ONE_STEP).status == 0
+    assert not list(Path("run/samples").glob("*"))
+    assert Path("run/model.safetensors").is_file()

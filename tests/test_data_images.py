@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as npst
 from PIL import Image
 
 from axial_transformers import data, pictures
-from axial_transformers.compression.files.pictures import read as read_pictures
+from axial_transformers.compression.files.file_archive import read_files
+from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.data import DataConfig, EmptySplitError
 from axial_transformers.models import AxialTransformerConfig
 
@@ -236,7 +237,7 @@ def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, cha
     (tmp_path / "deep.png").write_bytes(_deep_png(colour_type, channels))
     with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
         data.load(tmp_path)
-    archived = read_pictures(tmp_path, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
+    archived = read_files(tmp_path, PictureEntry, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
     assert [file() for file in archived.files] == [(tmp_path / "deep.png").read_bytes()]
 
 

@@ -54,13 +54,14 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     if not split:
         _check_bytes(path, values)
 
-    def load(first: int, last: int) -> NDArray[np.uint8]:
-        examples = values[first:last].reshape(last - first, *axes, -1)
-        return cut_tiles(split_uint16(examples) if split else examples.astype(np.uint8), config.shape)
+    def of(i: int) -> NDArray[np.uint8]:
+        example = values[i].reshape(1, *axes, -1)
+        return cut_tiles(split_uint16(example) if split else example.astype(np.uint8), config.shape)
 
     left_out = [name for name in names if name != fitting[0]]
     counts = [prod(tile_grid(axes, config.shape))] * len(values)
-    return Contents(Tiles(counts, load), description, left_out=left_out, examples=len(values))
+    images = Tiles(counts, of, (*config.shape, config.channels))
+    return Contents(images, description, left_out=left_out, examples=len(values))
 
 
 def images_of(description: Any, config: AxialTransformerConfig) -> int:
