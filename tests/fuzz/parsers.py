@@ -27,7 +27,7 @@ from axial_transformers.compression import compress, compress_files, container, 
 from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arrays
 from axial_transformers.data.arrays import load_arrays
 from axial_transformers.data.shards import index, shard_examples, sources
-from axial_transformers.data.shards.record_decoding import class_of, decode_picture, read
+from axial_transformers.data.shards.index import class_of, decode_picture, read
 from axial_transformers.data.shards.tar import records
 from axial_transformers.importers.official import import_official_to
 from axial_transformers.models import AxialTransformer

@@ -14,8 +14,16 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.shards.index import ShardIndex, index, state_of
-from axial_transformers.data.shards.record_decoding import Form, common_form, decode_array, decode_picture, read
+from axial_transformers.data.shards.index import (
+    Form,
+    ShardIndex,
+    common_form,
+    decode_array,
+    decode_picture,
+    index,
+    read,
+    state_of,
+)
 from axial_transformers.data.shards.tar import Place, members, readable
 from axial_transformers.progress import Progress, rank
 
