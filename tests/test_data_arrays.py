@@ -1,7 +1,6 @@
 """Arrays: shapes, types, splits, published ImageNet batches."""
 
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -268,24 +267,6 @@ def test_the_first_refusal_of_integers_out_of_range_names_the_whole_way(tmp_path
         again = data.load(tmp_path / "a.npy", split="all").values
         found = data.join_uint16(again) if shifted.dtype == np.uint16 else again
         np.testing.assert_array_equal(found[..., 0], shifted)
-
-
-def test_a_validation_part_that_is_nearly_constant_is_warned_of(tmp_path):
-    scan = _random(100, 10, 10)
-    scan[80:] = 7
-    scan[95, 3, :3] = 9
-    np.save(tmp_path / "a.npy", scan)
-    with pytest.warns(
-        UserWarning, match=r"validation part of .*a\.npy is nearly constant: 99\.7% of its values are eq"
-    ):
-        data.load(tmp_path / "a.npy", split="validation")
-    scan[95:, :2] = 3
-    np.save(tmp_path / "a.npy", scan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        data.load(tmp_path / "a.npy", split="validation")
-        scan[:80] = 7
-        data.load(tmp_path / "a.npy", split="train")
 
 
 @pytest.mark.parametrize(

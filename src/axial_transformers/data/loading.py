@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,10 @@ from axial_transformers.data.splits import (
     hashed_parts,
     part_of_file,
     part_of_folder,
-    warn_of_poor_part,
+    warn_of_small_part,
 )
 from axial_transformers.data.windows import WindowedExamples
-from axial_transformers.progress import Progress, rank
+from axial_transformers.progress import Progress
 
 Parts = dict[Part, list[Path]]
 """Files by the split that they state; "train" where they state none."""
@@ -53,10 +53,10 @@ def load(
             folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that split; where none
             states validation, the last `validation_fraction` of the records of the train shards validates.
 
-    Files and folders whose names begin with a dot are left out; a warning counts those that look like examples. Files
-    of images and videos that are damaged, or of another kind than the others, are left out if they are few
-    (`config.skip_bad`), each with a warning, and otherwise named in one error; "train" looks at those of all splits.
-    Links to folders are followed. A validation or test part of fewer than 8 pictures, videos or arrays is warned of.
+    Files and folders whose names begin with a dot are left out. Files of images and videos that are damaged, or of
+    another kind than the others, are left out if they are few (`config.skip_bad`), each with a warning. Otherwise one
+    error names them. Links to folders are followed. A validation or test part of fewer than 8 pictures, videos or
+    arrays is warned of.
 
     `progress` wraps the loops over files: reading, downloading, indexing.
 
@@ -80,7 +80,7 @@ def load(
             f" {source} is not: use offsets=fixed"
         )
     if split in ("validation", "test"):
-        warn_of_poor_part(source, examples, split)
+        warn_of_small_part(source, examples, split)
     return examples
 
 
@@ -130,10 +130,7 @@ def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
 
 def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     """A folder of videos, images, arrays or shards."""
-    everything = files_below(folder)
-    files = [file for file in everything if not is_hidden(file.relative_to(folder))]
-    if len(files) < len(everything):
-        _say_hidden(folder, everything, config)
+    files = _shown(folder)
     videos = _videos(files, config)
     if videos == [folder]:
         return _share(folder, _load_video(folder, config, progress), config, split, {"train": videos})
@@ -160,6 +157,11 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
     )
 
 
+def _shown(folder: Path) -> list[Path]:
+    """All files below a folder but those that are hidden, or lie in a hidden folder."""
+    return [file for file in files_below(folder) if not is_hidden(file.relative_to(folder))]
+
+
 def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
     """Files and folders that are one video each."""
     records = [file for file in files if file.suffix.lower() in bair_videos.SUFFIXES]
@@ -167,17 +169,6 @@ def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
         return records
     of_frames = {file.parent for file in files if video.is_frame(file)}
     return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
-
-
-def _say_hidden(folder: Path, files: Sequence[Path], config: DataConfig) -> None:
-    """Warns of hidden files that would be examples under other names."""
-    of_videos = (*video.SUFFIXES, *picture_files.SUFFIXES) if config.frames else picture_files.SUFFIXES
-    suffixes = (*of_videos, *bair_videos.SUFFIXES, *npy.SUFFIXES, shards.SUFFIX)
-    hidden = [file for file in files if is_hidden(file.relative_to(folder)) and file.suffix.lower() in suffixes]
-    if hidden and rank() == 0:  # of the processes that torchrun started, one speaks
-        count = f"{len(hidden)} hidden {'file' if len(hidden) == 1 else 'files'}"
-        first = hidden[0].relative_to(folder)
-        warnings.warn(f"skipped: {count} of {folder}, such as {first}: rename those that are examples", stacklevel=2)
 
 
 def _load_each(
@@ -208,11 +199,7 @@ def _load_each(
         chosen = [file for file, part in zip(train, drawn, strict=True) if part == split]
     if not chosen:
         raise _empty(folder, split, parts, "file" * (len(parts.get("train", ())) == 1))
-    if split == "validation" and "validation" not in parts:
-        _say_held_out(folder, {*stated.values(), part_of_folder(folder.resolve().name)}, len(chosen), len(files))
-    wanted = set(chosen)
-    others = [file for file in files if file not in wanted] if split == "train" else []
-    return load_files(Selection(folder, chosen, _classes(places, chosen), others, len(files)))
+    return load_files(Selection(folder, chosen, _classes(places, chosen)))
 
 
 def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> Classes | None:
@@ -280,18 +267,6 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
     return examples.part(chosen)
 
 
-def _say_held_out(folder: Path, names: Collection[Part | None], validating: int, files: int) -> None:
-    """Warns that files which a folder's name calls train files validate."""
-    if "train" in names and rank() == 0:  # of the processes that torchrun started, one speaks
-        held_out = (
-            f"{folder} has a train part by name and no validation part: {validating} of its {files} files validate"
-        )
-        way_out = (
-            "give the folder that holds both parts, or train with --data.validation-fraction and --data.test-fraction"
-        )
-        warnings.warn(f"{held_out}; {way_out}", stacklevel=3)
-
-
 def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
     """Fractions of the train part that validate and test: 0 where the source has such a part."""
     test = test_default if config.test_fraction is None else config.test_fraction
@@ -329,8 +304,7 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
     if folder.is_file() and folder.suffix.lower() in npy.SUFFIXES:
         return _size_in_array(folder, options or DataConfig())
     with warnings.catch_warnings(action="ignore"):  # `load` gives the same ones
-        below = files_below(folder) if folder.is_dir() else []
-    files = [file for file in below if not is_hidden(file.relative_to(folder))]
+        files = _shown(folder) if folder.is_dir() else []
     if any(file.suffix.lower() in bair_videos.SUFFIXES for file in files):
         return []
     pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]

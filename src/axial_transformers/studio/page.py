@@ -224,7 +224,7 @@ class Studio:
         def handler(request: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
             steps: Progress = iter
             if stoppable:
-                steps = self._jobs.begin(request.session_hash, lambda made, total: progress((made, total)))
+                steps = self._jobs.begin(request.session_hash, progress.tqdm)
             try:
                 return work(steps, *values)
             except StoppedError:
@@ -264,8 +264,8 @@ class Studio:
         painted.flat[editor["erased"]] = True
         erased = actions.erased_sites(painted, shape)
         erased[shape[0] - int(end) :] = True
-        done = actions.draw_completions(self._studio, example, erased, _drawing_options(*options), progress)
-        return views.completions(self._studio, example, done)
+        values = actions.draw_completions(self._studio, example, erased, _drawing_options(*options), progress)
+        return views.completions(self._studio, example, erased, values)
 
     def _bits(self, progress: Progress, example: NDArray[np.uint8] | None, label: int, opacity: float) -> str:
         return views.bits(self._studio, _given(example), None if label < 0 else label, opacity)

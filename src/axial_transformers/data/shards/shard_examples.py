@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
 from axial_transformers.data.examples import Examples
+from axial_transformers.data.folders import say
 from axial_transformers.data.shards.index import (
     Form,
     ShardIndex,
@@ -25,7 +25,7 @@ from axial_transformers.data.shards.index import (
     state_of,
 )
 from axial_transformers.data.shards.tar import Place, members, readable
-from axial_transformers.progress import Progress, rank
+from axial_transformers.progress import Progress
 
 Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
@@ -70,9 +70,8 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
     if not forms:
         raise ValueError(f"{paths[0]} holds no records: pictures (.png, .jpg, ...) or arrays (.npy) are needed")
     skipped = [line for shard in shards for line in shard.bad]
-    if rank() == 0:  # of the processes that torchrun started, one speaks
-        for line in skipped:
-            warnings.warn(f"skipped: {line}", stacklevel=2)
+    for line in skipped:
+        say(f"skipped: {line}")
     form = common_form(forms)
     records = Records(shards, form, options, 0, sum(len(shard.rows) for shard in shards))
     labels = np.concatenate([shard.rows["label"] for shard in shards]).astype(np.int64) if form.labelled else None
