@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from axial_transformers import data
-from axial_transformers.data.shards import downloads
-from axial_transformers.data.shards.sources import shard_files
+from axial_transformers.data.shards import downloads, shard_files
 from shard_writer import pictures, write
 
 VALUES = np.random.default_rng(0).integers(0, 256, (5, 40, 40, 3), dtype=np.uint8)

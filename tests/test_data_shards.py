@@ -21,8 +21,8 @@ import torch
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
+from axial_transformers.data.shards import expand, shard_files
 from axial_transformers.data.shards.index import ROW
-from axial_transformers.data.shards.sources import expand, shard_files
 from axial_transformers.data.shards.tar import records
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig

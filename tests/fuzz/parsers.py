@@ -32,8 +32,7 @@ from axial_transformers.data.shards.tar import records
 from axial_transformers.importers.official import import_official_to
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_clips
-from axial_transformers.storage.tensorflow.records import read_records
-from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
+from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, read_records
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
 from axial_transformers.training.checkpoints import Record
