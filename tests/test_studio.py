@@ -132,8 +132,8 @@ def test_everything_is_shown_of_sequences_images_and_clips(name):
     assert [page.count("<video") for page in shown] == ([1, 1, 0] if name == "3d" else [0, 0, 0])
     assert all(page.count("<img") + page.count("<video") for page in shown)
     assert f"{bits_per_dim(studio.model, torch.from_numpy(example[None])).item():.4f} bits/dim" in shown[2]
-    (plain,) = pictures(f'<img src="{views.plain(studio, example)}"')
-    assert plain.size == views.displayed(studio, example[None]).shape[2:0:-1]
+    picture, scale = views.to_paint(studio, example)
+    assert np.array_equal(picture[::scale, ::scale], views.displayed(studio, example[None])[0])
     assert "a model" in views.described(studio)
     with pytest.raises(ValueError, match="4 axes"):
         studio_model("4d")

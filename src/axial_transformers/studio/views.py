@@ -35,9 +35,11 @@ def described(studio: StudioModel) -> str:
     return html.facts({**named, **studio.model.config.describe(), "examples": data})
 
 
-def plain(studio: StudioModel, example: NDArray[np.integer]) -> str:
-    """The address of the picture of an example [*A, C], as `displayed`, not enlarged."""
-    return _address(html.image(Image.fromarray(displayed(studio, example[None])[0]), ""))
+def to_paint(studio: StudioModel, example: NDArray[np.integer]) -> tuple[NDArray[np.uint8], int]:
+    """The picture of an example [*A, C], large enough to paint on its pixels, and how many times it is enlarged."""
+    picture = displayed(studio, example[None])[0]
+    scale = enlargement(picture.shape[1], picture.shape[0])
+    return picture.repeat(scale, 0).repeat(scale, 1), scale
 
 
 def displayed(studio: StudioModel, values: NDArray[np.integer], window: Window | None = None) -> NDArray[np.uint8]:
