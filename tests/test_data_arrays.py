@@ -221,14 +221,14 @@ def test_axes_are_read_as_told(tmp_path, axes, shape, expected):
 @pytest.mark.parametrize(
     ("shape", "readings"),
     [
-        ((5, 3, 8, 8), ("images of 3 channels .axes=NCHW", "clips of 3 frames .axes=NTHW")),
-        ((5, 8, 8, 6), ("images of 6 channels .axes=NHWC", "clips of 8 frames, 6 wide .axes=NTHW")),
-        ((5, 2, 3, 8, 8), ("2 frames and 3 channels .axes=NTCHW", "8 channels .axes=NTHWC")),
+        ((5, 3, 8, 8), "axes=NCHW or axes=NTHW"),
+        ((5, 8, 8, 6), "axes=NHWC or axes=NTHW"),
+        ((5, 2, 3, 8, 8), "axes=NTCHW or axes=NTHWC"),
     ],
 )
 def test_shapes_of_two_readings_are_asked_about(tmp_path, shape, readings):
     np.save(tmp_path / "a.npy", _random(*shape))
-    with pytest.raises(ValueError, match=" or ".join(f".*{reading}.*" for reading in readings)):
+    with pytest.raises(ValueError, match=f"{readings}$"):
         data.load(tmp_path / "a.npy")
 
 

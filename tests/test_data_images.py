@@ -339,7 +339,7 @@ def test_what_is_saved_is_loaded_again(tmp_path):
     again = data.load(tmp_path / "deep.npz", split="all")
     np.testing.assert_array_equal(again.values, deep)
     assert again.labels.tolist() == [0, 1, 2]
-    pictures.save_grid(tmp_path / "grid.png", rgb, columns=3, scale=1)
+    pictures.image_grid(rgb, columns=3, scale=1).save(tmp_path / "grid.png")
     assert Image.open(tmp_path / "grid.png").size == (22, 8)
     with pytest.raises(FileExistsError):
         pictures.save_images(tmp_path / "rgb", rgb)
@@ -440,19 +440,18 @@ def test_links_to_folders_are_followed_but_in_no_loop(tmp_path):
 
 
 @pytest.mark.filterwarnings("default:the (validation|test) part")
-def test_small_splits_are_warned_of_by_pictures_not_tiles(tmp_path):
+def test_small_splits_are_warned_of(tmp_path):
     for part, count in (("train", 2), ("validation", 7), ("test", 8)):
         for i in range(count):
             _save(tmp_path / part / f"{i}.png", _pixels(i))
-    config = DataConfig(size=2, fit="tiles")
     with pytest.warns(
-        UserWarning, match="the validation part of .* has only 7 files: .*larger --data.validation-fraction"
+        UserWarning, match="the validation part of .* has only 7 examples: .*larger --data.validation-fraction"
     ):
-        assert len(data.load(tmp_path, config, "validation")) == 63
+        assert len(data.load(tmp_path, split="validation")) == 7
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        data.load(tmp_path, config, "test")
-        data.load(tmp_path, config)
+        data.load(tmp_path, split="test")
+        data.load(tmp_path)
 
 
 def test_one_picture_is_a_source_of_no_split(tmp_path):

@@ -19,7 +19,6 @@ from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
 _MOST_CLASSES = 1 << 16
-_FEW = (3, 4)  # channels of pictures, with alpha
 
 
 class Encoding(NamedTuple):
@@ -296,7 +295,9 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
             raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of axes={axes}")
         channels = axes.index("C") if "C" in axes else None
     elif readings := _two_readings(shape):
-        raise ValueError(f"{where} has shape {list(shape)}: it may be {' or '.join(readings)}; say which")
+        raise ValueError(
+            f"{where} has shape {list(shape)}: say what its axes are, as by axes={' or axes='.join(readings)}"
+        )
     else:
         channels = count - 1 if count >= 5 or (count == 4 and 1 <= shape[-1] <= 4) else None
     of_channels = channels is not None
@@ -307,20 +308,18 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
     return channels
 
 
-def _two_readings(shape: Sequence[int]) -> list[str]:
-    """Readings of a shape whose channels probably lie elsewhere than recognised; none where one is plain."""
+def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
+    """Two readings of a shape whose channels probably lie elsewhere than recognised; none where one is plain."""
+    few = 3, 4  # channels of pictures, with alpha
     if len(shape) == 4:
         _, second, third, last = shape
-        if second in _FEW and third == last > 4:
-            return [f"images of {second} channels (axes=NCHW)", f"clips of {second} frames (axes=NTHW)"]
+        if second in few and third == last > 4:
+            return "NCHW", "NTHW"
         if 5 <= last <= 16 and min(second, third) > last:
-            return [f"images of {last} channels (axes=NHWC)", f"clips of {second} frames, {last} wide (axes=NTHW)"]
-    if len(shape) == 5 and shape[3] == shape[4] > 4 and (shape[1] in _FEW or shape[2] in _FEW):
-        second, third = shape[1:3]
-        before, frames = ("NTCHW", second) if third in _FEW else ("NCTHW", third)
-        channels = third if third in _FEW else second
-        return [
-            f"clips of {frames} frames and {channels} channels (axes={before})",
-            f"clips of {second} frames and {shape[4]} channels (axes=NTHWC)",
-        ]
-    return []
+            return "NHWC", "NTHW"
+    if len(shape) == 5 and shape[3] == shape[4] > 4:
+        if shape[2] in few:
+            return "NTCHW", "NTHWC"
+        if shape[1] in few:
+            return "NCTHW", "NTHWC"
+    return ()

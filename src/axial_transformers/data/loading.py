@@ -12,7 +12,7 @@ from axial_transformers.data import bair_videos, images, npy, picture_files, sha
 from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import Classes, Selection, files_below, is_hidden, natural_key
+from axial_transformers.data.folders import Classes, Selection, files_below, is_hidden, natural_key, say
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -20,13 +20,14 @@ from axial_transformers.data.splits import (
     hashed_parts,
     part_of_file,
     part_of_folder,
-    warn_of_small_part,
 )
 from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress
 
 Parts = dict[Part, list[Path]]
 """Files by the split that they state; "train" where they state none."""
+FEW = 8
+"""Examples of a part, of which fewer are warned of."""
 
 
 def load(
@@ -55,8 +56,7 @@ def load(
 
     Files and folders whose names begin with a dot are left out. Files of images and videos that are damaged, or of
     another kind than the others, are left out if they are few (`config.skip_bad`), each with a warning. Otherwise one
-    error names them. Links to folders are followed. A validation or test part of fewer than 8 pictures, videos or
-    arrays is warned of.
+    error names them. Links to folders are followed. A validation or test part of fewer than 8 examples is warned of.
 
     `progress` wraps the loops over files: reading, downloading, indexing.
 
@@ -79,8 +79,10 @@ def load(
             "offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures, which"
             f" {source} is not: use offsets=fixed"
         )
-    if split in ("validation", "test"):
-        warn_of_small_part(source, examples, split)
+    if split in ("validation", "test") and len(examples) < FEW:
+        count = f"{len(examples)} example{'s' * (len(examples) > 1)}"
+        way_out = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
+        say(f"the {split} part of {source} has only {count}: {way_out}")
     return examples
 
 

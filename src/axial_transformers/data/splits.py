@@ -1,15 +1,11 @@
-"""Splits: the examples that train, validate and test, and warnings of those whose bits/dim mean little."""
+"""Splits: the examples that train, validate and test."""
 
 import hashlib
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-from axial_transformers.data import bair_videos
 from axial_transformers.data.config import Split
-from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import say
 
 Part = Literal["train", "validation", "test"]
 
@@ -79,27 +75,3 @@ def consecutive_part(count: int, split: Split, validation: float, test: float) -
         "test": slice(test_start, count),
         "all": slice(0, count),
     }[split]
-
-
-FEW = 8
-"""Examples, or files that they are cut from, of which a part has fewer with a warning."""
-
-
-def warn_of_small_part(source: str | Path, examples: Examples, split: Split) -> None:
-    """Warns of a part that comes from few pictures, videos or arrays, however many tiles or clips they are cut into."""
-    origins = set[str]()
-    for name in examples.names:
-        origins.add(_origin(name, Path(source).name))
-        if len(origins) == FEW:
-            return
-    are_whole = len(origins) == len(examples) or name.partition("#")[0].isdecimal()  # of an array
-    count = f"{len(origins)} {'example' if are_whole else 'file'}{'s'[: len(origins) != 1]}"
-    way_out = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
-    say(f"the {split} part of {source} has only {count}: {way_out}")
-
-
-def _origin(name: str, source: str) -> str:
-    """The picture or video that an example of that name is cut from; itself where the source is one video, or records
-    are videos."""
-    origin = re.sub(r"(#\d{4,})?(#\d+,\d+)?$", "", name)
-    return name if origin == source or any(f"{suffix}#" in name for suffix in bair_videos.SUFFIXES) else origin

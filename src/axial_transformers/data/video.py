@@ -21,7 +21,7 @@ from axial_transformers.data.folders import FitError, Selection, gather, natural
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.windows import windowed_clips
 from axial_transformers.progress import Progress
-from axial_transformers.storage.extras import require_extra
+from axial_transformers.storage import require_extra
 
 if TYPE_CHECKING:
     import av

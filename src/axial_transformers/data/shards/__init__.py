@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from axial_transformers.data.folders import natural_key
 from axial_transformers.data.shards.shard_examples import ShardExamples, load_shards
 from axial_transformers.progress import Progress
-from axial_transformers.storage.extras import require_extra
+from axial_transformers.storage import require_extra
 
 __all__ = ["SUFFIX", "ShardExamples", "expand", "load_shards", "names_shards", "shard_files"]
 
