@@ -80,20 +80,14 @@ class FitError(ValueError):
     """An example has another size than the others: the options of fitting mend it, leaving it out does not."""
 
 
-class Classes(NamedTuple):
-    """Classes of files."""
-
-    names: tuple[str, ...]
-    of_files: list[int]
-    """The class of each file, a position among the names."""
-
-
 class Selection(NamedTuple):
     """Files of a folder: those of one split."""
 
     root: Path
     chosen: Sequence[Path]
-    classes: Classes | None = None
+    class_names: tuple[str, ...] | None = None
+    classes: Sequence[int] | None = None
+    """The class of each file, a position among the names."""
 
 
 def gather(
@@ -133,12 +127,11 @@ def gather(
         raise (unfit or faults)[0]
     skipped = tuple(map(str, faults))
     _leave_out(list(map(str, unfit)), skipped, len(names), skip_bad, len(selection.chosen))
-    classes = selection.classes
     return Examples(
         values=stack.values(),
         names=names,
-        labels=None if classes is None else np.repeat(np.array(classes.of_files, np.int64), counts),
-        class_names=None if classes is None else classes.names,
+        labels=None if selection.classes is None else np.repeat(np.array(selection.classes, np.int64), counts),
+        class_names=selection.class_names,
         uint16=uint16,
         skipped=skipped,
     )

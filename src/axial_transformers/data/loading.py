@@ -12,7 +12,7 @@ from axial_transformers.data import bair_videos, images, npy, picture_files, sha
 from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import Classes, Selection, files_below, is_hidden, natural_key, say
+from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key, say
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -201,16 +201,16 @@ def _load_each(
         chosen = [file for file, part in zip(train, drawn, strict=True) if part == split]
     if not chosen:
         raise _empty(folder, split, parts, "file" * (len(parts.get("train", ())) == 1))
-    return load_files(Selection(folder, chosen, _classes(places, chosen)))
+    return load_files(Selection(folder, chosen, *_classes(places, chosen)))
 
 
-def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> Classes | None:
-    """The classes of the chosen ones of all files: their outermost sub-folders, if every file lies in one."""
+def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
+    """Names and numbers of the chosen files' classes: the outermost sub-folders of all files, if each lies in one."""
     if any(len(place.parts) == 1 for place in places.values()):
-        return None
+        return ()
     names = tuple(sorted({place.parts[0] for place in places.values()}))
     numbers = {name: i for i, name in enumerate(names)}
-    return Classes(names, [numbers[places[file].parts[0]] for file in chosen])
+    return names, [numbers[places[file].parts[0]] for file in chosen]
 
 
 def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
