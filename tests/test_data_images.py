@@ -339,7 +339,7 @@ def test_what_is_saved_is_loaded_again(tmp_path):
     again = data.load(tmp_path / "deep.npz", split="all")
     np.testing.assert_array_equal(again.values, deep)
     assert again.labels.tolist() == [0, 1, 2]
-    pictures.image_grid(rgb, columns=3, scale=1).save(tmp_path / "grid.png")
+    pictures.save_grid(tmp_path / "grid.png", rgb, columns=3, scale=1)
     assert Image.open(tmp_path / "grid.png").size == (22, 8)
     with pytest.raises(FileExistsError):
         pictures.save_images(tmp_path / "rgb", rgb)

@@ -24,17 +24,6 @@ def of_tar(name: str, content: bytes) -> bytes:
     return bytes(mended)
 
 
-def of_index(name: str, content: bytes) -> bytes:
-    """The checksum of an index of shards, over what else is in about.json and the rows."""
-    about, _, rows = content.partition(BETWEEN)
-    with suppress(ValueError, RecursionError, AttributeError, TypeError):
-        found = json.loads(about)
-        found.pop("checksum", None)
-        checksum = hashlib.sha256(json.dumps(found).encode() + rows).hexdigest()
-        return json.dumps({"checksum": checksum, **found}).encode() + BETWEEN + rows
-    return content
-
-
 def of_json(name: str, content: bytes) -> bytes:
     """The checksum in the state.json of a checkpoint."""
     with suppress(ValueError, RecursionError, AttributeError, TypeError):

@@ -2,7 +2,7 @@
 
 from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display, window_of
 from axial_transformers.pictures.grids import image_grid
-from axial_transformers.pictures.saving import MOVIES, save_clips, save_images, save_movie
+from axial_transformers.pictures.saving import MOVIES, save_clips, save_grid, save_images, save_movie
 
 __all__ = [
     "MOVIES",
@@ -12,6 +12,7 @@ __all__ = [
     "image_grid",
     "marks_for_display",
     "save_clips",
+    "save_grid",
     "save_images",
     "save_movie",
     "window_of",

@@ -14,7 +14,7 @@ from PIL import Image
 
 from axial_transformers.data import join_uint16, save_arrays
 from axial_transformers.data.video import encode, pyav, write_lossless
-from axial_transformers.pictures.display import Palette, for_display, window_of
+from axial_transformers.pictures.display import Palette, Window, for_display, window_of
 from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
@@ -69,7 +69,7 @@ def save_examples(
     elif output.suffix in MOVIES:
         save_clips(output, values, None, scale, num_values, uint16, fps, palette)
     elif output.suffix == ".png":
-        save_picture(output, image_grid(values, None, scale, num_values, uint16, palette))
+        save_grid(output, values, None, scale, num_values, uint16, palette)
     else:
         save_images(output, values, num_values=num_values, uint16=uint16, palette=palette)
 
@@ -105,6 +105,20 @@ def write_csv(file: IO[str], rows: Sequence[Mapping[str, object]]) -> None:
     writer = csv.DictWriter(file, fieldnames=list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
+
+
+def save_grid(
+    path: str | Path,
+    values: NDArray[np.integer],
+    columns: int | None = None,
+    scale: int | None = None,
+    num_values: int = 256,
+    uint16: bool = False,
+    palette: Palette = "auto",
+    window: Window | None = None,
+) -> None:
+    """Writes `image_grid` as a PNG file."""
+    save_picture(path, image_grid(values, columns, scale, num_values, uint16, palette, window))
 
 
 def save_images(
