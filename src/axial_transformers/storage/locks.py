@@ -40,7 +40,8 @@ def folder_held(folder: Path) -> Iterator[None]:
     try:
         with written_whole(folder / HOLDER) as aside:
             now = datetime.now().astimezone()
-            aside.write_text(f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}")
+            said = f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}"
+            aside.write_text(said, encoding="utf-8")
         yield
     finally:
         # The other file stays: were it removed, one process could lock it and another its successor.

@@ -74,14 +74,14 @@ class _Copy:
     @property
     def validator(self) -> str:
         """ETag, or time of change, by which the server knows whether the rest of a file is that of its beginning."""
-        return self._validator.read_text("utf-8", "replace") if self._validator.is_file() else ""
+        return self._validator.read_text(encoding="utf-8", errors="replace") if self._validator.is_file() else ""
 
     def begin(self, validator: str) -> None:
         """Removes the part that is there, to begin one of this validator, or "", which cannot be continued."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.discard()
         if validator:
-            self._validator.write_text(validator, "utf-8")
+            self._validator.write_text(validator, encoding="utf-8")
 
     def arrived(self) -> int:
         """Number of bytes of the part that is there and can be continued; any other part is removed."""
