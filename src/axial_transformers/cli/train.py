@@ -121,6 +121,10 @@ def _read(preset: Preset) -> tuple[Examples, Examples, int | None]:
     check_shape(examples, preset.settings.model, source, preset.name, "size= and fit=", to_follow)
     _check_same_data(examples, preset)
     validation, tests = load(source, data, "validation", bar("reading")), None
+    if validation.shape != examples.shape:
+        raise ValueError(
+            f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
+        )
     with suppress(EmptySplitError):
         tests = len(load(source, data, "test", bar("reading")))
     return examples, validation, tests

@@ -7,7 +7,7 @@ RUN/
   samples/step-*.png               grids of samples, of `axial train`
   index.html, data.png, bits.png   the run to look at, see `run_page`
   checkpoints/                     what a resume needs, see `checkpoints`
-  .lock, .holder.json              the process that trains in it, see `storage.locks`
+  .lock, .holder                   the process that trains in it, see `storage.locks`
 """
 
 import json

@@ -156,7 +156,7 @@ def _standing(
     if standing is None:
         newest = max((points[-1][0] for points in curves.values()), default=0.0)
         trainer = holder(folder)
-        state = f"training, by process {trainer.pid} on {trainer.host}" if trainer else "not running"
+        state = f"training, by {trainer}" if trainer else "not running"
         standing = f"{state}, newest figures of step {newest:,.0f} of {record.training.steps:,}"
     written = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"
     if refresh:

@@ -24,7 +24,7 @@ from axial_transformers.compression.files.source import (
     tile_grid,
 )
 from axial_transformers.data import join_uint16, split_uint16
-from axial_transformers.data.npy import array_header, array_names, map_array
+from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
@@ -45,7 +45,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         headers = {name: array_header(path, name) for name in names}
         found = ", ".join(f"{name} {list(shape)} {dtype.name}" for name, (shape, dtype) in headers.items())
         raise ValueError(f"{path} holds {len(fitting)} arrays like {wanted} among {found}: save one alone")
-    values = map_array(path, fitting[0])
+    values = read_array(path, fitting[0])
     description = {"array": fitting[0], "dtype": values.dtype.name, "shape": list(values.shape)}
     _checked(description, config)
     axes, split = values.shape[1 : 1 + len(config.shape)], _split(values.dtype.name, config)
