@@ -204,7 +204,7 @@ def public_names() -> dict[str, object]:
     packages = ["axial_transformers"]
     packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
     packages.append("axial_transformers.models.baselines")
-    packages.remove("axial_transformers.kernels")  # whose door is for the package's other rooms: docs/kernels.md
+    packages.remove("axial_transformers.kernels")  # whose door is for the package's other rooms
     found: dict[str, object] = {}
     for package in map(importlib.import_module, packages):
         for name in getattr(package, "__all__", []):
@@ -225,7 +225,7 @@ def test_every_public_name_has_an_entry_in_the_reference_with_an_example():
 
 
 def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():
-    entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:\w+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
+    entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:[\w-]+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
     named = {entry for entry in entries if entry.endswith(".md")}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
     assert named - pages == {"commands/index.md"}
@@ -238,6 +238,6 @@ def test_the_description_of_a_release_has_no_link_that_only_the_repository_resol
     for repository in ("alice/axial", None):
         text = describe(readme, "1.2.3", repository)
         assert not re.search(r"\]\((?!https?:|#)", text)
-        assert ("](https://github.com/alice/axial/blob/v1.2.3/docs/data.md)" in text) == bool(repository)
+        assert ("](https://github.com/alice/axial/blob/v1.2.3/docs/how-to/prepare_data.md)" in text) == bool(repository)
         assert ("https://github.com/alice/axial/raw/v1.2.3/docs/images/" in text) == bool(repository)
-        assert "docs/data.md" in text
+        assert "docs/how-to/prepare_data.md" in text

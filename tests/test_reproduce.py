@@ -1,4 +1,4 @@
-"""Every command of docs/reproduce.md runs, on stand-ins of the published files, to a number.
+"""Every command of docs/how-to/reproduce_the_paper.md runs, on stand-ins of the published files, to a number.
 
 The commands and the overrides are read out of the page. Commands of the shell run with stand-ins of gcloud and of
 TensorFlow Datasets.

@@ -1,4 +1,4 @@
-"""The .axl file: a header with an index, then chunks, each readable without the others. See docs/compression.md."""
+"""The .axl file: a header with an index, then independent chunks. See docs/explanation/how_compression_works.md."""
 
 import struct
 import zlib
