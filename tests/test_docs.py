@@ -153,7 +153,7 @@ def test_the_flags_named_by_themselves_exist(page, monkeypatch):
 def test_the_files_named_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists() or target in PAGES_OF_COMMANDS, target
-    for path in re.findall(r"\b(?:tests|benchmarks|docs|pretrained)/[\w/]+\.?\w+", page.read_text()):
+    for path in re.findall(r"\b(?:tests|benchmarks|docs|pretrained)/[\w/-]+\.?\w+", page.read_text()):
         assert (ROOT / path).exists(), path
     for path in spans(page):
         if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "COMMAND" not in path:
