@@ -44,7 +44,7 @@ OF_WEIGHTS = {"_round_"}
 
 def test_every_room_has_its_place():
     names = {path.stem for path in SOURCE.iterdir() if path.suffix in ("", ".py")}
-    assert names - {"__init__", "__main__", "__pycache__"} == set(ROOMS)
+    assert names - {"__init__", "__main__", "__pycache__", "pretrained"} == set(ROOMS)
 
 
 def test_imports_go_down_between_rooms_and_in_no_circle_between_files():

@@ -128,7 +128,7 @@ def test_likelihoods_and_intervals_of_an_image_do_not_depend_on_the_others():
 
 def test_an_archive_of_a_trained_model_keeps_its_bytes():
     """The format is what it was: encoder, arithmetic and container."""
-    model = AxialTransformer.from_pretrained("pretrained/fashion_mnist")
+    model = AxialTransformer.from_pretrained("fashion_mnist")
     rows, columns = torch.meshgrid(torch.arange(28), torch.arange(28), indexing="ij")
     images = torch.stack([rows * columns // 4, 200 * ((rows // 7 + columns // 9) % 2)]).unsqueeze(-1)
     with NO_WEBP:
