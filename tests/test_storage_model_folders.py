@@ -1,6 +1,7 @@
 """A model folder is read back bitwise, or refused in one line that names the file, before much is allocated."""
 
 import json
+import logging
 import pickle
 import resource
 import struct
@@ -17,8 +18,8 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.config import MOST_LAYERS
-from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
-from small_models import VARIANTS, random_model, random_values, small_config
+from axial_transformers.storage.model_folders import CONFIG, SHIPPED, WEIGHTS, shipped_names
+from small_models import VARIANTS, random_model, random_values, small_config, small_model
 
 MEGABYTE = 1 << 20
 
@@ -386,3 +387,25 @@ def test_a_field_with_a_default_may_be_missing(folder):
     del config["dropout"]
     (folder / CONFIG).write_text(json.dumps(config))
     assert AxialTransformer.from_pretrained(folder).config.dropout == 0
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_model_of_the_package_is_read_by_its_name_as_float32(name, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "axial_transformers")
+    monkeypatch.chdir(tmp_path)
+    model = AxialTransformer.from_pretrained(name)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert caplog.messages == [f"{name}: the model that comes with the package"]
+
+
+def test_a_folder_comes_before_a_model_of_the_package_of_its_name(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "axial_transformers")
+    monkeypatch.chdir(tmp_path)
+    small_model((2, 3)).save_pretrained("fashion_mnist")
+    assert AxialTransformer.from_pretrained("fashion_mnist").config.shape == (2, 3)
+    assert caplog.messages == ["fashion_mnist: the folder here, not the model that comes with the package"]
+
+
+def test_the_models_of_the_package_take_at_most_six_megabytes():
+    assert {"fashion_mnist", "photos32", "clips32"} <= {*shipped_names()}
+    assert sum(path.stat().st_size for path in SHIPPED.rglob("*")) < 6e6
