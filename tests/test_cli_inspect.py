@@ -8,8 +8,6 @@ import pytest
 
 from axial_transformers import cli
 from axial_transformers.cli import inspect
-from axial_transformers.likelihood.dependencies import check_configuration
-from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning import machine
 from axial_transformers.planning.operations import engineering
 from conftest import Axial
@@ -47,27 +45,8 @@ def test_a_recipe_is_described_without_being_built(imagenet64):
     assert "not checked" in words
 
 
-def test_overrides_apply(axial: Axial):
-    facts = json.loads(axial("inspect", "digits", "--devices", 1, "--model.dim", "32", "--json").out)
-    assert facts["config"]["dim"] == 32
-
-
 def test_a_small_models_dependencies_are_exact(axial: Axial, trained):
     assert "no leak and no hole in 4,096 pairs" in axial("inspect", trained, "--devices", 1, "--dependencies").out
-
-
-def test_a_row_wise_model_has_holes():
-    """Without outer decoders nothing is heard from other rows, and inspection says so."""
-    config = AxialTransformerConfig(shape=(3, 5), num_values=4, dim=8, heads=2, outer_layers=0, inner_layers=1)
-    found = check_configuration(config)
-    assert found.leaks == 0
-    assert found.holes == 5 * 5 * 3  # pairs of sites of different rows
-
-
-def test_an_unknown_model_is_one_line(axial: Axial):
-    status, _, err = axial("inspect", "digts")
-    assert status == 2
-    assert "perhaps you meant digits" in err
 
 
 @pytest.mark.parametrize(("number", "text"), [(12, "12 "), (1234, "1.23 k"), (2.5e12, "2.5 T")])

@@ -88,14 +88,6 @@ def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
     assert "go on with: axial train somewhere" in out
 
 
-def test_samples_are_written_as_the_outputs_name_says(axial: Axial, trained: Path, tmp_path):
-    axial("sample", trained, "--count", 4, "--label", 3, "--output", tmp_path / "grid.png", "--scale", 3)
-    with Image.open(tmp_path / "grid.png") as grid:
-        assert grid.width == grid.height > 2 * 3 * 8
-    axial("sample", trained, "--count", 3, "--temperature", 0.5, "--top-k", 2, "--output", tmp_path / "single")
-    assert len(list((tmp_path / "single").glob("*.png"))) == 3
-
-
 def test_a_model_follows_the_shape_of_any_data(axial: Axial, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = np.random.default_rng(0).integers(0, 1 << 16, (12, 3, 5), dtype=np.uint16)
@@ -108,25 +100,6 @@ def test_a_model_follows_the_shape_of_any_data(axial: Axial, tmp_path, monkeypat
     assert (status, out) == (0, "drawn.npz\n")
     assert np.load("drawn.npz")["images"].dtype == np.uint16
     assert json.loads(axial("evaluate", "runs/scans", "--json").out)["data"].endswith("scans.npz, validation")
-
-
-def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(axial: Axial, tmp_path):
-    until = ["--training.schedule", "constant", "--training.batch-size", "4", "--training.steps"]
-    assert axial("train", "digits", *TINY, *until, 4, "--out", tmp_path / "whole").status == 0
-    assert axial("train", "digits", *TINY, *until, 2, "--out", tmp_path / "parts").status == 0
-    assert axial("train", tmp_path / "parts", "--training.steps", 4).status == 0
-    weights = [
-        (tmp_path / name / "checkpoints/step-00000004/model.safetensors").read_bytes() for name in ("whole", "parts")
-    ]
-    assert weights[0] == weights[1]
-
-
-def test_a_run_is_not_overwritten(axial: Axial, trained: Path):
-    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
-    status, _, err = axial("train", "digits", *TINY, *ONE_STEP, "--out", trained)
-    assert status == 2
-    assert str(trained) in err
-    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
 
 
 GIGABYTE = 10**9
@@ -307,14 +280,6 @@ def test_a_run_of_more_steps_than_are_asked_for_keeps_its_record(axial: Axial, t
     assert (tmp_path / "runs/mine/train.json").read_bytes() == before
 
 
-def test_json_of_one_image_is_json(axial: Axial, tmp_path):
-    arrays(tmp_path / "mine.npz")
-    assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 2, "--samples", 1).status == 0
-    np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
-    _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
-    assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
-
-
 def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, tmp_path):
     """Arrays and lossless movies, as archives and folders; a grid, which is only looked at, is drawn anew."""
     arrays(tmp_path / "other.npz")
@@ -333,12 +298,15 @@ def test_output_replaces_no_data_whatever_it_is_of(axial: Axial, tmp_path):
     assert (tmp_path / "holiday.mkv").read_bytes() == b"mine"
 
 
-def test_figures_of_one_validation_example_are_json(axial: Axial, tmp_path):
+def test_figures_of_one_example_are_json(axial: Axial, tmp_path):
     arrays(tmp_path / "mine.npz")
     assert axial("train", "mine.npz", *TINY[:4], *QUICK, "--validate-on", 1, "--samples", 1).status == 0
     lines = (tmp_path / "runs/mine/metrics.jsonl").read_text().splitlines()
     figures = [json.loads(line, parse_constant=pytest.fail) for line in lines]
     assert [line["validation_standard_error"] for line in figures if "validation_bits_per_dim" in line] == [None]
+    np.save(tmp_path / "one.npy", np.zeros((1, 6, 4, 3), np.uint8))
+    _, out, _ = axial("evaluate", "runs/mine", "one.npy", "--split", "all", "--json")
+    assert json.loads(out, parse_constant=pytest.fail)["standard_error"] is None
     assert len(read_curves(tmp_path / "runs/mine")["validation_bits_per_dim"]) == 1
 
 
