@@ -8,11 +8,8 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from contextlib import suppress
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -581,28 +578,6 @@ def test_a_shard_that_is_missing_is_named(shards):
         data.load(shards.replace("002", "003"))
     with pytest.raises(FileNotFoundError, match=r"a-0.tar.gz"):
         data.load(shards.replace("train-{000..002}.tar", "a-{0..1}.tar.gz"))
-
-
-@pytest.fixture
-def address(shards):
-    """The address of a server on this machine that holds the shards."""
-    folder = Path(shards).parent
-    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_addresses_are_downloaded_once(shards, address):
-    source = f"{address}/train-{{000..002}}.tar"
-    np.testing.assert_array_equal(data.load(source, split="all").values[:], VALUES)
-    for file in shard_files(shards):
-        file.unlink()
-    assert data.load(source, split="all").names[0] == "train-000.tar/0000.png"
-    with pytest.raises(OSError, match=r"missing.tar could not be downloaded \(HTTP Error 404"):
-        data.load(f"{address}/missing.tar")
 
 
 def test_a_hub_data_set_is_all_its_shards_or_those_of_a_pattern(shards, monkeypatch):
