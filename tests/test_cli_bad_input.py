@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import Axial
+from conftest import Axial, Refused
 
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 
@@ -28,29 +28,30 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def refused(axial: Axial, tmp_path: Path, *argv: object) -> str:
+@pytest.fixture
+def refused(refused: Refused, tmp_path: Path) -> Refused:
     """The one line that a command leaves, having written nothing."""
-    before = sorted(tmp_path.rglob("*"))
-    status, out, err = axial(*argv)
-    assert status == 2
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith(f"axial {argv[0]}: ")
-    assert sorted(tmp_path.rglob("*")) == before
-    return err
+
+    def run(*argv: object) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        err = refused(*argv)
+        assert sorted(tmp_path.rglob("*")) == before
+        return err
+
+    return run
 
 
-def test_an_unknown_recipe(axial: Axial, tmp_path):
-    line = refused(axial, tmp_path, "train", "imagnet32", "--out", tmp_path / "run")
+def test_an_unknown_recipe(refused, tmp_path):
+    line = refused("train", "imagnet32", "--out", tmp_path / "run")
     assert "perhaps you meant imagenet32" in line
 
 
-def test_a_recipe_without_its_data(axial: Axial, tmp_path):
-    assert "axial train imagenet32 " in refused(axial, tmp_path, "train", "imagenet32", "--out", tmp_path / "run")
+def test_a_recipe_without_its_data(refused, tmp_path):
+    assert "axial train imagenet32 " in refused("train", "imagenet32", "--out", tmp_path / "run")
 
 
-def test_data_of_another_shape_than_the_recipe_models(axial: Axial, tmp_path, photos):
-    line = refused(axial, tmp_path, "train", "digits", photos, "--out", tmp_path / "run")
+def test_data_of_another_shape_than_the_recipe_models(refused, tmp_path, photos):
+    line = refused("train", "digits", photos, "--out", tmp_path / "run")
     assert "8x8x3" in line
     assert f"axial train {photos}" in line
 
@@ -65,19 +66,19 @@ def model(trained: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("verb", [["evaluate"], ["sample"]])
-def test_weights_that_were_cut_off(axial: Axial, tmp_path, model, verb):
+def test_weights_that_were_cut_off(refused, model, verb):
     weights = (model / "model.safetensors").read_bytes()
     (model / "model.safetensors").write_bytes(weights[: len(weights) // 2])
-    assert "model.safetensors: damaged or cut off" in refused(axial, tmp_path, *verb, model)
+    assert "model.safetensors: damaged or cut off" in refused(*verb, model)
 
 
-def test_a_configuration_that_is_no_json(axial: Axial, tmp_path, model):
+def test_a_configuration_that_is_no_json(refused, model):
     (model / "config.json").write_text("{")
-    assert "config.json: not a model configuration" in refused(axial, tmp_path, "evaluate", model, "digits")
+    assert "config.json: not a model configuration" in refused("evaluate", model, "digits")
 
 
-def test_data_that_is_not_the_models(axial: Axial, tmp_path, model, photos):
-    assert "[8, 8, 3]" in refused(axial, tmp_path, "evaluate", model, photos)
+def test_data_that_is_not_the_models(refused, model, photos):
+    assert "[8, 8, 3]" in refused("evaluate", model, photos)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +103,12 @@ def test_data_that_is_not_the_models(axial: Axial, tmp_path, model, photos):
         (["--output", "samples.gif"], "samples.gif"),
     ],
 )
-def test_options_out_of_range(axial: Axial, tmp_path, model, options, says):
-    assert says in refused(axial, tmp_path, "sample", model, *options)
+def test_options_out_of_range(refused, model, options, says):
+    assert says in refused("sample", model, *options)
 
 
-def test_completions_that_no_memory_holds(axial: Axial, tmp_path, model):
-    line = refused(axial, tmp_path, "complete", model, "digits", "--rows", "4", "--count", 10**12)
+def test_completions_that_no_memory_holds(refused, model):
+    line = refused("complete", model, "digits", "--rows", "4", "--count", 10**12)
     fit = int(line.split("about ")[1].split()[0].replace(",", ""))
     assert 0 < fit < 10**9
 

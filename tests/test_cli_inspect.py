@@ -108,10 +108,7 @@ def test_without_devices_it_is_this_machine_and_a_run_tells_its_data(axial: Axia
     assert "200,000 steps" not in words
 
 
-def test_devices_that_do_not_share_a_batch_are_one_line(axial: Axial):
-    status, _, err = axial("inspect", "imagenet64", "--devices", "7")
-    assert status == 2
-    assert "a batch of 64 does not divide" in err
-    status, _, err = axial("inspect", "imagenet64", "--utilisation", "40")
-    assert status == 2
-    assert "utilisation must be above 0 and at most 1, not 40" in err
+def test_devices_that_do_not_share_a_batch_are_one_line(refused):
+    assert "a batch of 64 does not divide" in refused("inspect", "imagenet64", "--devices", "7")
+    says = "utilisation must be above 0 and at most 1, not 40"
+    assert says in refused("inspect", "imagenet64", "--utilisation", "40")
