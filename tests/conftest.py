@@ -55,14 +55,6 @@ Refused = Callable[..., str]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Runs are signed with a key of the tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def float32() -> Iterator[None]:
     """Precision auto is float32 on every processor, so that the tests compute the same; those of the choice choose."""
     with pytest.MonkeyPatch.context() as patch:

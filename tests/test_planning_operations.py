@@ -72,7 +72,7 @@ def test_parameters_are_those_of_the_model(model):
     assert counted["head"] == sum(parameter.numel() for parameter in model.head.parameters())
 
 
-def test_caches_hold_what_is_said(model, monkeypatch):
+def test_caches_hold_what_is_said(model):
     """One cache a masked layer, each made anew for every slab: the largest number alive at once is one of each."""
     stacks = [*model.outer_decoders, model.inner_decoder]
     caches = [cache for stack in stacks for cache in stack.start(1) if isinstance(cache, KeyValueCache)]
