@@ -52,7 +52,7 @@ def test_a_recipe_without_its_data(refused, tmp_path):
 
 def test_data_of_another_shape_than_the_recipe_models(refused, tmp_path, photos):
     line = refused("train", "digits", photos, "--out", tmp_path / "run")
-    assert "8x8x3" in line
+    assert "[8, 8, 3]" in line
     assert f"axial train {photos}" in line
 
 
