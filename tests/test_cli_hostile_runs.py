@@ -19,7 +19,7 @@ from test_storage_model_folders import HOSTILE
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 
 CHECKPOINT = "checkpoints/step-00000004"
-FILES = ("model.safetensors", "ema.safetensors", "optimiser.safetensors")
+FILES = ("model.safetensors", "ema.safetensors", "optimizer.safetensors")
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axia
         ("checkpoints", True),
         (CHECKPOINT, True),
         (f"{CHECKPOINT}/model.safetensors", True),
-        (f"{CHECKPOINT}/optimiser.safetensors", False),
+        (f"{CHECKPOINT}/optimizer.safetensors", False),
         ("metrics.jsonl", False),
         ("samples", False),
     ],

@@ -15,7 +15,7 @@ from axial_transformers.data import DataConfig
 from axial_transformers.planning.operations import parameters
 from axial_transformers.planning.step_memory import needed_memory
 from axial_transformers.recipes import NAMED, NOT_YET_MEASURED, tiled
-from axial_transformers.training.optimiser import learning_rate
+from axial_transformers.training.optimizer import learning_rate
 from conftest import TINY, Axial
 
 

@@ -24,7 +24,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.elementwise import dropout
 from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
 from axial_transformers.training.checkpoints import Checkpoints, Record
-from axial_transformers.training.optimiser import learning_rate
+from axial_transformers.training.optimizer import learning_rate
 
 CONFIG = TrainConfig(
     steps=24,
@@ -273,7 +273,7 @@ def test_every_part_of_every_step_has_a_dropout_mask_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
-        *((f"{name}.safetensors", "a bit") for name in ("model", "ema", "optimiser")),
+        *((f"{name}.safetensors", "a bit") for name in ("model", "ema", "optimizer")),
         *(("state.json", damage) for damage in ("cut off", "a bit", "empty", "missing")),
         *(("ema.safetensors", damage) for damage in ("cut off", "empty", "missing")),
     ],
