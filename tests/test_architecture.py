@@ -164,15 +164,6 @@ def test_planted_violations_are_found(tmp_path, file, line, complaint):
     assert found.startswith(complaint)
 
 
-def test_a_readme_in_another_order_is_found():
-    text = (ROOT / "README.md").read_text()
-    lower, upper = (re.search(rf"(?m)^  {room}/.*\n", text) for room in ("layers", "ops"))
-    assert lower
-    assert upper
-    swapped = text.replace(lower[0], "").replace(upper[0], upper[0] + lower[0])
-    assert readme_rooms(swapped) != ROOMS
-
-
 def files(source: Path) -> Iterator[Path]:
     """All but the package's own __init__ and __main__, which are above the rooms."""
     return (path for path in sorted(source.rglob("*.py")) if path.parent != source or not path.stem.startswith("__"))

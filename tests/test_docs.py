@@ -223,6 +223,12 @@ def test_every_public_name_has_an_entry_in_the_reference_with_an_example():
     assert [name for name, example in entries.items() if USES.get(name, name.split(".")[-1]) not in example] == []
 
 
+def test_the_package_has_its_public_names_and_no_other():
+    assert dir(axial) == sorted(axial.__all__) == sorted(axial._HOMES)
+    with pytest.raises(AttributeError, match="axial_atention"):
+        axial.axial_atention
+
+
 def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():
     entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:\w+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
     named = {entry for entry in entries if entry.endswith(".md")}

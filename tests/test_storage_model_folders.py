@@ -288,7 +288,7 @@ def test_no_folder_there(tmp_path, place):
 def test_another_models_configuration_is_refused(folder):
     config = json.loads((folder / CONFIG).read_text())
     (folder / CONFIG).write_text(json.dumps(config | {"model": "axial_resnet"}))
-    assert "'axial_transformer'" in refusal(folder)
+    assert "not the configuration of a model called 'axial_transformer'" in refusal(folder)
     config.pop("model")
     (folder / CONFIG).write_text(json.dumps(config))
     assert "'axial_transformer'" in refusal(folder)
@@ -310,20 +310,21 @@ BILLION = 10**9
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        ({"wdith": 8}, "wdith"),
-        ({"dim": "8"}, "dim"),
+        ({"wdith": 8}, "unknown fields ['wdith']"),
+        ({"dim": "8"}, "dim is '8', not int"),
         ({"dim": 8.0}, "dim"),
         ({"dim": True}, "dim"),
         ({"dim": None}, "dim"),
         ({"dim": [8]}, "dim"),
         ({"dim": -8}, "dim"),
-        ({"dim": BILLION, "heads": 1}, "dim"),
-        ({"dim": 1 << 20}, "weights"),
+        ({"dim": BILLION, "heads": 1}, "dim must be between 1 and"),
+        ({"dim": 1 << 20}, "not the weights of this configuration"),
         ({"num_values": BILLION}, "num_values"),
         ({"num_values": 1 << 20}, "weights"),
         ({"num_classes": BILLION}, "num_classes"),
         ({"shape": [BILLION, BILLION]}, "shape"),
         ({"shape": [1 << 20, 1 << 10]}, "weights"),
+        ({"shape": [1 << 19, 1 << 19]}, "too many sites"),
         ({"shape": []}, "shape"),
         ({"shape": 6}, "shape"),
         ({"shape": "2x3"}, "shape"),
@@ -338,7 +339,7 @@ BILLION = 10**9
         ({"dim": 10**400}, "dim"),
         ({"dropout": 10**400}, "dropout"),
         ({"shape": [10**400]}, "shape"),
-        ({"heads": 3}, "heads"),
+        ({"heads": 3}, "dim 8 must be a multiple of heads 3"),
         ({"heads": 0}, "heads"),
         ({"mlp_ratio": 1e300}, "mlp_ratio"),
         ({"mlp_ratio": 10**400}, "mlp_ratio"),
