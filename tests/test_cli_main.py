@@ -243,6 +243,8 @@ def test_help_of_a_recipe_shows_the_most_used_options_first_in_80_columns(axial:
     options = re.findall(r"^│ (--[\w.-]+)", out, re.MULTILINE)
     assert options[: len(MOST_USED)] == [*MOST_USED]
     assert [options.count(name) for name in MOST_USED] == [1] * len(MOST_USED)
+    monkeypatch.setenv("COLUMNS", "200")
+    options = re.findall(r"^│ (--[\w.-]+)", axial("train", "digits", "--help").out, re.MULTILINE)
     assert {f"--training.{field.name.replace('_', '-')}" for field in fields(TrainConfig)} <= {*options}
 
 
