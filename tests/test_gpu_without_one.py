@@ -43,6 +43,7 @@ from axial_transformers.models.baselines import (
     SparseTransformerConfig,
 )
 from axial_transformers.ops import axial_attention, reference, torch_attention
+from axial_transformers.ops.cuda_arithmetic import arithmetic
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}
@@ -55,6 +56,9 @@ KINDS = "lstm, index plane, rows, axis, frames, known channels, classes"
 MODELS = {name: (AxialTransformer, VARIANTS[name]) for name in KINDS.split(", ")} | BASELINES
 EAGER = partial(backend_choice.choose_backend, compile=False)
 every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
+
+
+CUDA = torch.device("cuda")
 
 
 class WithoutDeviceGuards(TorchFunctionMode):
@@ -328,6 +332,39 @@ def test_statistics_over_the_pairs_that_attend_never_wait_for_a_gpu():
         norm.load_state_dict({name: on_fake_gpu(tensor) for name, tensor in weights.items()}, assign=True)
         terms, allowed = torch.empty(4, 3, 5, 5, device="cuda"), torch.empty(5, 5, dtype=torch.bool, device="cuda")
         assert _normalised_over(norm, terms, allowed).device.type == "cuda"
+
+
+def precision_read() -> tuple[object, ...]:
+    """The precision of CUDA's products by its newer name, and by both former ones where these can be read."""
+
+    def read(former: Callable[[], object]) -> object:
+        try:
+            return former()
+        except RuntimeError:
+            return "mixed"
+
+    matmul = torch.backends.cuda.matmul
+    return matmul.fp32_precision, read(lambda: matmul.allow_tf32), read(torch.get_float32_matmul_precision)
+
+
+@pytest.mark.parametrize("before", ["highest", "high", "medium", "newer name"])
+def test_tf32_can_be_read_by_its_former_and_its_newer_name(before):
+    """Inductor of torch 2.9 and 2.10 reads the former names while it compiles a step; 2.13 where it autotunes."""
+    try:
+        if before == "newer name":
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
+        else:
+            torch.set_float32_matmul_precision(before)
+        found = precision_read(), torch.backends.mkldnn.matmul.fp32_precision
+        with arithmetic(CUDA, tf32=True):
+            assert precision_read() == ("tf32", True, "high")
+            with arithmetic(CUDA, tf32=False):
+                assert precision_read() == ("ieee", False, "highest")
+            assert precision_read() == ("tf32", True, "high")
+        assert (precision_read(), torch.backends.mkldnn.matmul.fp32_precision) == found
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cuda.matmul.fp32_precision = "none"
 
 
 class Moved(Exception):
