@@ -56,6 +56,20 @@ def test_every_device_records_graphs_of_its_own():
     assert all(torch.equal(each, drawn[-1]) for each in drawn)
 
 
+@pytest.mark.parametrize("name", ["2d", "lstm"])
+def test_graphs_under_autocast_draw_what_eager_decoding_draws(name):
+    model = random_model(VARIANTS[name], torch.float32).to("cuda")
+    for _ in range(2):  # the second time a graph is replayed, by weights that have changed since it was recorded
+        drawn = []
+        for compile in (True, False):
+            with torch.autocast("cuda", torch.bfloat16):
+                drawn.append(sample(model, 64, generator=torch.Generator().manual_seed(0), compile=compile))
+            torch.empty(1 << 26, device="cuda").fill_(torch.nan)  # in what autocast has freed
+        assert (drawn[0] != drawn[1]).flatten(1).any(1).sum() <= 4
+        with torch.no_grad():
+            model.head[-1].bias.uniform_(-2, 2)
+
+
 CUDA = torch.device("cuda")
 TINY = VARIANTS["2d deep"]
 

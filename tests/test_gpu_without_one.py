@@ -3,6 +3,7 @@
 import re
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -230,6 +231,42 @@ def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(r
     for top_k in range(1, graph_backend.MOST_KEPT + 1):
         check(2, top_k=top_k)
     assert len(graph_backend._kept[model]) == graph_backend.MOST_KEPT
+
+
+class Casts(TorchDispatchMode):
+    """Counts the copies in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += (kwargs or {}).get("dtype") == torch.bfloat16
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_graph_under_autocast_casts_the_weights_itself(monkeypatch):
+    """Copies that autocast keeps are freed when its region ends: a graph that reads them draws from other weights."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name in ("Stream", "current_stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device: stream)
+    for name in ("device", "stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **options: nullcontext())
+    model = random_model(VARIANTS["2d"], torch.float32)
+    inner, context = model.inner_decoder, torch.zeros(2, model.layout.shape[-1], model.config.dim)
+    casts = []
+
+    def site() -> Tensor:
+        with Casts() as counted:
+            found = model.head(inner.step(context[:, 0], 0, inner.start(2)))
+        casts.append(counted.count)
+        return found
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        graph_backend.record(site, CUDA)
+        site()
+    assert casts[0] > 2
+    assert casts == [casts[0]] * 3, "while warming up, while recording, and by steps that follow"
 
 
 def test_graphs_are_gone_with_their_model(monkeypatch):
