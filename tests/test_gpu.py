@@ -46,6 +46,30 @@ def test_more_lines_than_a_kernel_takes_are_attended_along(shape):
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), (q, k, v)))
 
 
+@pytest.mark.parametrize("kind", ["key mask", "bias of all", "bias of an example", "bias of a line"])
+def test_a_mask_is_not_copied_for_those_that_share_it(kind):
+    batch, lines, length, heads = 8, 16, 511, 2  # keys that are no multiple of 8 are copied, with all that is given
+    q, k, v = (torch.randn(batch, lines, length, heads, 32, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    shapes = {"bias of all": (1,), "bias of an example": (batch,), "bias of a line": (1, lines)}
+    masks = {"key_mask": torch.rand(batch, lines, length, device="cuda") > 0.3}
+    if kind in shapes:
+        masks = {"attn_bias": torch.randn(*shapes[kind], heads, length, length, device="cuda", dtype=torch.bfloat16)}
+    of_mask = sum(mask.numel() * q.itemsize for mask in masks.values())
+    forget_peak_memory(CUDA)
+    before = peak_memory(CUDA)
+    out = axial_attention(q, k, v, 2, **masks)
+    assert peak_memory(CUDA) - before < 6 * q.nbytes + 3 * of_mask  # all scores are more
+    wide = [x[-1, -1].double().movedim(1, 0) for x in (q, k, v)]
+    scores = wide[0] @ wide[1].mT / 32**0.5
+    if kind in shapes:
+        bias = masks["attn_bias"].double()
+        scores += bias[-1, -1] if bias.ndim == 5 else bias[-1]
+    else:
+        scores.masked_fill_(~masks["key_mask"][-1, -1], -torch.inf)
+    expected = (torch.softmax(scores, dim=-1) @ wide[2]).movedim(0, 1)
+    torch.testing.assert_close(out[-1, -1].double(), expected, rtol=0, atol=0.03)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_every_device_records_graphs_of_its_own():
     model = random_model(VARIANTS["2d"], torch.float32)

@@ -164,6 +164,54 @@ def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(boun
         torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
 
 
+GRID = 4, 3, 7, 2  # examples, lines, places: no multiple of 8, heads
+SHARED_MASKS: dict[str, tuple[dict[str, Any], int]] = {
+    "key mask": ({"masked": True}, 4 * 3 * 7),
+    "causal key mask": ({"masked": True, "causal": True}, 4 * 3 * 7 * 7),
+    "one bias": ({"bias": (1, 2, 7, 7)}, 2 * 7 * 7),
+    "bias of an example": ({"bias": (4, 2, 7, 7)}, 4 * 2 * 7 * 7),
+    "bias of an example and all heads": ({"bias": (4, 1, 7, 7)}, 4 * 7 * 7),
+    "bias of a key": ({"bias": (4, 1, 1, 7)}, 4 * 7),
+    "bias of a query": ({"bias": (4, 1, 7, 1)}, 4 * 7 * 7),
+    "bias of a line": ({"bias": (1, 3, 2, 7, 7)}, 3 * 2 * 7 * 7),
+    "bias of a line and all heads": ({"bias": (1, 3, 1, 7, 7)}, 3 * 7 * 7),
+    "bias of each line": ({"bias": (4, 3, 2, 7, 7)}, 4 * 3 * 2 * 7 * 7),
+}
+
+
+@pytest.mark.parametrize("bound", [{}, {"MOST_LINES": 5}, {"MOST_LINES": 2}], ids=str)
+@pytest.mark.parametrize(("options", "numbers"), SHARED_MASKS.values(), ids=SHARED_MASKS)
+def test_masks_keep_sizes_of_one(options, numbers, bound, monkeypatch):
+    """Where the number of keys is no multiple of 8, memory-efficient attention copies the mask that it is given."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*GRID, width, generator=generator, requires_grad=True) for width in (4, 4, 3))
+    mask = torch.rand(GRID[:3], generator=generator) > 0.4 if "masked" in options else None
+    bias = torch.randn(options["bias"], generator=generator, requires_grad=True) if "bias" in options else None
+    arguments = q, k, v, 2, options.get("causal", False), mask
+    inputs = [x for x in (q, k, v, bias) if x is not None]
+    of_lines = bias if bias is None or bias.ndim == 5 else bias[:, None]
+    expected = reference.axial_attention(*arguments, None if of_lines is None else of_lines.expand(4, 3, 2, 7, 7))
+    given = []
+
+    def record(*args: Any, attn_mask: Tensor, **kwargs: Any) -> Tensor:
+        given.append(attn_mask.numel())
+        return sdpa(*args, attn_mask=attn_mask, **kwargs)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
+    monkeypatch.setattr(torch_attention, "copies_count", lambda device: True)
+    for name, value in bound.items():
+        monkeypatch.setattr(torch_attention, name, value)
+    found = axial_attention.axial_attention(*arguments, bias)
+    if not bound:
+        assert given == [numbers]
+    torch.testing.assert_close(found, expected)
+    grad = torch.randn(found.shape, generator=generator)
+    for mine, right in zip(torch.autograd.grad(found, inputs, grad), torch.autograd.grad(expected, inputs, grad)):
+        torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
+
+
 def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
     shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
     return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), draw=Draw(**options))
@@ -313,7 +361,7 @@ def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causa
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
-    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(axial_attention, "copies_count", lambda device: True)
     monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
     found = layer(x)
     assert [len(each) for each in storages] == [1]
@@ -325,7 +373,7 @@ def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causa
 def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
     q, k, v = torch.randn(3, 2, 3, 5, 2, 4, generator=torch.Generator().manual_seed(0))
     expected = axial_attention.axial_attention(q, k, v, 1)
-    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(axial_attention, "copies_count", lambda device: True)
     monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
     fused = torch_attention._fused
     for name, value, lines in (("MOST_LINES", 10, 2), ("MOST_LINES", 9, 9), ("MOST_NUMBERS", 5000, 4)):
