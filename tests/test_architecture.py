@@ -200,7 +200,8 @@ def private_uses(source: Path) -> Iterator[tuple[str, str]]:
                 found = [each for each in imported_names(node, PACKAGE) if FOREIGN.search(each)]
             elif isinstance(node, ast.Attribute):
                 on_self = ast.unparse(node.value) in ("self", "cls") and node.attr in own
-                found = [] if on_self or node.attr in OF_NAMED_TUPLES else [node.attr]
+                public = node.attr in OF_NAMED_TUPLES or ast.unparse(node) == "os._exit"
+                found = [] if on_self or public else [node.attr]
             else:
                 found = (
                     [str(node.value)] if isinstance(node, ast.Constant) and node.value not in own | OF_WEIGHTS else []

@@ -4,9 +4,11 @@ import dataclasses
 import gc
 import os
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -20,10 +22,15 @@ from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
+from axial_transformers.ops import processor
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning import machine
+from axial_transformers.planning.machine import this_machine
 from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory
-from axial_transformers.training import TrainConfig, metrics, parallelism
+from axial_transformers.training import TrainConfig, augmentation, metrics, parallelism
+from axial_transformers.training import config as training_config
 from axial_transformers.training.checkpoints import Counters
+from axial_transformers.training.config import find_device
 from axial_transformers.training.optimiser import clip_gradients, optimisers, update_average
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
@@ -38,6 +45,7 @@ def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
     on_cpu = config.resolve_auto()
     assert on_cpu.compile is False
     monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
+    monkeypatch.setattr(training_config, "why_not_compiled", lambda device: None)
     on_gpu = config.resolve_auto()
     assert on_gpu.compile is True
     assert on_cpu.resolve_auto() == on_cpu
@@ -205,6 +213,167 @@ def test_processes_that_share_a_model_hold_shards_of_it_and_compute_the_same(tmp
     weights = random_model(CONFIG, torch.float32, seed=0).state_dict().values()
     expected = sum(float(each.double().sum()) for each in weights)
     assert [float(out) for _, out, _ in ends] == pytest.approx([expected] * 2)
+
+
+def graphs_of_steps(config: AxialTransformerConfig, training: TrainConfig, folder: Path) -> list[int]:
+    """Return the number of graphs compiled by the end of each of three steps; a block that is cut is an error."""
+    graphs, compile = [], torch.compile
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    folder.mkdir(exist_ok=True)
+    draw = np.random.default_rng(0)
+    values = draw.integers(0, config.num_values, (8, *config.shape, config.channels), dtype=np.uint8)
+    labels = draw.integers(0, config.num_classes, 8) if config.num_classes else None
+    examples = Examples(values, [str(i) for i in range(8)], labels=labels, num_values=config.num_values)
+    with pytest.MonkeyPatch.context() as patch, Processes(torch.device("cpu")) as processes:
+        patch.setattr(torch, "compile", lambda f, **how: compile(f, **how, backend=backend, fullgraph=True))
+        run, found = Run(build(config), examples, training, folder, processes), []
+        for _ in range(3):
+            run.update()
+            found.append(len(graphs))
+        run.close()
+    assert not any("forward" in vars(block) for block in run.state.model.modules()), "the model is as it came"
+    return found
+
+
+COMPILED = TrainConfig(batch_size=4, accumulate=2, compile=True, device="cpu")
+TINY = small_config((3, 4), dim=8, outer_layers=2, inner_layers=2)
+KINDS_OF_BLOCKS = 3
+"""Of an image model: unmasked along rows, masked along rows, masked along columns; `encoder_layers=0`."""
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_each_kind_of_block_is_one_graph_after_the_first_step(tmp_path, recompute):
+    training = dataclasses.replace(COMPILED, precision="bfloat16", checkpoint_blocks=recompute)
+    config = dataclasses.replace(TINY, encoder_layers=0, channels=1)
+    assert graphs_of_steps(config, training, tmp_path) == [KINDS_OF_BLOCKS] * 3
+
+
+def test_many_models_and_batch_sizes_in_a_process_are_all_compiled(tmp_path):
+    config = dataclasses.replace(TINY, encoder_layers=0, channels=1)
+    for size in range(1, 5):
+        training = dataclasses.replace(COMPILED, batch_size=2 * size)
+        assert graphs_of_steps(config, training, tmp_path / f"{size}") == [KINDS_OF_BLOCKS] * 3, size
+
+
+@pytest.mark.parametrize("shard", [False, True], ids=["copies", "shards"])
+def test_several_processes_compile_the_graphs_of_one(tmp_path, shard):
+    """No bucket of DDP cuts a block, nor does a hook of FSDP."""
+
+    training = dataclasses.replace(COMPILED, precision="bfloat16", shard=shard, checkpoint_blocks=True)
+    config = dataclasses.replace(TINY, encoder_layers=0, channels=1)
+    ends = fork(2, lambda: print(graphs_of_steps(config, training, tmp_path / "run")) or 0, tmp_path)
+    assert [(status, out.strip()) for status, out, _ in ends] == [(0, str([KINDS_OF_BLOCKS] * 3))] * 2, ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipes.NAMED)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_no_recipe_is_compiled_after_its_second_step(tmp_path, name, processes):
+    recipe = recipes.NAMED[name]().model
+    config = dataclasses.replace(recipe, dim=16, heads=2, shape=tuple(min(4, length) for length in recipe.shape))
+    for shard, recompute in product((False, True) if processes > 1 else (False,), (False, True)):
+        training = dataclasses.replace(COMPILED, precision="bfloat16", shard=shard, checkpoint_blocks=recompute)
+        folder = tmp_path / f"{shard}-{recompute}"
+        folder.mkdir()
+
+        def once(folder=folder, training=training) -> int:
+            first, second, third = graphs_of_steps(config, training, folder / "run")
+            assert 0 < first <= second == third, (first, second, third)
+            return 0
+
+        ends = fork(processes, once, folder)
+        assert [(status, err) for status, _, err in ends] == [(0, "")] * processes
+
+
+def test_a_gpu_without_a_compiler_trains_uncompiled_and_says_why(monkeypatch):
+    monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
+    config = TrainConfig(precision="float32")
+    has = {"capability": (9, 0), "triton": object(), "compiler": "cc"}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: has["capability"])
+    monkeypatch.setattr(processor, "find_spec", lambda name: has[name])
+    monkeypatch.setattr(processor.shutil, "which", lambda name: has["compiler"])
+    assert config.resolve_auto().compile is True
+    for name, value, said in (
+        ("capability", (6, 1), "compute capability 7.0"),
+        ("triton", None, "triton is not installed"),
+        ("compiler", None, "C compiler"),
+    ):
+        with monkeypatch.context() as without:
+            without.setitem(has, name, value)
+            with pytest.warns(UserWarning, match=f"blocks are not compiled: .*{said}"):
+                resolved = config.resolve_auto()
+            assert resolved.compile is False
+
+
+def test_each_process_asks_its_own_gpu_and_no_other(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: asked.append(str(device)) or (1, 1))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: asked.append(str(device)))
+    monkeypatch.setattr(
+        torch, "empty", lambda size, device: asked.append(device) or SimpleNamespace(device=torch.device(device))
+    )
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    this_machine(find_device("auto"))
+    with Processes(find_device("cuda")):
+        pass
+    assert asked == ["cuda:3"] * 4
+
+
+def test_a_lone_process_sets_its_gpu(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    with Processes(torch.device("cuda:1")):
+        assert chosen == [torch.device("cuda:1")]
+
+
+def test_the_rate_of_float32_is_that_of_tf32_as_in_a_step(monkeypatch):
+    seen = []
+
+    def linear(a, b):
+        seen.append(torch.backends.cuda.matmul.fp32_precision)
+
+    monkeypatch.setattr(machine, "linear", linear)
+    monkeypatch.setattr(machine, "_wait", lambda device: None)
+    monkeypatch.setattr(torch, "linspace", lambda *_, device: torch.zeros(1).expand(8192**2))
+    machine._matmul_rate.__wrapped__(CUDA, torch.float32, 0.0, 1)
+    assert {*seen} == {"tf32"}
+    assert torch.backends.cuda.matmul.fp32_precision != "tf32"
+
+
+def test_conditioning_is_drawn_once_and_copied_once():
+    """A copy to a GPU in every step would wait for all that is queued there."""
+    told = augmentation._vectors(2, 8, torch.device("cpu"))
+    assert augmentation._vectors(2, 8, torch.device("cpu")) is told
+    operations = torch.tensor([[True, False, True], [False, False, False]])
+    found = augmentation.conditioning(operations, (2, 3), 8)
+    torch.testing.assert_close(found[0], (told[0] + told[2]).expand(2, 3, 8))
+    assert not found[1].any()
+
+
+def failing() -> int:
+    """The second process raises, the first waits for it; the clean-up waits for all processes, as that of NCCL does."""
+    rank, destroy = int(os.environ["RANK"]), dist.destroy_process_group
+    with pytest.MonkeyPatch.context() as patch, Processes(torch.device("cpu")) as processes:
+        if rank:
+            patch.setattr(dist, "get_backend", lambda: "nccl")
+            patch.setattr(dist, "destroy_process_group", lambda: dist.barrier() or destroy())
+            raise OSError("the disk is full")
+        processes.mean(torch.zeros(1))
+    return 0
+
+
+def test_a_process_that_fails_with_nccl_says_so_and_does_not_wait_for_the_others(tmp_path):
+    (first, _, lost), (second, _, said) = fork(2, failing, tmp_path)
+    assert (second, said.strip()) == (1, "the disk is full")
+    assert first == 1
+    assert "has lost another" in lost
 
 
 @pytest.mark.slow

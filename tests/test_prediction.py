@@ -13,7 +13,7 @@ from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gu
 from axial_transformers.inference.exact_network import ExactNetwork
 from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import PRECISION
-from axial_transformers.likelihood import bits_map
+from axial_transformers.likelihood import bits_map, random_slice_loss
 from axial_transformers.likelihood.dependencies import check, influence
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.models.layouts import LAYOUTS
@@ -205,3 +205,11 @@ def test_a_made_up_model_predicts_where_differences_are_much_shorter_than_values
         examples = Examples(values.astype(np.uint8), [""] * 40)
         assert recipes.custom(examples).model.prediction == prediction
     assert recipes.custom(Examples(noise[..., :1].astype(np.uint8), [""] * 40)).model.prediction == "none"
+
+
+def test_a_training_step_predicts_once(monkeypatch):
+    asked, predict = [], Predictor.predictions
+    monkeypatch.setattr(Predictor, "predictions", lambda self, x: asked.append(x) or predict(self, x))
+    model = random_model(VARIANTS["signed"])
+    random_slice_loss(model, random_values(model, 2))
+    assert len(asked) == 1

@@ -90,3 +90,17 @@ def test_a_gpus_attention_tells_the_sizes_of_what_it_keeps():
     q = torch.zeros(2, 3, 7, 8, device="meta", dtype=torch.float16)
     assert torch_private.flash_attention(q, q, q, 0.0, True)[0].shape == q.shape
     assert torch_private.efficient_attention(q, q, q, None, True, 0.0, True)[0].shape == q.shape
+
+
+def test_many_graphs_of_one_function_are_compiled_within_the_context_only():
+    """Each size is a graph; by itself torch runs the ninth one uncompiled."""
+    graphs = []
+    doubled = torch.compile(
+        lambda x: 2 * x, dynamic=False, backend=lambda graph, _: graphs.append(graph) or graph.forward
+    )
+    with torch_private.whole_graphs():
+        for size in range(2, 14):
+            assert torch.equal(doubled(torch.ones(size)), 2 * torch.ones(size))
+    assert len(graphs) == 12
+    doubled(torch.ones(20))
+    assert len(graphs) == 12, "the limit holds again"

@@ -72,7 +72,9 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
         planned = describe(found)
     settings = replace(preset.settings, model=found.model, training=found.training)
     torch.manual_seed(settings.training.seed)
-    model = build(settings.model)
+    # a model that is sharded may be larger than a device
+    with torch.device("cpu" if settings.training.shard else settings.training.torch_device()):
+        model = build(settings.model)
     before = preset.resumed.about if preset.resumed else None
     summary = (before and before.summary) or _summary(found, len(validation), tests)
     origin = _origin(preset, examples, summary, before.command if before else tuple(command))

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Generic, TypeVar, cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -140,28 +141,39 @@ class TransformerBlock(nn.Module):
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compiles each transformer block of `module` in place; blocks of equal sizes share one graph."""
-    for block in module.modules():
-        if isinstance(block, TransformerBlock):
-            block.compile(dynamic=False)
+    """Compile each transformer block of `module` in place; blocks of equal sizes share one graph.
+
+    Call the module within `torch_private.whole_graphs`. Compile before `checkpoint_blocks`: the compiler skips what a
+    checkpoint calls.
+    """
+    for block in _transformer_blocks(module):
+        block.forward = torch.compile(block.forward, dynamic=False)  # type: ignore[method-assign]
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
-    """Activation checkpointing, in place: each transformer block keeps its input only and recomputes the rest."""
-    for block in module.modules():
-        if isinstance(block, TransformerBlock):
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+    """Checkpoint activations in place: each transformer block keeps its input only and computes the rest again."""
+    for block in _transformer_blocks(module):
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
+
+
+def restore_blocks(module: nn.Module) -> None:
+    """Undo `compile_blocks` and `checkpoint_blocks`."""
+    for block in _transformer_blocks(module):
+        vars(block).pop("forward", None)
+
+
+def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
+    return (part for part in module.modules() if isinstance(part, TransformerBlock))
 
 
 def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
     """The matrices of the linear layers inside transformer blocks, and the number of matrices in each: the one before
     attention holds three, of queries, keys and values."""
     found: dict[Tensor, int] = {}
-    for block in module.modules():
-        if isinstance(block, TransformerBlock):
-            attention = block.attention.attention
-            three = attention.qkv if len(set(attention.widths)) == 1 else None
-            found |= {part.weight: 3 if part is three else 1 for part in block.modules() if isinstance(part, nn.Linear)}
+    for block in _transformer_blocks(module):
+        attention = block.attention.attention
+        three = attention.qkv if len(set(attention.widths)) == 1 else None
+        found |= {part.weight: 3 if part is three else 1 for part in block.modules() if isinstance(part, nn.Linear)}
     return found
 
 

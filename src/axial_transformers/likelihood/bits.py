@@ -35,14 +35,7 @@ def slice_nats(
     Raises:
         ValueError: x, label or cond are not the model's.
     """
-    state = model.slice_state(x, channel, label, cond)
-    x, channel = x.to(state.device), channel.to(state.device)
-    values = model.slice_values(x, channel)
-    signed = model.predictor is not None and model.predictor.signed
-    predictions = model.slice_predictions(x, channel) if signed else None
-    logits = model.head(state)
-    if model.predictor is not None and predictions is not None:
-        logits = model.predictor.logits(logits, predictions)
+    values, logits = model.slice_and_logits(x, channel, label, cond)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     # flattened: with the classes in a dimension that is not the last in memory it takes ten times as long
     return F.cross_entropy(logits.flatten(0, -2), values.flatten(), reduction="none").view(values.shape)

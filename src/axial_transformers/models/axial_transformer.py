@@ -128,42 +128,42 @@ class AxialTransformer(nn.Module):
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
         """Logits of one slice of each example, the model's channel `channel` [B]: [B, *A', V], in model coordinates."""
-        logits = self.head(self.slice_state(x, channel, label, cond))
-        if self.predictor is None:
-            return logits
-        return self.predictor.logits(logits, self.slice_predictions(x.to(logits.device), channel.to(logits.device)))
+        return self.slice_and_logits(x, channel, label, cond)[1]
 
-    def slice_state(
+    def slice_and_logits(
         self,
         x: Integer[Tensor, "b *a c"],
         channel: Integer[Tensor, " b"],
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
-    ) -> Float[Tensor, "b *s d"]:
-        """The input of the head for `slice_logits`: [B, *A', D]."""
+    ) -> tuple[Integer[Tensor, " b *s"], Float[Tensor, "b *s v"]]:
+        """Return the values, or differences, of one slice of each example, and their logits as `slice_logits`.
+
+        Both are in model coordinates: int64 [B, *A'] and [B, *A', V].
+        """
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
-        x = self.layout.to_model(self.differences(x))
-        context = self.context(x, channel, conditioning)
-        h = self.embed_value(_slice(x, channel))
+        predictions = None if self.predictor is None else self.predictor.predictions(x)
+        y = self.layout.to_model(self.differences(x, predictions))
+        context = self.context(y, channel, conditioning)
+        values = _slice(y, channel)
+        h = self.embed_value(values)
         for outer in self.outer_decoders:
             context = outer(h, context)
-        return self.inner_decoder(context + shift(h, -2))
+        logits = self.head(self.inner_decoder(context + shift(h, -2)))
+        if self.predictor is not None and predictions is not None and self.predictor.signed:
+            logits = self.predictor.logits(logits, _slice(self.layout.to_model(predictions), channel))
+        return values, logits
 
-    def slice_values(self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]) -> Integer[Tensor, " b *s"]:
-        """The values, or differences, whose logits `slice_logits` gives: int64 [B, *A'], in model coordinates."""
-        return _slice(self.layout.to_model(self.differences(x)), channel)
-
-    def slice_predictions(
-        self, x: Integer[Tensor, "b *a c"], channel: Integer[Tensor, " b"]
-    ) -> Integer[Tensor, " b *s"]:
-        """The predictions of the values of a slice: int64 [B, *A'], in model coordinates."""
-        return _slice(self.layout.to_model(self.predictions(x)), channel)
-
-    def differences(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """The values that the layers see: x itself, or its differences, modulo V, from their predictions."""
-        return x if self.predictor is None else self.predictor.differences(x)
+    def differences(
+        self, x: Integer[Tensor, "b *a c"], predictions: Integer[Tensor, "b *a c"] | None = None
+    ) -> Integer[Tensor, "b *a c"]:
+        """Return the values that the layers see: x itself, or its differences, modulo V, from their predictions."""
+        if self.predictor is None:
+            return x
+        predictions = self.predictions(x) if predictions is None else predictions
+        return (x.long() - predictions) % self.config.num_values
 
     def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
         """The predictions of the values, of earlier sites each: int64 [B, *A, C]; zeros without a `prediction`."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -24,8 +25,8 @@ CLEARLY = 1.5
 SIDE = 256
 """Of the square matrices: a product takes less than a millisecond, so that some of them are not interrupted."""
 ROUNDS = 15
-NATIVE_ON_CUDA = (8, 0)
-"""Compute capability from which GPUs (Ampere) multiply bfloat16."""
+NATIVE_ON_CUDA, COMPILED_ON_CUDA = (8, 0), (7, 0)
+"""Compute capabilities from which GPUs multiply bfloat16 (Ampere), and from which triton compiles for them (Volta)."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,20 @@ def cpp_compiler() -> str | None:
     """The C++ compiler that torch.compile takes for a CPU; None where there is none."""
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
     return shutil.which(os.environ.get("CXX", usual))
+
+
+def why_not_compiled(device: torch.device) -> str | None:
+    """Return why torch.compile cannot compile for a device; None if it can."""
+    if device.type == "cpu":
+        return None if cpp_compiler() else "there is no C++ compiler"
+    if device.type != "cuda":
+        return None
+    if torch.cuda.get_device_capability(device) < COMPILED_ON_CUDA:
+        return "triton needs a GPU of compute capability 7.0 or more"
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    names = (os.environ.get("CC"), "cc", "gcc", "clang")
+    return None if any(map(shutil.which, filter(None, names))) else "triton needs a C compiler, and there is none"
 
 
 def _least_seconds(calls: dict[str, Callable[[], torch.Tensor]]) -> dict[str, float]:

@@ -4,6 +4,8 @@ Torch has no public call that does the same, or only a slower one. No other file
 torch. `tests/test_torch_private.py` fails when torch changes one of them; pyproject.toml bounds the version.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import torch
@@ -28,6 +30,8 @@ flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
 
 HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
+MOST_GRAPHS = 1024
+"""Graphs of one function that a process may compile."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
@@ -49,3 +53,18 @@ def has_hooks(module: nn.Module) -> bool:
 def storage_key(storage: torch.UntypedStorage) -> int:
     """Return a number that no other storage has while this one lives."""
     return storage._cdata
+
+
+@contextmanager
+def whole_graphs() -> Iterator[None]:
+    """A context in which compiled blocks stay whole graphs.
+
+    By itself torch compiles a function 8 times, for all models and batch sizes together, and then runs it uncompiled
+    without a word. Under DDP it cuts a graph where a bucket of gradients ends.
+    """
+    import torch._dynamo  # a second of CPU time, which only compiled blocks need
+
+    with torch._dynamo.config.patch(
+        optimize_ddp=False, recompile_limit=MOST_GRAPHS, accumulated_recompile_limit=MOST_GRAPHS
+    ):
+        yield

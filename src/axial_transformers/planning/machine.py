@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.ops.linear import linear
 
 CPU = torch.device("cpu")
@@ -77,10 +78,10 @@ def this_machine(device: torch.device) -> Machine:
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Operations/s that matrix products of `dtype` [n, n] reach on the device, on a CPU with the threads in use.
+    """Return the FLOP/s of matrix products of `dtype` [n, n] on the device, on a CPU with the threads in use.
 
-    An operation is a multiplication or an addition: 2 n^3 a product. The largest rate within `seconds`, since other
-    jobs can only slow a device down; measured once a process.
+    A product has 2 n^3 FLOPs. On CUDA, those of float32 are in TF32, as training steps are. The rate is the largest
+    within `seconds`, since other jobs can only slow a device down. It is measured once a process.
     """
     return _matmul_rate(device, dtype, seconds, torch.get_num_threads())
 
@@ -91,15 +92,16 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threa
     n, products = MATRIX.get(device.type, 1024), PRODUCTS.get(device.type, 1)
     # Not zeros, with which a GPU draws less power and runs faster; not random, to leave the generators' state alone.
     a = torch.linspace(-1, 1, n * n, device=device).view(n, n).to(dtype)
-    linear(a, a)
-    best, end = float("inf"), time.monotonic() + seconds
-    while best == float("inf") or time.monotonic() < end:
-        _wait(device)
-        start = time.perf_counter()
-        for _ in range(products):
-            linear(a, a)
-        _wait(device)
-        best = min(best, time.perf_counter() - start)
+    with arithmetic(device, tf32=True):
+        linear(a, a)
+        best, end = float("inf"), time.monotonic() + seconds
+        while best == float("inf") or time.monotonic() < end:
+            _wait(device)
+            start = time.perf_counter()
+            for _ in range(products):
+                linear(a, a)
+            _wait(device)
+            best = min(best, time.perf_counter() - start)
     return products * 2 * n**3 / best
 
 

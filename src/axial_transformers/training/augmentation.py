@@ -6,6 +6,7 @@ the trained model is an ordinary one, of the data only.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import product
 from math import sqrt
 from typing import NamedTuple
@@ -92,8 +93,14 @@ def conditioning(operations: Bool[Tensor, "b n"], grid: Sequence[int], dim: int)
     Args:
         operations: those of a symmetry, then, if there may be shifts, those of a shift: [B, n].
     """
-    counts = {SEED: len(grid) + 1, SEED_OF_SHIFTS: 2 * len(grid)}
-    drawn = [torch.randn(count, dim, generator=torch.Generator().manual_seed(s)) for s, count in counts.items()]
-    vectors = (torch.cat(drawn)[: operations.shape[1]] / sqrt(dim)).to(operations.device)
+    vectors = _vectors(len(grid), dim, operations.device)[: operations.shape[1]]
     told = (operations.to(vectors.dtype) @ vectors).view(len(operations), *(1,) * len(grid), dim)
     return told.expand(len(operations), *grid, dim)
+
+
+@cache  # a copy to a GPU waits for all that is queued there
+def _vectors(axes: int, dim: int, device: torch.device) -> Float[Tensor, "n d"]:
+    """Return the vector of each operation: those of a symmetry, then those of a shift."""
+    counts = {SEED: axes + 1, SEED_OF_SHIFTS: 2 * axes}
+    drawn = [torch.randn(count, dim, generator=torch.Generator().manual_seed(s)) for s, count in counts.items()]
+    return (torch.cat(drawn) / sqrt(dim)).to(device)

@@ -114,12 +114,15 @@ class State:
 
         A collective operation where they are sharded. A process that does not `keep` them gets no tensor.
         """
-        sharded = {
+        return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in self.held().items()}
+
+    def held(self) -> dict[str, dict[str, Tensor]]:
+        """Return the tensors of each file of a checkpoint as this process holds them, where they are."""
+        return {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
             OPTIMISER: moments(self.model, self.optimisers),
         }
-        return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in sharded.items()}
 
     def expected(self) -> dict[str, Mapping[str, Tensor]]:
         """Tensors of the names and shapes that `tensors` has."""
@@ -211,7 +214,7 @@ class Checkpoints:
         Raises:
             OSError: it could not be written; the checkpoints before are untouched.
         """
-        path = self.run / CHECKPOINTS / f"step-{state.counters.step:08d}"
+        path = self.run / CHECKPOINTS / checkpoint_name(state.counters.step)
         files, before = state.tensors(keep=self.processes.rank_zero), newest_checkpoint(self.run)
         if self.processes.rank_zero:
             try:
@@ -236,21 +239,28 @@ class Checkpoints:
                 shutil.rmtree(old)
 
     def restore(self, state: State) -> None:
-        """Sets `state` to the newest intact checkpoint; leaves it as it is where there is no checkpoint at all.
+        """Set `state` to the newest intact checkpoint; leave it as it is where there is no checkpoint at all.
 
-        Damaged newer checkpoints are named on stderr and removed once an older one is found to be intact.
+        The first process reads the tensors, for all. Damaged newer checkpoints are named on stderr and removed once an
+        older one is found to be intact. A collective operation.
 
         Raises:
             OtherRun: the newest checkpoint is of another run (other data, seed, batch size or model).
             OSError: every checkpoint is damaged.
         """
-        found, damaged = newest_intact(self.run, state.expected(), self._check_identity)
-        if found is None:
+        first, expected = self.processes.rank_zero, state.expected()
+        found, damaged = newest_intact(self.run, expected, self._check_identity) if first else (None, {})
+        step = int(self.processes.broadcast(found.counters.step if found else -1))
+        if step < 0:
             return
-        state.restore(found.tensors, found.counters)
+        path = self.run / CHECKPOINTS / checkpoint_name(step)
+        counters = found.counters if found else Record.read(path).counters
+        empty = {file: {name: torch.empty(each.shape) for name, each in own.items()} for file, own in expected.items()}
+        state.restore(found.tensors if found else empty, counters)
+        self.processes.broadcast_tensors(each for own in state.held().values() for each in own.values())
         self.processes.barrier()
-        for each, reason in damaged.items() if self.processes.rank_zero else ():
-            print(f"{each} is damaged ({reason}): gone back to {found.path.name}", file=sys.stderr)
+        for each, reason in damaged.items():
+            print(f"{each} is damaged ({reason}): gone back to {path.name}", file=sys.stderr)
             shutil.rmtree(each)
 
     def _check_identity(self, stored: dict[str, Any]) -> None:
@@ -259,6 +269,11 @@ class Checkpoints:
             if old.get(name) != new.get(name):
                 what = f"{name if name in new else brief(name)} = {brief(old.get(name))}, not {brief(new.get(name))}"
                 raise OtherRun(f"{self.run} cannot be resumed: it has {what}")
+
+
+def checkpoint_name(step: int) -> str:
+    """Return the name of the folder of a checkpoint."""
+    return f"step-{step:08d}"
 
 
 def _newest_first(run: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from axial_transformers.ops.processor import cpp_compiler, multiplies_bfloat16, product_rates
+from axial_transformers.ops.processor import multiplies_bfloat16, product_rates, why_not_compiled
 
 AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
@@ -161,8 +161,8 @@ class TrainConfig:
             begun: the settings of the run that is resumed.
 
         Warns:
-            UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, without a
-                compiler for it, so that they stay as they are.
+            UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, which
+                cannot be had here.
 
         Raises:
             ValueError: `device` names none that this machine has, or `deterministic` lacks the environment it needs.
@@ -179,8 +179,8 @@ class TrainConfig:
         if precision == "bfloat16":
             warn_if_slow("precision", device)
         compile = self.compile if isinstance(self.compile, bool) else on_cuda or self.compile == precision
-        if compile and device.type == "cpu" and cpp_compiler() is None:
-            warnings.warn("compile=True needs a C++ compiler, and there is none: blocks are not compiled", stacklevel=2)
+        if compile and (reason := why_not_compiled(device)):
+            warnings.warn(f"blocks are not compiled: {reason}", stacklevel=2)
             compile = False
         return replace(self, precision=precision, compile=compile)
 
@@ -208,13 +208,17 @@ def warn_if_slow(setting: str, device: torch.device) -> None:
 
 
 def find_device(name: str) -> torch.device:
-    """The device called cuda, cuda:1, cpu, ...; auto is CUDA if there is any, otherwise the CPU.
+    """Return the device called cuda, cuda:1, cpu, ...; auto is CUDA if there is any, otherwise the CPU.
+
+    Each of several processes that torchrun starts gets the CUDA device of its local rank.
 
     Raises:
         ValueError: this machine has no such device.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, ImportError) as error:

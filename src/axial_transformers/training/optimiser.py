@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 
 import torch
+import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
@@ -34,6 +35,7 @@ class Muon(Optimizer):
 
     As torch.optim.Muon without weight decay; but a parameter can hold several matrices, those of one shape are
     orthogonalised together, and the dtype is chosen: bfloat16 is slow where the processor does not multiply it.
+    Processes that train copies of one model divide the matrices, and send each other the steps.
 
     Args:
         parameters: matrices [rows, columns], and the number of equally high matrices, one below the other, in each.
@@ -59,21 +61,39 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Changes the parameters that have gradients."""
-        for group in self.param_groups:
-            for parameters in _parts([each for each in group["params"] if each.grad is not None]):
-                self._step(parameters, **{name: group[name] for name in ("matrices", "lr", "momentum")})
+        """Change the parameters that have gradients."""
+        several = dist.is_initialized() and dist.get_world_size() > 1
+        parts = [
+            (group, parameters)
+            for group in self.param_groups
+            for parameters in _parts([each for each in group["params"] if each.grad is not None])
+        ]
+        found = []
+        for number, (group, parameters) in enumerate(parts):
+            ahead = self._momentum(parameters, group["momentum"]).to(self.dtype)
+            owner, sent = number % dist.get_world_size() if several else 0, None
+            if not several or owner == dist.get_rank():
+                matrices = ahead.view(-1, *group["matrices"][1:])
+                ahead = orthogonalised(matrices).reshape(ahead.shape)
+            if several:
+                sent = dist.broadcast(ahead, owner, async_op=True)
+            found.append((ahead, sent))
+        for (group, parameters), (steps, sent) in zip(parts, found, strict=True):
+            if sent is not None:
+                sent.wait()
+            _, rows, columns = group["matrices"]
+            rate = group["lr"] * sqrt(max(1.0, rows / columns))
+            add_to_each(parameters, steps.to(parameters[0].dtype).unbind(), alpha=-rate)
 
-    def _step(self, parameters: list[Tensor], matrices: tuple[int, int, int], lr: float, momentum: float) -> None:
+    def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
+        """Advance the momentum of parameters of one shape; return it, a step further ahead, for each of them."""
         for each in parameters:
             if not self.state[each]:
                 self.state[each]["momentum_buffer"] = torch.zeros_like(each)
         momenta = [self.state[each]["momentum_buffer"] for each in parameters]
         gradients = [each.grad for each in parameters if each.grad is not None]
         lerp_each_in_place(momenta, gradients, 1 - momentum)
-        ahead = torch.stack(lerp_each(gradients, momenta, momentum))
-        steps = orthogonalised(ahead.view(-1, *matrices[1:]).to(self.dtype)).to(ahead.dtype).view_as(ahead)
-        add_to_each(parameters, steps.unbind(), alpha=-lr * sqrt(max(1.0, matrices[1] / matrices[2])))
+        return torch.stack(lerp_each(gradients, momenta, momentum))
 
 
 def orthogonalised(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:

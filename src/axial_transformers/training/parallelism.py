@@ -1,6 +1,7 @@
 """A model over many processes: replicated (DDP), or each tensor in shards (FSDP2)."""
 
 import copy
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -58,8 +59,10 @@ def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: 
     if processes.count == 1:
         return objective
     if not shard:
-        # no second copy of each gradient; buffers are constants
-        return DistributedDataParallel(objective, gradient_as_bucket_view=True, broadcast_buffers=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch before 2.13 has no other name for broadcast_buffers
+            # no second copy of each gradient; buffers are constants
+            return DistributedDataParallel(objective, gradient_as_bucket_view=True, broadcast_buffers=False)
     shard_blocks(objective, processes, dtype)
     return objective
 
@@ -74,22 +77,24 @@ def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractCon
     return nullcontext()
 
 
-def shard_blocks(module: nn.Module, processes: Processes, dtype: torch.dtype = torch.float32) -> None:
-    """Shards each transformer block by itself, gathered only while it computes, and then the rest of the module.
+def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype = torch.float32) -> None:
+    """Shard each transformer block by itself, gathered only while it computes, and then the rest of the objective.
 
-    In bfloat16, blocks are gathered as autocast would cast them: all but the gains and biases of their LayerNorms. The
-    rest of the module, and sums of gradients over processes, are float32.
+    In bfloat16, blocks are gathered as autocast would cast them. Sums of gradients over processes are in float32, and
+    so are the LayerNorms of blocks and what lies outside of blocks.
     """
     mesh = init_device_mesh(processes.device.type, (processes.count,))
     policy = MixedPrecisionPolicy(cast_forward_inputs=False)
     if dtype != torch.float32:
         policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
-    for block in module.modules():
-        if isinstance(block, TransformerBlock):
-            if dtype != torch.float32:
-                fully_shard([part for part in block.modules() if isinstance(part, nn.LayerNorm)], mesh=mesh)
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(module, mesh=mesh)
+    blocks = [part for part in objective.modules() if isinstance(part, TransformerBlock)]
+    # Listed here, they are gathered once with the rest: hooks of their own would cut the graph of a compiled block.
+    objective.norms = nn.ModuleList(
+        part for block in blocks for part in block.modules() if isinstance(part, nn.LayerNorm)
+    )
+    for block in blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy, ignored_params={*objective.norms.parameters()})
+    fully_shard(objective, mesh=mesh)
 
 
 def local_shard(tensor: Tensor) -> Tensor:

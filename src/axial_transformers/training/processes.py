@@ -1,7 +1,9 @@
 """The processes of a run, one or as many as torchrun starts, and their collective operations."""
 
+import atexit
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from ctypes import py_object, pythonapi
@@ -11,7 +13,8 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from axial_transformers.progress import rank
 from axial_transformers.training.config import find_device
@@ -87,7 +90,7 @@ class Processes:
     that may itself be waiting for the GIL: a deadlock.
 
     Args:
-        device: the device of a lone process; of many, each takes the CUDA device of its local rank.
+        device: that of this process, by `find_device`.
         way_out: said to the user of a process that has lost another.
     """
 
@@ -95,9 +98,7 @@ class Processes:
         self, device: torch.device, way_out: str = "the run can be resumed, with any number of processes"
     ) -> None:
         self.way_out = way_out
-        self.rank, self.count = rank(), int(os.environ.get("WORLD_SIZE", 1))
-        many_gpus = device.type == "cuda" and self.count > 1
-        self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if many_gpus else device
+        self.rank, self.count, self.device = rank(), int(os.environ.get("WORLD_SIZE", 1)), device
         self._ours = False
 
     @property
@@ -166,12 +167,16 @@ class Processes:
             dist.broadcast(numbers, 0)
         return float(numbers)
 
-    def broadcast_parameters(self, module: nn.Module) -> None:
-        """Copies the first process's parameters to all; those on the CPU go by way of the device, one at a time."""
-        for parameter in module.parameters() if self.count > 1 else ():
-            values = parameter.detach().to(self.device)
-            dist.broadcast(values, 0)
-            parameter.detach().copy_(values)
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
+        """Copy the first process's tensors to all; those on the CPU go by way of the device, one at a time.
+
+        Shards stay as they are.
+        """
+        for tensor in tensors if self.count > 1 else ():
+            if not isinstance(tensor, DTensor):
+                values = tensor.detach().to(self.device)
+                dist.broadcast(values, 0)
+                tensor.detach().copy_(values)
 
     def barrier(self) -> None:
         """Waits until all processes are here."""
@@ -179,9 +184,9 @@ class Processes:
             dist.barrier()
 
     def __enter__(self) -> "Processes":
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
         if self.count > 1 and not dist.is_initialized():
-            if self.device.type == "cuda":
-                torch.cuda.set_device(self.device)
             dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo", timeout=TIMEOUT)
             self._ours = True
         return self
@@ -193,7 +198,10 @@ class Processes:
         if self._ours:
             if error is not None:
                 _keep_for_ever(dist.group.WORLD)
-            dist.destroy_process_group()
+            if error is not None and dist.get_backend() == "nccl":
+                atexit.register(_leave)
+            else:
+                dist.destroy_process_group()
             self._ours = False
         if lost:
             raise ConnectionError(
@@ -209,6 +217,16 @@ def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
     pythonapi.Py_IncRef(py_object(group))
 
 
+def _leave() -> None:
+    """End a process that has failed, without NCCL's clean-up, which waits for processes that wait for this one.
+
+    Once it has gone, torchrun ends the others.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def processes_on(device: str) -> Processes:
-    """Processes that share work which is not resumed, not entered yet; a lone one takes the device of this name."""
+    """Return processes, not entered yet, that share work which is not resumed, on the device of this name."""
     return Processes(find_device(device), way_out="start all of them again")

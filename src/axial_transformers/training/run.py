@@ -4,7 +4,7 @@ import ctypes
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -15,12 +15,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks
+from axial_transformers.layers.blocks import checkpoint_blocks, compile_blocks, restore_blocks
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import class_of
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.planning.operations import training_operations
 from axial_transformers.training.batches import Stream, TrainingExamples, batches, random_bits
@@ -129,7 +130,10 @@ class Run:
         if counters.step == 0:
             require_short_steps(self.objective, examples, self.skeleton, config, processes)
         if config.compile:
+            restore_blocks(model)
             compile_blocks(model)
+            if config.checkpoint_blocks:
+                checkpoint_blocks(model)
         if processes.rank_zero:
             record.write(folder)
         every = 1 if self.device.type == "cpu" else STEPS_BETWEEN_WAITS
@@ -152,7 +156,7 @@ class Run:
         sharded = self.config.shard and self.processes.count > 1
         if not sharded:
             model.to(self.device)
-        self.processes.broadcast_parameters(model.train())
+        self.processes.broadcast_tensors(model.train().parameters())
         self.skeleton = skeleton_of(model)
         self.objective = parallelise(Objective(model, loss), self.processes, sharded, self.dtype)
         tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
@@ -166,8 +170,9 @@ class Run:
         return rate / training_operations(self.skeleton.config)
 
     def close(self) -> None:
-        """Ends the prefetch, and releases what refers to the process group, see `Processes`."""
+        """End the prefetch, leave the model as it came, and release what refers to the process group (`Processes`)."""
         self.batches.close()
+        restore_blocks(self.state.model)
         del self.objective
 
     def ending(self) -> Ending | None:
@@ -189,7 +194,8 @@ class Run:
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
         draw = step * self.processes.count + self.processes.rank
         torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
-        with arithmetic(self.device, tf32=True, deterministic=config.deterministic):
+        graphs = whole_graphs() if config.compile else nullcontext()
+        with graphs, arithmetic(self.device, tf32=True, deterministic=config.deterministic):
             state.model.zero_grad()
             nats = self._accumulate_gradients()
             self._measure(step + 1, nats, clip_gradients(state.model, config))
