@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from axial_transformers.compression import compress, decompress
 from axial_transformers.data.examples import Examples
+from axial_transformers.decoding import gumbel
 from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
@@ -78,6 +79,17 @@ def test_every_device_records_graphs_of_its_own():
         for device, compile in (("cuda:0", True), ("cuda:1", True), ("cuda:1", True), ("cuda:1", False))
     ]
     assert all(torch.equal(each, drawn[-1]) for each in drawn)
+
+
+def test_noise_is_that_of_the_cpu_or_of_a_generator_of_the_gpu():
+    on_cpu, on_gpu = (gumbel((1 << 21,), torch.Generator().manual_seed(0), device) for device in ("cpu", "cuda"))
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-6, atol=1e-6)
+    drawn = [gumbel((1 << 21,), torch.Generator("cuda").manual_seed(seed), "cuda") for seed in (0, 0, 1)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    for noise in (*drawn, on_gpu):
+        assert abs(float(noise.mean()) - 0.5772) < 0.01
+        assert abs(float(noise.std()) - 1.2825) < 0.01
 
 
 @pytest.mark.parametrize("name", ["2d", "lstm"])

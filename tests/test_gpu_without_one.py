@@ -496,6 +496,32 @@ def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypat
         call(model, x, torch.tensor([0, 999]))
 
 
+class Places(TorchDispatchMode):
+    """The devices that make numbers, by operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, set[str]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor):
+            self.of.setdefault(func.overloadpacket.__name__, set()).add(found.device.type)
+        return found
+
+
+def test_logarithms_of_noise_are_taken_on_the_device_and_its_generator_draws_there(monkeypatch):
+    with Places() as places:
+        gumbel((2, 3), torch.Generator(), "meta")
+    assert places.of["rand"] == {"cpu"}
+    assert places.of["log_"] == {"meta"}
+    monkeypatch.setattr(torch, "rand", lambda count, generator, **options: torch.empty(count, **options))
+    generator: Any = SimpleNamespace(device=torch.device("meta"))
+    with Places() as places:
+        gumbel((2, 3), generator, "meta")
+    assert set.union(*places.of.values()) == {"meta"}
+
+
 class Launches(TorchDispatchMode):
     """Counts the operations that compute: on a GPU each is at least one kernel to launch."""
 
