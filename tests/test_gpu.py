@@ -12,7 +12,7 @@ from axial_transformers.compression import compress, decompress
 from axial_transformers.data.examples import Examples
 from axial_transformers.decoding import gumbel
 from axial_transformers.decoding.sampling import sample
-from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
@@ -90,6 +90,17 @@ def test_noise_is_that_of_the_cpu_or_of_a_generator_of_the_gpu():
     for noise in (*drawn, on_gpu):
         assert abs(float(noise.mean()) - 0.5772) < 0.01
         assert abs(float(noise.std()) - 1.2825) < 0.01
+
+
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+def test_likelihoods_under_autocast_are_near_those_in_float32(config):
+    model = random_model(config, torch.float32).to("cuda")
+    x, given = random_values(model, 16), random_given(model, 16)
+    exact = bits_per_dim(model, x, **given)
+    with torch.autocast("cuda", torch.bfloat16):
+        rough = bits_per_dim(model, x, **given)
+    assert not torch.equal(exact, rough)
+    torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("name", ["2d", "lstm"])

@@ -32,8 +32,10 @@ from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import _normalised_over
+from axial_transformers.likelihood import evaluation
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.likelihood.outliers import score
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.baselines import (
     BlockTransformer,
@@ -45,6 +47,7 @@ from axial_transformers.models.baselines import (
 )
 from axial_transformers.ops import axial_attention, reference, torch_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning.machine import products_in
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}
@@ -450,6 +453,43 @@ def test_tf32_can_be_read_by_its_former_and_its_newer_name(before):
     finally:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "capability", "half"),
+    [
+        ("auto", "cuda", (8, 0), True),
+        ("auto", "cuda", (7, 5), False),
+        ("auto", "cpu", None, False),
+        ("float32", "cuda", (9, 0), False),
+        ("bfloat16", "cuda", (7, 5), True),
+        ("bfloat16", "cpu", None, True),
+    ],
+)
+def test_products_are_in_bfloat16_where_a_gpu_has_them_or_they_are_asked_for(
+    precision, device, capability, half, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)  # by emulation, where not natively
+    with products_in(precision, torch.device(device)):
+        assert torch.is_autocast_enabled(device) == half
+        assert torch.get_autocast_dtype(device) == torch.bfloat16 or not half
+
+
+def test_likelihoods_and_scores_obey_autocast(monkeypatch):
+    model, found = random_model(VARIANTS["2d"], torch.float32), []
+    x = random_values(model, 3)
+    monkeypatch.setattr(
+        evaluation,
+        "bits_per_dim",
+        lambda *given, **options: found.append(torch.is_autocast_enabled("cpu")) or torch.ones(3),
+    )
+    for precision in ("bfloat16", "float32"):
+        with products_in(precision, torch.device("cpu")):
+            evaluate(model, x)
+            score(model, x.numpy().astype("uint8"))
+    assert found == [True, True, False, False]
 
 
 class Moved(Exception):
