@@ -64,7 +64,7 @@ studio-test: $(STUDIO_READY)  ## Studio in a headless chromium; what cannot be t
 $(STUDIO_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(STUDIO)
 	grep -v '^pillow==' constraints.txt > $(STUDIO)/constraints.txt
-	$(STUDIO)/bin/python -m pip install --quiet --progress-bar off -c $(STUDIO)/constraints.txt -e '.[studio,browser]' pytest
+	$(STUDIO)/bin/python -m pip install --quiet --progress-bar off -c $(STUDIO)/constraints.txt -e '.[studio,browser]' pytest hypothesis
 	touch $@
 
 $(DOCS_READY): pyproject.toml constraints.txt

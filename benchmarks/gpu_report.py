@@ -1,10 +1,12 @@
-"""What a GPU shows: one JSON file and one page, to be attached to a report, in 20 minutes at most.
+"""What a GPU shows: one JSON file and one page, to be attached to a report.
 
     make gpu-report                                      on the first GPU, into gpu-report/
     make gpu-report ARGS=--dry-run                       the same plan on the CPU, with tiny sizes
     make gpu-report ARGS="--parts losses resume"         some parts only
 
-Each part is a process of its own, so that one that crashes or hangs leaves the others; docs/gpu.md says what they show.
+Each part is a process of its own with a limit of time, and writes its rows as they come: one that crashes, hangs or is
+ended leaves its rows, and the other parts go on. A row says what was expected and whether it holds; docs/gpu.md lists
+the parts. Two GPUs are tested by the part `processes`, which is skipped where there is one.
 """
 
 import json
@@ -14,14 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import axial_transformers as axial
 from axial_transformers import recipes
@@ -35,15 +40,12 @@ from axial_transformers.planning.step_memory import memory
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory
 from axial_transformers.training.processes import Processes
-from axial_transformers.training.run import Run
+from axial_transformers.training.run import STEPS_BETWEEN_WAITS, Run
 from command_line import run_command
-from timing import interleaved
+from timing import interleaved, now
 
 ROOT = Path(__file__).parents[1]
-SECONDS = {"tests": 240, "limits": 120, "training": 420}
-"""The longest that a part may take; together with the others, 20 minutes."""
-OTHERS = 80
-Found = dict[str, Any]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ class Options:
     parts: tuple[str, ...] = ()
     """Parts to run; none: all."""
     only: str | None = None
-    """Run this part here and print its figures as JSON; the report starts itself so."""
+    """Run this part here and print its rows as JSON; the report starts itself so."""
 
     @property
     def device(self) -> torch.device:
@@ -64,156 +66,308 @@ class Options:
     @property
     def model(self) -> AxialTransformerConfig:
         """That of the digits; tiny in a dry run."""
-        full = recipes.digits().model
-        tiny = {"shape": (2, 3), "dim": 8, "heads": 2, "outer_layers": 2, "inner_layers": 1}
-        return replace(full, dropout=0.0, **tiny if self.dry_run else {})
+        return self.sized(recipes.digits().model)
+
+    def sized(self, config: AxialTransformerConfig) -> AxialTransformerConfig:
+        """The model, without dropout; tiny in a dry run."""
+        shape = tuple(min(3, length) for length in config.shape)
+        return replace(config, dropout=0.0, **{"shape": shape, "dim": 8, "heads": 2} if self.dry_run else {})
+
+    @property
+    def rounds(self) -> int:
+        return 1 if self.dry_run else 10
 
 
 def main(options: Options) -> None:
     if options.only:
-        print(json.dumps(PARTS[options.only](options)))
+        with without_code_for_devices() if options.dry_run else nullcontext():
+            for row in PARTS[options.only][1](options):
+                print(json.dumps(row), flush=True)
         return
     if not options.dry_run and not torch.cuda.is_available():
         sys.exit("no CUDA device is here: --dry-run runs the plan on the CPU")
-    sys.exit(report(options, in_a_process))
+    sys.exit(report(options))
 
 
-def report(options: Options, start: Callable[[str, Options], Found]) -> int:
-    """Runs the parts, writes both files after each, and returns the number of parts that failed."""
-    found: Found = {"machine": machine(options), "parts": {}}
+@contextmanager
+def without_code_for_devices() -> Iterator[None]:
+    """A context in which compiling traces, and generates no code: a dry run shows that the plan runs, not its speed."""
+    compile = torch.compile
+    torch.compile = lambda *given, **how: compile(*given, **how, backend="aot_eager")
+    yield
+    torch.compile = compile
+
+
+def report(options: Options) -> int:
+    """Run the parts, write both files after each, and return the number of parts of which something does not hold."""
+    found: dict[str, Any] = {"machine": machine(options), "parts": {}}
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.parts or PARTS:
-        began = time.monotonic()
-        part = start(name, options)
-        found["parts"][name] = {**part, "seconds": round(time.monotonic() - began, 1)}
-        print(f"{name}: {'ok' if part['ok'] else 'FAILED'}", flush=True)
+        seconds, _ = PARTS[name]
+        words = [sys.executable, __file__, "--only", name, *["--dry-run"] * options.dry_run]
+        part = found["parts"][name] = rows_of(words, seconds, options.out / f"{name}.rows")
+        failed = [row["name"] for row in part["rows"] if not row.get("holds", True)]
+        print(
+            f"{name}: {part['ended']}, {len(part['rows'])} rows", *failed and ["NOT AS EXPECTED:", *failed], flush=True
+        )
         (options.out / "report.json").write_text(json.dumps(found, indent=2) + "\n")
         (options.out / "report.md").write_text(page(found))
     print(f"{options.out}/report.json, {options.out}/report.md")
-    return sum(not part["ok"] for part in found["parts"].values())
+    return sum(not as_expected(part) for part in found["parts"].values())
 
 
-def in_a_process(name: str, options: Options) -> Found:
-    """The figures of a part that has a process of its own, or what it said before it ended."""
-    words = [sys.executable, __file__, "--only", name, *["--dry-run"] * options.dry_run]
-    env = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    return finished(words, SECONDS.get(name, OTHERS), env)
+def as_expected(part: Row) -> bool:
+    return part["ended"] == "finished" and all(row.get("holds", True) for row in part["rows"])
 
 
-def finished(words: list[str], seconds: float, env: dict[str, str] | None = None) -> Found:
-    """What a command printed as its last line, if that is JSON; or its end."""
-    try:
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=seconds, env=env, cwd=ROOT, check=False)
-    except subprocess.TimeoutExpired:
-        return {"ok": False, "error": f"not finished after {seconds} s"}
-    last = (ended.stdout.splitlines() or [""])[-1]
-    if ended.returncode == 0 and last.startswith("{"):
-        return {"ok": True, **json.loads(last)}
-    if ended.returncode == 0:
-        return {"ok": True, "said": last}
-    return {"ok": False, "status": ended.returncode, "error": (ended.stdout + ended.stderr)[-2000:]}
+def rows_of(words: list[str], seconds: float, log: Path) -> Row:
+    """The rows that a command has printed, one JSON object a line, when it ends or its time is up."""
+    began, env = time.monotonic(), os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONUNBUFFERED": "1"}
+    errors = log.with_suffix(".errors")
+    with log.open("w") as out, errors.open("w") as err:
+        started = subprocess.Popen(words, stdout=out, stderr=err, env=env, cwd=ROOT, start_new_session=True)
+        try:
+            status = started.wait(seconds)
+            ended = "finished" if status == 0 else f"exit status {status}: {errors.read_text()[-1500:]}"
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, 9)
+            started.wait()
+            ended = f"ended after {seconds:g} s, its limit"
+    rows = []
+    for line in log.read_text().splitlines():
+        with suppress(ValueError):  # what is no row: a word of a test, half a line
+            rows.append(json.loads(line))
+    log.unlink()
+    errors.unlink()
+    return {"ended": ended, "seconds": round(time.monotonic() - began, 1), "rows": rows}
 
 
-def machine(options: Options) -> Found:
-    found: Found = {"python": platform.python_version(), "torch": torch.__version__, "dry_run": options.dry_run}
+def machine(options: Options) -> Row:
+    found: Row = {"python": platform.python_version(), "torch": torch.__version__, "dry_run": options.dry_run}
     found["axial_transformers"] = axial.__version__
     if options.device.type == "cuda":
         properties = torch.cuda.get_device_properties(0)
-        found |= {"gpu": properties.name, "memory_bytes": properties.total_memory, "cuda": torch.version.cuda}
+        found |= {"gpu": properties.name, "gpus": torch.cuda.device_count(), "cuda": torch.version.cuda}
+        found["memory_bytes"] = properties.total_memory
     return found
 
 
-def page(found: Found) -> str:
-    """The report as Markdown."""
+def page(found: Row) -> str:
+    """The report as Markdown: a table for each part."""
     lines = ["# GPU report", "", *(f"- {name}: {value}" for name, value in found["machine"].items())]
     for name, part in found["parts"].items():
-        lines += ["", f"## {name}: {'ok' if part['ok'] else 'FAILED'}, {part['seconds']} s", ""]
-        figures = {key: value for key, value in part.items() if key not in ("ok", "seconds")}
-        lines += ["```json", json.dumps(figures, indent=2), "```"]
+        lines += ["", f"## {name}", "", f"{part['ended']}, {part['seconds']} s. {PARTS[name][1].__doc__}", ""]
+        lines += ["| | expected | holds | found |", "|---|---|---|---|"]
+        for row in part["rows"]:
+            values = {key: value for key, value in row.items() if key not in ("name", "expected", "holds")}
+            holds = {True: "yes", False: "**no**", None: ""}[row.get("holds")]
+            lines.append(
+                f"| {row.get('name', '')} | {row.get('expected', '')} | {holds} | {json.dumps(values)[1:-1]} |"
+            )
     return "\n".join(lines) + "\n"
 
 
-def tests(options: Options) -> Found:
-    """The tests that need a GPU; in a dry run they are only found."""
-    words = [sys.executable, "-m", "pytest", "-m", "gpu", "tests/test_gpu.py", "--tb=short"]
-    return required(finished([*words, *["--collect-only"] * options.dry_run], SECONDS["tests"]))
+def row(name: str, expected: str, holds: bool, **found: Any) -> Row:
+    return {"name": name, "expected": expected, "holds": bool(holds), **found}
 
 
-def required(found: Found) -> Found:
-    """The figures of a command without its `ok`; it ends the process where the command failed."""
-    if not found.pop("ok"):
-        sys.exit(json.dumps(found))
-    return found
+def tests(options: Options) -> Iterator[Row]:
+    """The tests under the mark `gpu`; in a dry run they are only found."""
+    words = ["-m", "pytest", "-m", "gpu", "tests/test_gpu.py", "--tb=short", *["--collect-only"] * options.dry_run]
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False)
+    yield row("make test-gpu", "no failure", ended.returncode == 0, said=ended.stdout[-3000:])
 
 
-def limits(options: Options) -> Found:
-    """Attention beyond 65,535 lines, and beyond 2^31 numbers, in a process each: largest error, finite gradients."""
-    shapes = [(70_000, 3, 1, 8), (140_000, 128, 2, 64)] if not options.dry_run else [(7, 3, 1, 8)]
-    call = "import sys; sys.path.insert(0, 'benchmarks'); import gpu_report as r; print(r.limit({!r}, {!r}))"
-    return {
-        "x".join(map(str, shape)): finished([sys.executable, "-c", call.format(shape, options.device.type)], 60)
-        for shape in shapes
-    }
+def limits(options: Options) -> Iterator[Row]:
+    """Attention beyond 65,535 lines, and beyond 2^31 numbers, beside that of the last line in float64."""
+    for shape in [(70_000, 3, 1, 8), (140_000, 128, 2, 64)] if not options.dry_run else [(7, 3, 1, 8)]:
+        forget_peak_memory(options.device)
+        wave = torch.sin(torch.arange(shape[1] * shape[2] * shape[3], device=options.device)).view(1, *shape[1:])
+        x = wave.expand(shape).to(torch.bfloat16).contiguous().requires_grad_()
+        out = axial_attention(x, x, x, 1)
+        (gradient,) = torch.autograd.grad(out.sum(), x)
+        line = x.detach()[-1].double().transpose(0, 1)
+        expected = (torch.softmax(line @ line.mT / shape[3] ** 0.5, dim=-1) @ line).transpose(0, 1)
+        error, finite = float((out[-1] - expected).abs().max()), bool(gradient.isfinite().all())
+        peak = peak_memory(options.device)
+        told = {"largest_error": error, "finite_gradients": finite, "peak_memory_bytes": peak}
+        yield row("x".join(map(str, shape)), "error below 0.03, finite gradients", error < 0.03 and finite, **told)
 
 
-def limit(shape: tuple[int, ...], device: str) -> str:
-    """Of the last lines of q = k = v = a sine [lines, length, heads, width] in bfloat16, as JSON."""
-    wave = torch.sin(torch.arange(shape[1] * shape[2] * shape[3], device=device)).view(1, *shape[1:])
-    x = wave.expand(shape).to(torch.bfloat16).contiguous().requires_grad_()
-    out = axial_attention(x, x, x, 1)
-    (gradient,) = torch.autograd.grad(out.sum(), x)
-    line = x.detach()[-1].double().transpose(0, 1)
-    expected = (torch.softmax(line @ line.mT / shape[3] ** 0.5, dim=-1) @ line).transpose(0, 1)
-    error = float((out[-1] - expected).abs().max())
-    assert error < 0.03, error
-    assert bool(gradient.isfinite().all()), "a gradient is not finite"
-    return json.dumps({"largest_error": error, "peak_memory_bytes": peak_memory(x.device)})
-
-
-def losses(options: Options) -> Found:
+def losses(options: Options) -> Iterator[Row]:
     """Loss and gradients on the device beside those on the CPU: the largest difference, as a share of the largest."""
-    found: Found = {}
-    for name, half, tf32 in (("float32", False, False), ("tf32", False, True), ("bfloat16", True, False)):
+    bounds = {"float32": 1e-4, "tf32": 1e-2, "bfloat16": 2e-2}
+    for name, bound in bounds.items():
         sides = []
-        for device, narrow in ((torch.device("cpu"), False), (options.device, half)):
-            model = random_model(options.model).to(device)
+        for device, half in ((torch.device("cpu"), False), (options.device, name == "bfloat16")):
+            model = random_model(options.model, device)
             x, label, channel = (part.to(device) for part in batch(options.model, 4))
-            with arithmetic(device, tf32=tf32), torch.autocast(device.type, torch.bfloat16, enabled=narrow):
-                loss = random_slice_loss(model, x, label, channel=channel)
-            with arithmetic(device, tf32=tf32):
+            with arithmetic(device, tf32=name == "tf32"):
+                with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                    loss = random_slice_loss(model, x, label, channel=channel)
                 gradients = torch.autograd.grad(loss, tuple(model.parameters()))
             sides.append([part.detach().double().cpu() for part in (loss, *gradients)])
-        shares = [float((one - other).abs().max() / one.abs().max()) for one, other in zip(*sides, strict=True)]
-        found[name] = {"loss": shares[0], "gradients": max(shares[1:])}
-    assert found["float32"]["loss"] < 1e-4, found
-    assert found["bfloat16"]["loss"] < 2e-2, found
-    return found
+        loss, *gradients = (
+            float((one - other).abs().max() / one.abs().max()) for one, other in zip(*sides, strict=True)
+        )
+        yield row(name, f"loss within {bound:g}", loss < bound, loss=loss, gradients=max(gradients))
 
 
-def resume(options: Options) -> Found:
+def compiling(options: Options) -> Iterator[Row]:
+    """Blocks of each shipped recipe, compiled: no graph is cut, and no step after the second one compiles again."""
+    compile = torch.compile
+    for name, recompute in product(recipes.NAMED, (False, True)):
+        recipe = recipes.NAMED[name]()
+        config = replace(options.sized(recipe.model), shape=tuple(min(8, each) for each in recipe.model.shape))
+        config = options.sized(replace(config, dim=64, heads=4))
+        training = step_config(options, batch_size=4, checkpoint_blocks=recompute, compile=True)
+        torch.compile = lambda *given, **how: compile(*given, **how, fullgraph=True)
+        began, expected = time.monotonic(), "whole graphs, none compiled after the second step"
+        try:
+            with started(config, training, options) as run:
+                run.update()
+                run.update()
+                with torch.compiler.set_stance("fail_on_recompile"):
+                    run.update()
+                run.meter.read()
+            said = "compiled"
+        except Exception as error:  # whatever the compiler says is what this row is for
+            said = f"{type(error).__name__}: {error}"[:500]
+        torch.compile = compile
+        title = f"{name}, checkpointed" if recompute else name
+        yield row(title, expected, said == "compiled", said=said, seconds=round(time.monotonic() - began, 1))
+
+
+def checkpointing(options: Options) -> Iterator[Row]:
+    """Steps of one recipe with compiled blocks, checkpointed or not: the same losses, less memory."""
+    recipe = recipes.digits() if options.dry_run else recipes.fashion_mnist_gpu()
+    found = {}
+    for recompute in (False, True):
+        training = step_config(
+            options, batch_size=recipe.training.batch_size, checkpoint_blocks=recompute, compile=True
+        )
+        with started(options.sized(recipe.model), training, options) as run:
+            seconds = [step(run, options.device) for _ in range(3 + options.rounds)][3:]
+            found[recompute] = {"seconds": min(seconds), **figures(run)}
+    one, other = found[False], found[True]
+    close = abs(one["bits_per_dim"] - other["bits_per_dim"]) < 0.02 * one["bits_per_dim"]
+    less = options.dry_run or other["peak_memory_bytes"] < one["peak_memory_bytes"]
+    yield row("as it is", "", True, **one)
+    yield row("checkpointed", "losses within 2 %, less memory", close and less, **other)
+
+
+def waiting(options: Options) -> Iterator[Row]:
+    """Steps between two reads of the loss, where whatever waits for the device is an error."""
+    augmented = {"distribution_augmentation": 0.5, "shift_augmentation": 0.5}
+    for name, changes in {"adam": {}, "muon": {"optimiser": "muon"}, "augmented": augmented}.items():
+        training = step_config(options, batch_size=8, compile=False, **changes)
+        with started(options.model, training, options) as run:
+            for _ in range(2 * STEPS_BETWEEN_WAITS):
+                run.update()
+            run.meter.read()
+            said = "no wait"
+            try:
+                with nullcontext() if options.dry_run else waits_are_errors():
+                    for _ in range(STEPS_BETWEEN_WAITS - 1):
+                        run.update()
+            except RuntimeError as error:
+                said = str(error)[:500]
+        yield row(name, "nothing waits for the device", said == "no wait", said=said)
+
+
+@contextmanager
+def waits_are_errors() -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def layers(options: Options) -> Iterator[Row]:
+    """Attention with a mask of keys, or a bias, of 128 keys and of 127: memory and seconds beside those without."""
+    batch, heads, width = (2, 2, 8) if options.dry_run else (32, 8, 64)
+    for length in (128, 127):
+        x = torch.randn(batch, length, length, heads, width, device=options.device, dtype=torch.bfloat16)
+        keep = torch.ones(batch, length, length, dtype=torch.bool, device=options.device)
+        bias = torch.randn(batch, heads, length, length, device=options.device, dtype=torch.bfloat16)
+        usual, peaks = {}, {}
+        for name, given in {"plain": {}, "key_mask": {"key_mask": keep}, "bias": {"attn_bias": bias}}.items():
+            y = x.clone().requires_grad_()
+            forget_peak_memory(options.device)
+            axial_attention(y, y, y, 2, **given).sum().backward()
+            peaks[name], seconds = peak_memory(options.device), []
+            for _ in range(options.rounds):
+                began = now(options.device)
+                axial_attention(y, y, y, 2, **given).sum().backward()
+                seconds.append(now(options.device) - began)
+            usual[name] = min(seconds)
+            told = {"peak_memory_bytes": peaks[name], "seconds": usual[name]}
+            # All scores of a mask or bias that is expanded would take more than twice the memory of q, k and v.
+            small = options.dry_run or peaks[name] < 2 * peaks["plain"]
+            yield row(f"{name}, {length} keys", "less than twice the memory of plain attention", small, **told)
+
+
+def backends(options: Options) -> Iterator[Row]:
+    """Backends of scaled_dot_product_attention on lines of 32 and 64 in bfloat16: first call, later calls, memory."""
+    for length in (4,) if options.dry_run else (32, 64, 256):
+        x = torch.randn(64, 8, length, 64, device=options.device, dtype=torch.bfloat16, requires_grad=True)
+        for name, backend in {"chosen by torch": None, **SDPBackend.__members__}.items():
+            if name in ("ERROR", "OVERRIDEABLE"):
+                continue
+            seconds, said = [], ""
+            try:
+                for _ in range(1 + options.rounds):
+                    began = now(options.device)
+                    with nullcontext() if backend is None else sdpa_kernel(backend):
+                        torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True).sum().backward()
+                    seconds.append(now(options.device) - began)
+            except RuntimeError as error:
+                said = str(error)[:200]
+            told = {"first": seconds[0], "later": min(seconds[1:])} if seconds else {"said": said}
+            yield {"name": f"{length} keys, {name}", **told}
+
+
+def scoring(options: Options) -> Iterator[Row]:
+    """Exact bits/dim in float32 and in bfloat16: how far apart, and seconds."""
+    recipe = recipes.digits() if options.dry_run else recipes.imagenet32()
+    config = options.sized(recipe.model)
+    model, x = random_model(config, options.device).eval(), torch.from_numpy(examples(config).values[:16])
+    found, seconds = {}, {}
+    for name in ("float32", "bfloat16"):
+        for _ in range(2):
+            began = now(options.device)
+            with torch.autocast(options.device.type, torch.bfloat16, enabled=name == "bfloat16"):
+                found[name] = float(axial.bits_per_dim(model, x).mean())
+            seconds[name] = now(options.device) - began
+    apart = abs(found["float32"] - found["bfloat16"]) / found["float32"]
+    faster = options.dry_run or seconds["bfloat16"] < seconds["float32"] / 2
+    yield row("32x32", "within 1 %, at least twice as fast", apart < 0.01 and faster, bits=found, seconds=seconds)
+
+
+def resume(options: Options) -> Iterator[Row]:
     """Weights of a run that was ended and resumed beside those of one that was not: the largest difference."""
-    steps, found = 2 if options.dry_run else 40, {}
+    steps = 2 if options.dry_run else 40
     for deterministic in (True, False):
         config = TrainConfig(
             steps=steps, batch_size=4, warmup_steps=1, deterministic=deterministic, device=options.device.type,
-            save_every=steps // 2, precision="float32" if options.dry_run else "bfloat16",
+            save_every=steps // 2, precision="float32" if options.dry_run else "bfloat16", compile=False,
         )  # fmt: skip
         sides = []
         for ends in ((steps,), (steps // 2, steps)):
             with tempfile.TemporaryDirectory() as folder:
                 for end in ends:
-                    model = random_model(options.model)
+                    model = random_model(options.model, torch.device("cpu"))
                     train(model, examples(options.model), replace(config, steps=end), folder, resume=end != ends[0])
                 sides.append(load_file(Path(folder) / "checkpoints" / f"step-{steps:08d}" / "model.safetensors"))
-        differences = [float((sides[0][name] - sides[1][name]).abs().max()) for name in sides[0]]
-        found["deterministic" if deterministic else "as it is"] = max(differences)
-    assert found["deterministic"] == 0, found
-    return found
+        apart = max(float((sides[0][name] - sides[1][name]).abs().max()) for name in sides[0])
+        name = "deterministic" if deterministic else "as it is"
+        yield row(name, "no difference" if deterministic else "", not deterministic or apart == 0, difference=apart)
 
 
-def decoding(options: Options) -> Found:
+def decoding(options: Options) -> Iterator[Row]:
     """Samples of equal noise, eager and by CUDA graphs: how many differ, and seconds."""
-    model, count = random_model(options.model).eval().to(options.device), 2 if options.dry_run else 64
+    model, count = random_model(options.model, options.device).eval(), 2 if options.dry_run else 64
     recorded = options.device.type == "cuda"
 
     def drawn(compile: bool) -> torch.Tensor:
@@ -222,63 +376,119 @@ def decoding(options: Options) -> Found:
     differ = int((drawn(False) != drawn(recorded)).flatten(1).any(1).sum())
     runs = {"eager": lambda: drawn(False), "graphs": lambda: drawn(recorded)}
     seconds = interleaved(runs, 1 if options.dry_run else 5, 0 if options.dry_run else 1, options.device)
-    assert differ <= count // 16, f"{differ} of {count} samples differ"
-    return {"samples": count, "differ": differ, "seconds": seconds}
+    yield row(f"{count} samples", "at most one in 16 differs", differ <= count // 16, differ=differ, seconds=seconds)
 
 
-def archives(options: Options) -> Found:
+def archives(options: Options) -> Iterator[Row]:
     """Archives by a model on the CPU, read by one on the device, and the other way round."""
     images = torch.from_numpy(examples(options.model).values[:4])
-    sides = {str(device): random_model(options.model).to(device) for device in ("cpu", options.device)}
-    sizes = {}
-    for here, one in sides.items():
+    sides = {str(device): random_model(options.model, device) for device in (torch.device("cpu"), options.device)}
+    for (here, one), (there, other) in product(sides.items(), repeat=2):
         archive = axial.compress(one, images)
-        sizes[here] = len(archive)
-        for there, other in sides.items():
-            assert torch.equal(axial.decompress(other, archive), images), f"made on {here}, read on {there}"
-    return {"bytes": sizes}
+        same = torch.equal(axial.decompress(other, archive), images)
+        yield row(f"made on {here}, read on {there}", "the same images", same, bytes=len(archive))
 
 
-def memory_of_a_step(options: Options) -> Found:
+def memory_of_a_step(options: Options) -> Iterator[Row]:
     """The peak of a recipe's steps beside its estimate, blocks not compiled."""
     recipe = recipes.digits() if options.dry_run else recipes.fashion_mnist_gpu()
-    model = options.model if options.dry_run else recipe.model
-    config = replace(recipe.training, compile=False, device=options.device.type, label_dropout=0.0)
+    model = options.sized(recipe.model)
+    config = replace(recipe.training, compile=False, device=options.device.type, label_dropout=0.0).resolve_auto()
     forget_peak_memory(options.device)
-    with tempfile.TemporaryDirectory() as folder:
-        run = Run(AxialTransformer(model), examples(model), config, Path(folder), Processes(options.device))
+    with started(model, config, options) as run:
         for _ in range(3):
             run.update()
-        found = {**run.figures(), "estimate": memory(model, config, 1).total}
-        run.close()
-    return {name: found[name] for name in ("peak_memory_bytes", "estimate", "data_wait_share", "examples_per_second")}
+        found = {**figures(run), "estimate": memory(model, config, 1).total}
+    near = options.dry_run or 0.8 < found["peak_memory_bytes"] / found["estimate"] < 1.25
+    yield row(recipe.training.optimiser, "the peak within 25 % of the estimate", near, **found)
 
 
-def training(options: Options) -> Found:
-    """benchmarks/train.py: a step of the paper's recipes beside a straightforward one."""
+def training(options: Options) -> Iterator[Row]:
+    """benchmarks/train.py: steps of the paper's recipes beside straightforward ones, one side at a time."""
     words = ["--device", "cuda", "--recipes", "imagenet32", "imagenet64", "--precisions", "bfloat16", "--seconds", "15"]
     if options.dry_run:
         words = ["--recipes", "digits", "--precisions", "float32", "--compiled", "False", "--batch", "2"]
         words += ["--seconds", "0", "--threads", "1"]
-    return required(finished([sys.executable, "benchmarks/train.py", *words], SECONDS["training"]))
+    started = subprocess.Popen(
+        [sys.executable, "benchmarks/train.py", *words], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert started.stdout is not None
+    for line in started.stdout:
+        with suppress(ValueError):
+            found = json.loads(line)
+            name = f"{found['recipe']}, compiled {found['compiled']}" if "recipe" in found else "summary"
+            yield row(name, "faster than straightforward", found.get("speedup", 1) >= 1 or options.dry_run, **found)
+    yield row("train.py", "exit status 0", started.wait() == 0)
 
 
-PARTS: dict[str, Callable[[Options], Found]] = {
-    "tests": tests,
-    "limits": limits,
-    "losses": losses,
-    "resume": resume,
-    "decoding": decoding,
-    "archives": archives,
-    "memory": memory_of_a_step,
-    "training": training,
+def processes(options: Options) -> Iterator[Row]:
+    """Two processes, each with a GPU: they train, resume, and one of them fails (benchmarks/gpu_processes.py)."""
+    if not options.dry_run and torch.cuda.device_count() < 2:
+        return
+    words = [sys.executable, "benchmarks/gpu_processes.py", *["--device", "cpu"] * options.dry_run]
+    started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert started.stdout is not None
+    for line in started.stdout:
+        with suppress(ValueError):
+            yield json.loads(line)
+    yield row("gpu_processes.py", "exit status 0", started.wait() == 0)
+
+
+PARTS: dict[str, tuple[float, Callable[[Options], Iterator[Row]]]] = {
+    "tests": (300, tests),
+    "limits": (120, limits),
+    "losses": (80, losses),
+    "waiting": (80, waiting),
+    "compiling": (900, compiling),
+    "checkpointing": (240, checkpointing),
+    "layers": (120, layers),
+    "backends": (120, backends),
+    "scoring": (240, scoring),
+    "resume": (120, resume),
+    "decoding": (120, decoding),
+    "archives": (80, archives),
+    "memory": (120, memory_of_a_step),
+    "training": (600, training),
+    "processes": (300, processes),
 }
+"""The seconds that each part may take, and its rows: an hour in all."""
 
 
-def random_model(config: AxialTransformerConfig) -> AxialTransformer:
+def random_model(config: AxialTransformerConfig, device: torch.device) -> AxialTransformer:
+    """A model of random weights of scale 1, the same on every device."""
     model = AxialTransformer(config)
     randomise(model, torch.Generator().manual_seed(0))
-    return model
+    return model.to(device)
+
+
+def step_config(options: Options, **changes: Any) -> TrainConfig:
+    half = "float32" if options.dry_run else "bfloat16"
+    return TrainConfig(**{"device": options.device.type, "precision": half, "warmup_steps": 1, **changes})
+
+
+@contextmanager
+def started(config: AxialTransformerConfig, training: TrainConfig, options: Options) -> Iterator[Run]:
+    """A run of random weights, built on the device, and random examples."""
+    with tempfile.TemporaryDirectory() as folder, Processes(options.device) as alone:
+        torch.manual_seed(0)
+        with options.device:
+            model = AxialTransformer(config)
+        run = Run(model, examples(config), training, Path(folder), alone)
+        yield run
+        run.close()
+
+
+def step(run: Run, device: torch.device) -> float:
+    """The seconds of a step."""
+    began = now(device)
+    run.update()
+    return now(device) - began
+
+
+def figures(run: Run) -> dict[str, float]:
+    names = ("bits_per_dim", "peak_memory_bytes", "data_wait_share", "examples_per_second", "model_flop_utilisation")
+    found = run.figures()
+    return {name: found[name] for name in names if name in found}
 
 
 def examples(config: AxialTransformerConfig) -> Examples:

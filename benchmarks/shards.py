@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
-from axial_transformers.data.shards.index import ROW, ShardIndex
-from axial_transformers.data.shards.record_decoding import Form
+from axial_transformers.data.shards.index import ROW, Form, ShardIndex
 from axial_transformers.data.shards.shard_examples import Records, ShardExamples
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import batches, example_indices
@@ -70,9 +69,10 @@ def simulated_shard(folder: Path, records: int) -> data.Examples:
     rows["header"] = 2 * tarfile.BLOCKSIZE * np.arange(records)
     rows["start"] = rows["header"] + tarfile.BLOCKSIZE
     rows["size"] = len(HEAD) + SIDE * SIDE
-    (folder / "rows.bin").write_bytes(rows.tobytes())
+    rows.tofile(folder / "rows.bin")
     form = Form("gray", 256, (SIDE, SIDE, 1), labelled=False)
-    shard = ShardIndex(folder / "none.tar", folder, digest="", forms={form: "none"}, bad=[], state=(0, 0))
+    mapped = np.memmap(folder / "rows.bin", ROW, "r")
+    shard = ShardIndex(folder / "none.tar", mapped, digest="", forms={form: "none"}, bad=[], state=(0, 0))
     values = cast(NDArray[np.uint8], Simulated([shard], form, DataConfig(), 0, records))
     return ShardExamples(values=values, names=range(records), num_values=256)  # type: ignore[arg-type]
 

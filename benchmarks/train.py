@@ -6,10 +6,10 @@
     python benchmarks/train.py --device cuda --recipes imagenet32 imagenet64 --precisions bfloat16
 
 Ours is the step of `axial train`, drawing of the batch included; the other is benchmarks/straightforward.py, blocks
-compiled on both sides or on neither. Both see the same random values and have one loss (checked before the clock
-starts); they step in turns, each in a process of its own, and the median wall time counts. The share of the matmul rate
-is that of the model's operations, as `axial inspect` counts them. On CUDA, batches grow until memory is full. The last
-line is JSON; its "machine" is what `axial inspect --machine --json` prints.
+compiled on both sides or on neither. Both see the same random values and have one loss, which is checked; the median
+wall time counts. Each is in a process of its own. On a CPU they step in turns; a GPU holds one of them at a time. The
+share of the matmul rate is that of the model's operations, as `axial inspect` counts them. On CUDA, batches grow until
+memory is full. The last line is JSON; its "machine" is what `axial inspect --machine --json` prints.
 """
 
 import json
@@ -30,8 +30,7 @@ from rich.table import Table
 from axial_transformers import recipes
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.planning.machine import matmul_rate
-from axial_transformers.planning.machine_report import facts
+from axial_transformers.planning.machine import machine_facts, matmul_rate
 from axial_transformers.planning.operations import training_operations
 from axial_transformers.recipes import Recipe
 from axial_transformers.training.batches import Batch, draw_batch, step_positions
@@ -77,7 +76,7 @@ def main(options: Options) -> None:
     show(rows)
     summary = {
         "torch": torch.__version__,
-        "machine": facts(),
+        "machine": machine_facts(),
         "threads": torch.get_num_threads(),
         "matmul_rate": {name: rate(options, name) for name in sorted({row["precision"] for row in rows})},
         "rows": rows,
@@ -93,24 +92,17 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
     recipe = recipes.NAMED[name]()
     config = training(recipe, precision, compiled, options)
     precision, shipped = config.precision, replace(recipe.training, device=options.device).resolve_auto()
-    sides = {side: Worker(kind, name, config, options.threads) for side, kind in SIDES.items()}
-    ours, theirs = (side.ask("loss") for side in sides.values())
+    seconds: dict[str, list[float]] = {}
+    losses, peaks = {}, {}
+    for together in ([*SIDES],) if options.device == "cpu" else ([side] for side in SIDES):
+        workers = {side: Worker(SIDES[side], name, config, options.threads) for side in together}
+        losses |= {side: worker.ask("loss") for side, worker in workers.items()}
+        seconds |= time_steps(workers, options.seconds)
+        peaks |= {side: worker.ask("peak_memory") for side, worker in workers.items()}
+        for worker in workers.values():
+            worker.close()
+    ours, theirs = losses["ours"], losses["straightforward"]
     assert abs(ours - theirs) < AGREE[precision] * theirs, (ours, theirs)
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    start = time.monotonic()
-    for step in range(WARM_UP + MOST_STEPS):
-        for side, worker in sides.items():
-            time.sleep(SETTLE)
-            took = worker.ask("step")
-            if step >= WARM_UP:
-                seconds[side].append(took)
-        if step + 1 == WARM_UP:
-            start = time.monotonic()
-        if step + 1 >= WARM_UP + LEAST_STEPS and time.monotonic() - start > options.seconds:
-            break
-    peaks = {side: worker.ask("peak_memory") for side, worker in sides.items()}
-    for worker in sides.values():
-        worker.close()
     medians = {side: median(times) for side, times in seconds.items()}
     return {
         "recipe": name,
@@ -127,14 +119,32 @@ def measure(name: str, precision: str, compiled: bool, options: Options) -> dict
     }
 
 
+def time_steps(workers: "dict[str, Worker]", least: float) -> dict[str, list[float]]:
+    """Seconds of the steps of each worker, in turns, after those that warm up."""
+    seconds: dict[str, list[float]] = {side: [] for side in workers}
+    start = time.monotonic()
+    for step in range(WARM_UP + MOST_STEPS):
+        for side, worker in workers.items():
+            time.sleep(SETTLE)
+            took = worker.ask("step")
+            if step >= WARM_UP:
+                seconds[side].append(took)
+        if step + 1 == WARM_UP:
+            start = time.monotonic()
+        if step + 1 >= WARM_UP + LEAST_STEPS and time.monotonic() - start > least:
+            break
+    return seconds
+
+
 class Ours:
     """What `axial train` steps through, on random values."""
 
     def __init__(self, recipe: Recipe, config: TrainConfig):
         self.folder = tempfile.TemporaryDirectory()
         processes = Processes(config.torch_device())
-        self.run = Run(build(recipe), random_examples(recipe), config, Path(self.folder.name), processes)
-        self.device = self.run.device
+        model = build(recipe, config.torch_device())
+        self.run = Run(model, random_examples(recipe), config, Path(self.folder.name), processes)
+        self.device, self.slices = self.run.device, model.slices
 
     def loss(self, batch: Batch) -> float:
         model = self.run.state.model.eval()
@@ -154,9 +164,10 @@ class Theirs:
     def __init__(self, recipe: Recipe, config: TrainConfig):
         self.recipe, self.config, self.device = recipe, config, config.torch_device()
         self.examples, self.steps = random_examples(recipe), 0
-        ours = build(recipe)
+        ours = build(recipe, self.device)
         self.slices = ours.slices
-        model = Straightforward(recipe.model)
+        with self.device:
+            model = Straightforward(recipe.model)
         model.load(ours.state_dict())
         bfloat16 = config.precision == "bfloat16"
         self.training = StraightforwardTraining(model.to(self.device), bfloat16, config.learning_rate, config.compile)
@@ -211,9 +222,7 @@ def serve(
         except EOFError:
             return
         if question == "loss":
-            first = draw_batch(
-                random_examples(recipe), build(recipe).slices, recipe.model.num_classes, config, np.arange(4)
-            )
+            first = draw_batch(random_examples(recipe), side.slices, recipe.model.num_classes, config, np.arange(4))
             pipe.send(side.loss(first.to(side.device)))
         elif question == "step":
             start = time.perf_counter()
@@ -242,9 +251,10 @@ def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -
     return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolve_auto()
 
 
-def build(recipe: Recipe) -> AxialTransformer:
+def build(recipe: Recipe, device: torch.device) -> AxialTransformer:
     torch.manual_seed(0)
-    return AxialTransformer(recipe.model)
+    with device:
+        return AxialTransformer(recipe.model)
 
 
 def random_examples(recipe: Recipe, count: int = 1024) -> Examples:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from axial_transformers.storage.tensorflow.records import crc32c, masked
+from axial_transformers.storage.tensorflow import masked_crc32c
 
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "float16": 19}
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
@@ -25,7 +25,7 @@ def write_bundle(prefix: Path, variables: Iterable[tuple[str, np.ndarray]], shar
             shard = count % shards
             data = np.ascontiguousarray(values).tobytes()
             table[name.encode()] = entry(
-                DTYPES[values.dtype.name], values.shape, files[shard].tell(), len(data), masked(crc32c(data)), shard
+                DTYPES[values.dtype.name], values.shape, files[shard].tell(), len(data), masked_crc32c(data), shard
             )
             files[shard].write(data)
     write_index(prefix, table)
@@ -76,7 +76,7 @@ def placed(out: bytes, content: bytes, compression: int = 0) -> tuple[bytes, byt
     """The file with one block more, and the place of that."""
     body = content + bytes([compression])
     handle = varint(len(out)) + varint(len(content))
-    return out + body + struct.pack("<I", masked(crc32c(body))), handle
+    return out + body + struct.pack("<I", masked_crc32c(body)), handle
 
 
 def joined(out: bytes, index_block: bytes, compression: int = 0) -> bytes:

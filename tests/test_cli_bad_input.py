@@ -76,7 +76,7 @@ def test_a_recipe_without_its_data(axial: Axial, tmp_path):
 
 def test_data_of_another_shape_than_the_recipe_models(axial: Axial, tmp_path, photos):
     line = refused(axial, tmp_path, "train", "digits", photos, "--out", tmp_path / "run")
-    assert "8x8x3" in line
+    assert "[8, 8, 3]" in line
     assert f"axial train {photos}" in line
 
 

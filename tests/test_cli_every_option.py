@@ -23,7 +23,6 @@ from axial_transformers.likelihood.evaluation import Evaluation
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import completions, saving
-from axial_transformers.training import while_training
 from axial_transformers.training.trained_model import TrainedModel
 from small_models import random_model, random_values, small_config
 
@@ -250,8 +249,8 @@ def _push(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
 
 
 def _inspect(module: Any, recorder: Recorder, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module.machine_report, "facts", dict)
-    patch.setattr(module.machine_report, "rows", lambda found: found)
+    patch.setattr(module, "machine_facts", dict)
+    patch.setattr(module, "machine_rows", lambda found: found)
     patch.setattr(module, "_tables", lambda *given: {"model": {}})
     recorder.replace(module, "plan", lambda *given: SimpleNamespace(to_json=dict))
     recorder.watch(module, "_facts")
@@ -385,7 +384,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
         "describe": lambda *given: {},
         "_lines": lambda *given: [],
     }.items():
-        recorder.replace(module if hasattr(module, name) else while_training, name, answer)
+        recorder.replace(module, name, answer)
     with suppress(Reached):
         assert cli.main(["train", "digits", *" ".join(f"--{name} {settings[name]}" for name in settings).split()]) == 0
     calls = dict(recorder.calls)

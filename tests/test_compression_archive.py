@@ -16,11 +16,11 @@ from axial_transformers.compression import (
     OtherVersionError,
     WrongConditionsError,
     WrongModelError,
+    codec,
     compress,
     container,
     decompress,
     fingerprint,
-    webp,
 )
 from axial_transformers.compression.container import Chunk
 from axial_transformers.decoding import decode
@@ -125,7 +125,7 @@ def test_other_pixels_in_webp_are_seen_whatever_else_a_chunk_holds(others):
     header = container.read_header(io.BytesIO(archive))
     chunk = Chunk.unpack(container.read_chunk(io.BytesIO(archive), header, 0))
     assert [*chunk.webp] == [others, others + 1, others + 2]
-    other = webp.encode(np.full((8, 9, 1), 201, np.uint8))
+    other = codec.as_webp(np.full((8, 9, 1), 201, np.uint8))
     with pytest.raises(DamagedError, match="another checksum"):
         decompress(model, forged(archive, webp={**chunk.webp, others: other}))
     for stream in (b"", chunk.stream + b"1234", chunk.stream[:4]):
@@ -134,25 +134,25 @@ def test_other_pixels_in_webp_are_seen_whatever_else_a_chunk_holds(others):
 
 
 def test_a_pillow_without_webp_is_an_error_of_one_line(monkeypatch):
-    webp.encode(np.zeros((2, 2, 3), np.uint8))  # Pillow has loaded what it has
+    codec.as_webp(np.zeros((2, 2, 3), np.uint8))  # Pillow has loaded what it has
     monkeypatch.delitem(Image.SAVE, "WEBP")
     with pytest.raises(OSError, match="Pillow's WebP codec"):
-        webp.encode(np.zeros((2, 2, 3), np.uint8))
+        codec.as_webp(np.zeros((2, 2, 3), np.uint8))
 
 
 @pytest.mark.parametrize("shape", [(5, 7, 1), (5, 7, 3), (5, 7, 2), (2, 5, 7, 3), (9, 1), (2, 3, 4, 1)])
 def test_webp_is_lossless_for_any_shape(shape):
     values = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    file = webp.encode(values)
-    assert np.array_equal(webp.decode(file, shape), values)
+    file = codec.as_webp(values)
+    assert np.array_equal(codec.from_webp(file, shape), values)
     with pytest.raises(DamagedError):
-        webp.decode(file, (*shape[:-2], shape[-2] + 1, shape[-1]))
+        codec.from_webp(file, (*shape[:-2], shape[-2] + 1, shape[-1]))
     with pytest.raises(DamagedError):
-        webp.decode(file[:-6], shape)
+        codec.from_webp(file[:-6], shape)
 
 
 def test_images_too_wide_for_webp_are_coded_by_the_model():
-    assert webp.encode(np.zeros((1, 20000, 1), np.uint8)) is None
+    assert codec.as_webp(np.zeros((1, 20000, 1), np.uint8)) is None
 
 
 def test_chunks_hold_at_least_64_images(gray):

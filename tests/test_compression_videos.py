@@ -16,6 +16,7 @@ from axial_transformers.compression import (
     decompress_files,
 )
 from axial_transformers.compression.files import videos
+from axial_transformers.compression.files.file_archive import read_files
 from axial_transformers.data.video import frame_rate, frames_of, lossless_movie
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_movie
@@ -82,7 +83,9 @@ def test_a_video_whose_name_would_be_taken_is_kept_whole(tmp_path, model):
 def test_what_holds_no_videos_of_the_model_or_too_much_is_refused(tmp_path, model, monkeypatch):
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "frame.png").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"holds no videos .* in 1 channels of 8 bits: save other clips as an array"):
+    with pytest.raises(
+        ValueError, match=r"holds no videos: frame\.png is no video that comes back in the model's channels"
+    ):
         compress_files(model, tmp_path / "source", tmp_path / "a.axl")
     (tmp_path / "a.mkv").write_bytes(lossless_movie(moving(3), Fraction(8)))
     monkeypatch.setattr(videos, "MOST_VALUES", 23)
@@ -95,7 +98,7 @@ def test_frames_are_read_when_their_clips_are_asked_for_and_once(tmp_path, model
     frames = moving(7), moving(3)
     for name, values in zip("ab", frames):
         (tmp_path / f"{name}.mkv").write_bytes(lossless_movie(values, Fraction(8)))
-    images, taken = videos.read(tmp_path, model.config, "refuse").images, list[int]()
+    images, taken = read_files(tmp_path, videos.VideoEntry, model.config, "refuse").images, list[int]()
 
     def counted(path, kind):
         for frame in frames_of(path, kind):

@@ -1,7 +1,5 @@
 """Arrays: shapes, types, splits, published ImageNet batches."""
 
-import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from axial_transformers import data
-from axial_transformers.data import DataConfig, load
+from axial_transformers.data import DataConfig
 from axial_transformers.data.arrays import load_arrays
 
 
@@ -223,14 +221,14 @@ def test_axes_are_read_as_told(tmp_path, axes, shape, expected):
 @pytest.mark.parametrize(
     ("shape", "readings"),
     [
-        ((5, 3, 8, 8), ("images of 3 channels .axes=NCHW", "clips of 3 frames .axes=NTHW")),
-        ((5, 8, 8, 6), ("images of 6 channels .axes=NHWC", "clips of 8 frames, 6 wide .axes=NTHW")),
-        ((5, 2, 3, 8, 8), ("2 frames and 3 channels .axes=NTCHW", "8 channels .axes=NTHWC")),
+        ((5, 3, 8, 8), "axes=NCHW or axes=NTHW"),
+        ((5, 8, 8, 6), "axes=NHWC or axes=NTHW"),
+        ((5, 2, 3, 8, 8), "axes=NTCHW or axes=NTHWC"),
     ],
 )
 def test_shapes_of_two_readings_are_asked_about(tmp_path, shape, readings):
     np.save(tmp_path / "a.npy", _random(*shape))
-    with pytest.raises(ValueError, match=" or ".join(f".*{reading}.*" for reading in readings)):
+    with pytest.raises(ValueError, match=f"{readings}$"):
         data.load(tmp_path / "a.npy")
 
 
@@ -241,86 +239,3 @@ def test_axes_that_are_none_are_named(tmp_path):
     np.save(tmp_path / "a.npy", _random(5, 8, 8))
     with pytest.raises(ValueError, match=r"shape \[5, 8, 8\], not the 4 axes of axes=NCHW"):
         data.load(tmp_path / "a.npy", DataConfig(axes="NCHW"))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "way_out"),
-    [
-        (-1024, 3071, "save x.astype(np.int32) + 1024 as uint16"),
-        (-1024, 0, "save x.astype(np.int32) + 1024 as uint16"),
-        (-3, 252, "save x.astype(np.int32) + 3 as uint8"),
-        (-32768, 32767, "save x.astype(np.int32) + 32768 as uint16"),
-        (0, 256, "save them as uint16"),
-        (-32768, 32768, "quantise them first, and save them as uint16"),
-        (7, 65536, "quantise them first, and save them as uint16"),
-    ],
-)
-def test_the_first_refusal_of_integers_out_of_range_names_the_whole_way(tmp_path, low, high, way_out):
-    dtype = np.int32 if high > 32767 else np.int16
-    values = np.resize(np.array([low, high], dtype), (4, 2, 3))
-    np.save(tmp_path / "a.npy", values)
-    with pytest.raises(ValueError, match=re.escape(f"holds values {low}..{high}, not 0..255: ") + ".*") as refused:
-        data.load(tmp_path / "a.npy", split="all")
-    assert str(refused.value).endswith(way_out)
-    if "astype" in way_out:
-        shifted = (values.astype(np.int32) - low).astype(way_out.split()[-1])
-        np.save(tmp_path / "a.npy", shifted)
-        again = data.load(tmp_path / "a.npy", split="all").values
-        found = data.join_uint16(again) if shifted.dtype == np.uint16 else again
-        np.testing.assert_array_equal(found[..., 0], shifted)
-
-
-def test_a_validation_part_that_is_nearly_constant_is_warned_of(tmp_path):
-    scan = _random(100, 10, 10)
-    scan[80:] = 7
-    scan[95, 3, :3] = 9
-    np.save(tmp_path / "a.npy", scan)
-    with pytest.warns(
-        UserWarning, match=r"validation part of .*a\.npy is nearly constant: 99\.7% of its values are eq"
-    ):
-        data.load(tmp_path / "a.npy", split="validation")
-    scan[95:, :2] = 3
-    np.save(tmp_path / "a.npy", scan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        data.load(tmp_path / "a.npy", split="validation")
-        scan[:80] = 7
-        data.load(tmp_path / "a.npy", split="train")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "advice"),
-    [
-        (0, 1, "(x * 255)"),
-        (0, 255, "x"),
-        (3, 7.5, "x"),
-        (-1, 1, "np.interp(x, (-1, 1), (0, 255))"),
-        (-0.5, 4000, "np.interp(x, (-0.5, 4000), (0, 255))"),
-    ],
-)
-def test_advice_about_floats_makes_bytes_of_the_range_that_they_have(tmp_path, low, high, advice):
-    x = np.linspace(low, high, 4 * 6 * 5).reshape(4, 6, 5).astype(np.float32)
-    np.save(tmp_path / "floats.npy", x)
-    with pytest.raises(ValueError, match="integers are modelled") as refused:
-        load(tmp_path / "floats.npy")
-    said, expression = str(refused.value).split("as by ")
-    assert f"holds float32 values {low}..{high}: " in said
-    assert expression == f"{advice}.round().astype(np.uint8)"
-    found = eval(expression, {"np": np, "x": x})
-    assert (found.dtype, found.shape) == (np.uint8, x.shape)
-    assert (np.diff(found.ravel().astype(int)) >= 0).all()
-
-
-def test_many_floats_are_refused_before_they_are_read(tmp_path, monkeypatch):
-    np.save(tmp_path / "floats.npy", np.zeros((4, 6, 5), np.float32))
-    monkeypatch.setattr("axial_transformers.data.arrays._SOON_READ", 119)
-    monkeypatch.setattr("axial_transformers.data.arrays.read_array", lambda *_: pytest.fail("the array was read"))
-    with pytest.raises(ValueError, match=r"holds float32 values: quantise them"):
-        load(tmp_path / "floats.npy")
-
-
-def test_floats_that_are_not_finite_are_to_be_replaced(tmp_path):
-    for wrong in (np.nan, np.inf):
-        np.save(tmp_path / "floats.npy", np.full((4, 6, 5), wrong, np.float32))
-        with pytest.raises(ValueError, match="put finite numbers in place of NaN and infinity"):
-            load(tmp_path / "floats.npy")

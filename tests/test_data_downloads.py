@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from axial_transformers import data
-from axial_transformers.data.shards import downloads
-from axial_transformers.data.shards.sources import shard_files
+from axial_transformers.data.shards import downloads, shard_files
 from shard_writer import pictures, write
 
 VALUES = np.random.default_rng(0).integers(0, 256, (5, 40, 40, 3), dtype=np.uint8)
@@ -86,7 +85,7 @@ def copies(cache: Path) -> list[Path]:
         ),
         (lambda h, tar: reply(h, gzip.compress(tar)), "is packed with gzip"),
         (lambda h, tar: reply(h, gzip.compress(tar), Content_Encoding="gzip"), "is packed with gzip"),
-        (lambda h, _: reply(h, b""), "is empty"),
+        (lambda h, _: reply(h, b""), "is not a whole, uncompressed tar file"),
         (lambda h, _: reply(h, b"short"), "is not a whole, uncompressed tar file"),
         (lambda h, tar: reply(h, tar[:3000], length=-1), "is not a whole, uncompressed tar file"),
         (lambda h, tar: reply(h, tar[:512] + b"j" * 2048), "is not a whole"),
@@ -153,17 +152,11 @@ def test_a_file_that_changes_meanwhile_is_begun_again(serve, tar, tmp_path):
     np.testing.assert_array_equal(data.load(server.address, split="all").values[:], 255 - VALUES)
 
 
-@pytest.mark.parametrize("damage", [lambda tar: b"", lambda tar: tar[:3000], lambda tar: tar[:-9] + b"damaged!!"])
-def test_a_copy_that_is_damaged_in_the_cache_is_fetched_again(serve, tar, damage):
+def test_a_copy_in_the_cache_is_not_fetched_again(serve, tar):
     server = serve(lambda h: reply(h, tar))
-    for _ in range(2):
-        (copy,) = shard_files(server.address)
+    copies = [copy for _ in range(2) for copy in shard_files(server.address)]
+    assert [copy.read_bytes() for copy in copies] == [tar, tar]
     assert len(server.requests) == 1
-    copy.write_bytes(damage(tar))
-    assert shard_files(server.address)[0].read_bytes() == tar
-    copy.touch()
-    assert shard_files(server.address) == [copy]
-    assert len(server.requests) == 2
 
 
 def test_size_and_time_are_bounded_also_where_none_is_stated(serve, tar, cache, monkeypatch):

@@ -21,8 +21,8 @@ import torch
 
 from axial_transformers import data
 from axial_transformers.data import DataConfig
+from axial_transformers.data.shards import expand, shard_files
 from axial_transformers.data.shards.index import ROW
-from axial_transformers.data.shards.sources import expand, shard_files
 from axial_transformers.data.shards.tar import records
 from axial_transformers.data.workers import ahead
 from axial_transformers.training import TrainConfig
@@ -392,8 +392,9 @@ def of_rows(change):
 
 def of_about(**values):
     def damage(folder: Path) -> None:
-        about = json.loads((folder / "about.json").read_text())
-        (folder / "about.json").write_text(json.dumps(about | values))
+        stored = json.loads((folder / "about.json").read_text())
+        stored["about"] |= values
+        (folder / "about.json").write_text(json.dumps(stored))
 
     return damage
 
@@ -412,8 +413,7 @@ DAMAGE = {
     "deep": lambda folder: (folder / "about.json").write_text("[" * 100_000),
     "forms of other types": of_about(forms=[["gray", "256", {}, 1, None]]),
     "another digest": of_about(digest="0" * 64),
-    "no checksum": of_about(checksum=None),
-    "the index of another shard": of_about(size=1),
+    "no checksum": lambda folder: (folder / "about.json").write_text("{}"),
 }
 
 

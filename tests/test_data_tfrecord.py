@@ -8,7 +8,7 @@ import pytest
 from axial_transformers import data
 from axial_transformers.data import DataConfig
 from axial_transformers.data.bair_videos import FeatureError
-from axial_transformers.storage.tensorflow.records import ChecksumError, FormatError, TruncatedError
+from axial_transformers.storage.tensorflow import ChecksumError, FormatError, TruncatedError
 from tensor_bundle_writer import nested
 from tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record, write_records
 

@@ -246,4 +246,4 @@ def test_a_damaged_video_is_left_out_whole_and_the_others_keep_their_classes(tmp
     assert examples.labels is not None
     assert examples.labels.tolist() == [0] * 40 + [1] * 20
     with pytest.raises(ValueError, match=r"b/1\.mkv is cut off.*--data\.skip-bad 1 would leave out 1 of 4 files"):
-        data.load(tmp_path, DataConfig(frames=2, skip_bad=0))
+        data.load(tmp_path, DataConfig(frames=2, skip_bad=0), "all")

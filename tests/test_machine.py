@@ -90,7 +90,7 @@ def test_rates_are_measured_and_the_state_is_left_alone():
 
 def test_blocks_are_not_compiled_where_there_is_no_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.warns(UserWarning, match="there is none: blocks are not compiled"):
+    with pytest.warns(UserWarning, match="blocks are not compiled: there is no C[+][+] compiler"):
         assert TrainConfig(device="cpu", compile=True).resolve_auto().compile is False
 
 

@@ -135,7 +135,7 @@ def test_processors_and_allocators_that_cannot_be_asked_are_no_error(monkeypatch
 
 def test_work_of_other_processes_can_be_sent_to_them():
     """Linux forks them, in Python up to 3.13; elsewhere they are started, and what they do is sent."""
-    work = partial(index._check, options=DataConfig())
+    work = partial(index._write, options=DataConfig())
     assert pickle.loads(pickle.dumps(work)).keywords == work.keywords
 
 

@@ -111,7 +111,7 @@ def test_a_page_is_made_of_a_run_that_has_none(axial: Axial, run):
 
 
 def test_a_page_tells_whether_its_run_is_running(run):
-    holder = run / ".holder.json"
+    holder = run / ".holder"
     with folder_held(run):
         assert f"training, by process {os.getpid()} on " in write_page(run).read_text()
         left_behind = holder.read_text()

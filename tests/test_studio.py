@@ -3,7 +3,7 @@
 import asyncio
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from io import BytesIO
 
@@ -84,9 +84,9 @@ def test_completions_keep_what_is_known_and_say_whether_they_are_exact():
         expected = complete(
             studio.model, torch.from_numpy(example[None]), mask=mask, count=3, approximate=True, generator=generator
         )
-        assert np.array_equal(done.values, expected)
-        assert np.array_equal(done.values[:, ~erased], example[None][:, ~erased].repeat(3, 0))
-        page = views.completions(studio, example, done)
+        assert np.array_equal(done, expected)
+        assert np.array_equal(done[:, ~erased], example[None][:, ~erased].repeat(3, 0))
+        page = views.completions(studio, example, erased, done)
         assert text in page
         red, green, _ = np.moveaxis(np.asarray(pictures(page)[0].convert("RGB"), int), -1, 0)
         assert (red - green > 60).any() == (erased is hole)
@@ -124,14 +124,16 @@ def test_everything_is_shown_of_sequences_images_and_clips(name):
     axis[-1:] = True
     shown = [
         views.samples(studio, actions.draw_samples(studio, DrawingOptions(count=2))),
-        views.completions(studio, example, actions.draw_completions(studio, example, axis, DrawingOptions(count=2))),
+        views.completions(
+            studio, example, axis, actions.draw_completions(studio, example, axis, DrawingOptions(count=2))
+        ),
         views.bits(studio, example),
     ]
     assert [page.count("<video") for page in shown] == ([1, 1, 0] if name == "3d" else [0, 0, 0])
     assert all(page.count("<img") + page.count("<video") for page in shown)
     assert f"{bits_per_dim(studio.model, torch.from_numpy(example[None])).item():.4f} bits/dim" in shown[2]
-    (plain,) = pictures(f'<img src="{views.plain(studio, example)}"')
-    assert plain.size == views.displayed(studio, example[None]).shape[2:0:-1]
+    picture, scale = views.to_paint(studio, example)
+    assert np.array_equal(picture[::scale, ::scale], views.displayed(studio, example[None])[0])
     assert "a model" in views.described(studio)
     with pytest.raises(ValueError, match="4 axes"):
         studio_model("4d")
@@ -220,18 +222,23 @@ def test_uploads_are_bounded_in_total(guard, tmp_path):
     assert ask(guard, host="localhost", content_length="1000") == 200
 
 
-def test_work_says_how_far_it_is_and_stops_at_the_next_step():
-    jobs, said = Jobs(), []
-    steps = iter(jobs.begin("one", lambda *done: said.append(done))(range(9)))
+def test_work_stops_at_the_next_step():
+    jobs, seen = Jobs(), []
+
+    def progress(items: Iterable[int]) -> Iterator[int]:
+        for item in items:
+            seen.append(item)
+            yield item
+
+    steps = iter(jobs.begin("one", progress)(range(9)))
     jobs.stop("another")
     assert [next(steps), next(steps)] == [0, 1]
     jobs.stop("one")
     with pytest.raises(StoppedError):
         next(steps)
-    assert said[0] == (0, 9)
-    again = jobs.begin("one", lambda *done: None)
-    assert [*again(iter("ab"))] == ["a", "b"]
-    stopped = jobs.begin("two", lambda *done: None)
+    assert seen == [0, 1, 2]
+    assert [*jobs.begin("one", iter)(iter("ab"))] == ["a", "b"]
+    stopped = jobs.begin("two", iter)
     jobs.end("two")
     with pytest.raises(StoppedError):
         actions.draw_samples(studio_model("1d"), DrawingOptions(count=1), stopped)

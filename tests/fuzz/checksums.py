@@ -7,7 +7,7 @@ import zipfile
 import zlib
 from contextlib import suppress
 
-from axial_transformers.storage.tensorflow.records import crc32c, masked, reader
+from axial_transformers.storage.tensorflow import masked_crc32c, reader
 
 BETWEEN = b"\n----\n"
 """Separates two files that are one input."""
@@ -22,17 +22,6 @@ def of_tar(name: str, content: bytes) -> bytes:
             mended[start + 148 : start + 156] = b" " * 8
             mended[start + 148 : start + 156] = b"%06o\0 " % sum(mended[start : start + 512])
     return bytes(mended)
-
-
-def of_index(name: str, content: bytes) -> bytes:
-    """The checksum of an index of shards, over what else is in about.json and the rows."""
-    about, _, rows = content.partition(BETWEEN)
-    with suppress(ValueError, RecursionError, AttributeError, TypeError):
-        found = json.loads(about)
-        found.pop("checksum", None)
-        checksum = hashlib.sha256(json.dumps(found).encode() + rows).hexdigest()
-        return json.dumps({"checksum": checksum, **found}).encode() + BETWEEN + rows
-    return content
 
 
 def of_json(name: str, content: bytes) -> bytes:
@@ -102,15 +91,15 @@ def of_records(name: str, content: bytes) -> bytes:
         end = start + 12 + struct.unpack_from("<Q", mended, start)[0]
         if end + 4 > len(mended):
             break
-        struct.pack_into("<I", mended, start + 8, masked(crc32c(bytes(mended[start : start + 8]))))
-        struct.pack_into("<I", mended, end, masked(crc32c(bytes(mended[start + 12 : end]))))
+        struct.pack_into("<I", mended, start + 8, masked_crc32c(bytes(mended[start : start + 8])))
+        struct.pack_into("<I", mended, end, masked_crc32c(bytes(mended[start + 12 : end])))
         start = end + 4
     return bytes(mended)
 
 
 def of_block(body: bytes) -> bytes:
     """A block of a LevelDB table with the checksum behind it."""
-    return body + b"\0" + struct.pack("<I", masked(crc32c(body + b"\0")))
+    return body + b"\0" + struct.pack("<I", masked_crc32c(body + b"\0"))
 
 
 def of_table(name: str, content: bytes) -> bytes:
@@ -122,7 +111,7 @@ def of_table(name: str, content: bytes) -> bytes:
     def mend(start: int, size: int) -> bytes:
         end = start + size
         if end + 5 <= len(mended) and size < 1 << 20:
-            struct.pack_into("<I", mended, end + 1, masked(crc32c(bytes(mended[start : end + 1]))))
+            struct.pack_into("<I", mended, end + 1, masked_crc32c(bytes(mended[start : end + 1])))
         return bytes(mended[start:end])
 
     with suppress(ValueError):

@@ -26,14 +26,13 @@ from PIL import Image
 from axial_transformers.compression import compress, compress_files, container, decompress, decompress_files
 from axial_transformers.data import DataConfig, bair_videos, load, npy, save_arrays
 from axial_transformers.data.arrays import load_arrays
-from axial_transformers.data.shards import index, shard_examples, sources
-from axial_transformers.data.shards.record_decoding import class_of, decode_picture, read
+from axial_transformers.data.shards import expand, shard_examples
+from axial_transformers.data.shards.index import class_of, decode_picture, read
 from axial_transformers.data.shards.tar import records
 from axial_transformers.importers.official import import_official_to
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import save_clips
-from axial_transformers.storage.tensorflow.records import read_records
-from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
+from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, read_records
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
 from axial_transformers.training.checkpoints import Record
@@ -130,9 +129,6 @@ def shard_index(place: Path) -> Parser:
     cache, shard = place / "cache", put(place / "a.tar", _tar(_MEMBERS, tarfile.GNU_FORMAT))
 
     def loaded() -> tuple[Any, ...]:
-        for value in (*vars(index).values(), *vars(shard_examples).values()):
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
         with patch.dict(os.environ, XDG_CACHE_HOME=str(cache)):
             found = shard_examples.load_shards([shard], _AS_IS)
             labels = None if found.labels is None else found.labels.tolist()
@@ -155,7 +151,7 @@ def shard_index(place: Path) -> Parser:
 
     sound = BETWEEN.join(file.read_bytes() for file in paths)  # about.json, rows.bin
     return Parser(
-        seeds=[("index", sound)], parse=parse, mend=checksums.of_index, structured=structured,
+        seeds=[("index", sound)], parse=parse, structured=structured,
         right=lambda name, result: result == original,
     )  # fmt: skip
 
@@ -165,7 +161,7 @@ def shard_names(place: Path) -> Parser:
     extremes = "{" * 2000, "{a," * 3000, "{1..999999999999999999}", "{0..9}" * 6, "{a,b}" * 40, "{a,b" * 800 + "}" * 800
     return Parser(
         seeds=[("pattern", pattern.encode()) for pattern in patterns],
-        parse=lambda name, content: len(sources.expand(" ".join(content.decode(errors="replace").split()))),
+        parse=lambda name, content: len(expand(" ".join(content.decode(errors="replace").split()))),
         hostile=lambda draw: ("pattern", draw.choice(extremes).encode()),
     )
 

@@ -8,37 +8,44 @@ from importlib import import_module
 
 from axial_transformers.cli.console import prepare_streams, printable, show_log
 
-COMMANDS = {
-    "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
-    "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
-    "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),
-    "sample": ("draw new examples", "axial sample runs/digits --count 64 --output samples.png"),
-    "complete": ("complete images, clips or sequences that are partly known", "axial complete runs/digits --rows 4"),
-    "score": (
-        "bits/dim of each image, least likely first",
-        "axial score runs/fashion_mnist photos/ --output scores.csv",
-    ),
-    "studio": ("look at a model in the browser: samples, completions, bits", "axial studio runs/digits"),
-    "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
-    "decompress": ("restore the images of such a file", "axial decompress runs/photos photos.axl restored/"),
-    "import-official": (
-        "convert the authors' TensorFlow checkpoints",
-        "axial import-official logdir -o models/imagenet32",
-    ),
-    "completion": ("a script that completes commands and options in a shell", "axial completion bash"),
-    "push": ("upload a model to the Hugging Face hub", "axial push runs/digits alice/digits --dry-run"),
-    "inspect": ("parameters, operations, memory, dependencies of a model", "axial inspect imagenet64"),
-}
-"""Summary and example of each command. The module `cli.COMMAND` has `main(argv) -> exit status or None`."""
-
 GROUPS = {
-    "Train": ("demo", "train"),
-    "Look": ("evaluate", "score", "sample", "complete", "studio", "inspect"),
-    "Compress": ("compress", "decompress"),
-    "Exchange": ("push", "import-official"),
-    "Shell": ("completion",),
+    "Train": {
+        "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
+        "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
+    },
+    "Look": {
+        "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),
+        "score": (
+            "bits/dim of each image, least likely first",
+            "axial score runs/fashion_mnist photos/ --output scores.csv",
+        ),
+        "sample": ("draw new examples", "axial sample runs/digits --count 64 --output samples.png"),
+        "complete": (
+            "complete images, clips or sequences that are partly known",
+            "axial complete runs/digits --rows 4",
+        ),
+        "studio": ("look at a model in the browser: samples, completions, bits", "axial studio runs/digits"),
+        "inspect": ("parameters, operations, memory, dependencies of a model", "axial inspect imagenet64"),
+    },
+    "Compress": {
+        "compress": ("compress images into one file, losslessly", "axial compress runs/photos photos/ photos.axl"),
+        "decompress": ("restore the images of such a file", "axial decompress runs/photos photos.axl restored/"),
+    },
+    "Exchange": {
+        "push": ("upload a model to the Hugging Face hub", "axial push runs/digits alice/digits --dry-run"),
+        "import-official": (
+            "convert the authors' TensorFlow checkpoints",
+            "axial import-official logdir -o models/imagenet32",
+        ),
+    },
+    "Shell": {
+        "completion": ("a script that completes commands and options in a shell", "axial completion bash"),
+    },
 }
-"""The commands by what someone comes for, in the order of the help."""
+"""Summary and example of each command, by what someone comes for, in the order of the help."""
+
+COMMANDS = {name: texts for group in GROUPS.values() for name, texts in group.items()}
+"""The same of all groups. The module `cli.COMMAND` has `main(argv) -> exit status or None`."""
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -104,8 +111,8 @@ def _run(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         return _fail("axial", f"no command {command!r}{did_you_mean(command, COMMANDS)}")
 
-    with show_log():
-        return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
+    show_log()
+    return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
@@ -120,8 +127,7 @@ def _help() -> str:
     lines = ["usage: axial COMMAND ...", "", "Axial Transformers: exact likelihood, sampling, compression.", ""]
     for group, commands in GROUPS.items():
         lines.append(group)
-        for command in commands:
-            summary, example = COMMANDS[command]
+        for command, (summary, example) in commands.items():
             lines += [f"  {command:<16}{summary}", f"{'':18}{_dim(example)}"]
         lines.append("")
     return "\n".join(

@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
             "archive": str(options.archive), "images": count, "bytes": written.size, "bits_per_dim": rates,
             "input_bytes": written.input_size, "ratio": ratio,
             "webp": {"images": len(written.webp), "bytes": sum(written.webp)},
-            "files": {"number": written.files, "bytes": written.file_bytes},
+            "files": {"number": len(written.file_sizes), "bytes": sum(written.file_sizes)},
         }  # fmt: skip
         print(json.dumps(figures))
         return
@@ -85,8 +85,8 @@ def main(argv: Sequence[str]) -> None:
         print(f"Other codecs code the same tiles of {size}, edges repeated: each as a file, or all on one sheet.")
     if written.webp:
         print(f"stored as WebP, not by the model: {len(written.webp):,} images, {sum(written.webp):,} bytes")
-    if written.files:
-        print(f"stored as files, not by the model: {written.files:,} files, {written.file_bytes:,} bytes")
+    if sizes := written.file_sizes:
+        print(f"stored as files, not by the model: {len(sizes):,} files, {sum(sizes):,} bytes")
     print(f"input {written.input_size:,} bytes, archive {written.size:,} bytes, ratio {ratio:.2f}")
 
 
@@ -104,7 +104,7 @@ def _rates(model: AxialTransformer, written: Written, compare: bool) -> dict[str
         return {"archive": None, "model": None}
     values = count * prod(model.config.shape) * model.config.channels
     rates: dict[str, float | None] = {
-        "archive": 8 * (written.size - written.file_bytes) / values,
+        "archive": 8 * (written.size - sum(written.file_sizes)) / values,
         "model": bits_of_each(model, written.images).mean().item(),
     }
     if compare:

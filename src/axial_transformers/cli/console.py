@@ -8,12 +8,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.status import Status
 
 
@@ -73,14 +71,18 @@ class _Tolerant(io.FileIO):
 
 def say(text: str, style: str | None = None) -> None:
     """Prints one line as it is: paths may hold brackets, which rich would take for markup, and control characters."""
-    _errors().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
+    from axial_transformers.progress import stderr_console
+
+    stderr_console().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def working(text: str) -> "Status":
     """Shows on a terminal, within a `with` block, what is being done."""
     from rich.markup import escape
 
-    return _errors().status(escape(printable(text)))
+    from axial_transformers.progress import stderr_console
+
+    return stderr_console().status(escape(printable(text)))
 
 
 def print_rows(rows: Mapping[str, str], title: str = "") -> None:
@@ -118,16 +120,8 @@ def rank_zero_output() -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-@cache
-def _errors() -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=True)
-
-
-@contextmanager
-def show_log() -> Iterator[None]:
-    """Within this block each log record of the package, INFO or above, appears once on stderr."""
+def show_log() -> None:
+    """Print each log record of the package, INFO or above, once on stderr."""
     import logging
 
     from axial_transformers.progress import rank
@@ -139,14 +133,6 @@ def show_log() -> Iterator[None]:
             if rank() == 0:
                 say(self.format(record), style="dim")
 
-    logger, handler = logging.getLogger("axial_transformers"), OnConsole()
-    level, propagate = logger.level, logger.propagate
-    logger.addHandler(handler)
+    logger = logging.getLogger("axial_transformers")
+    logger.handlers = [OnConsole()]
     logger.setLevel(logging.INFO)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate

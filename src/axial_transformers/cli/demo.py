@@ -18,14 +18,11 @@ from axial_transformers.cli.settings import Preset, recipe_preset
 from axial_transformers.cli.train import run
 from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import complete, sample
-from axial_transformers.likelihood.bits import bits_map
 from axial_transformers.likelihood.evaluation import Evaluation, evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import for_display, html, image_grid
 from axial_transformers.pictures.completions import completion_sheet
-from axial_transformers.pictures.heat_maps import heat_map, under_examples
 from axial_transformers.pictures.other_codecs import independent_bits, xz_bits
-from axial_transformers.pictures.saving import save_picture
 from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
@@ -33,12 +30,7 @@ MOST_MINUTES = 2.6
 """Limit of the training time, which only a slow machine reaches before the recipe's last step."""
 CLASSES, VALUES = 10, 17
 KNOWN_ROWS = 4
-AT_ONCE = 64
-"""Images whose bits are computed at once."""
 THIS_MODEL = "this model"
-
-Figure = tuple[str, str, Image.Image]
-"""Title and text of a section, and its picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +45,7 @@ class Demo:
     """
 
     out: Path = Path("demo")
-    """Folder for the page, its pictures and the run."""
+    """Folder for the page and the run."""
     steps: int | None = None
     """Training steps. None: the recipe's."""
 
@@ -74,13 +66,7 @@ def main(argv: Sequence[str]) -> int:
     codes = {"independent pixels": independent_bits(others, test), "xz": xz_bits(test)}
     with working("drawing samples and the page"):
         score = evaluate(model, torch.from_numpy(test.values))
-        sections = [_likelihood(model, test, score, codes)]
-        for name, (title, text, picture) in _figures(model, others, test).items():
-            save_picture(options.out / f"{name}.png", picture)
-            shown = html.figure(html.image(picture, title))
-            sections.append(
-                html.section(title, text, f'<div class="half">{shown}</div>' if name == "bits_mean" else shown)
-            )
+        sections = [_likelihood(model, test, score, codes), *_drawings(model, others, test)]
         page = write_page(preset.settings.out, target=options.out / "index.html", sections=sections)
     error, images = score.standard_error, f"{score.images} test images"
     print(f"{THIS_MODEL:<20}{score.bits_per_dim:.3f} ± {error:.3f} bits/dim on {images}")
@@ -117,49 +103,42 @@ def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, code
     )
 
 
-def _figures(model: AxialTransformer, others: Examples, test: Examples) -> dict[str, Figure]:
-    """All pictures by name; `others` are the images that are not in the test part."""
+def _drawings(model: AxialTransformer, others: Examples, test: Examples) -> list[str]:
+    """Return sections that the page of a run lacks; `others` are the images that are not in the test part."""
     generator, grid = torch.Generator().manual_seed(0), partial(image_grid, columns=CLASSES, num_values=VALUES)
-    of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), generator=generator)
+    of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), generator=generator).numpy()
     drawn = sample(model, CLASSES, generator=generator).numpy()
-    chosen = _one_of_each_class(test)
-    parts = torch.from_numpy(test.values).split(AT_ONCE)
-    mean = torch.cat([bits_map(model, part) for part in parts]).mean(dim=0).numpy()
-    below = under_examples(chosen.numpy(), bits_map(model, chosen).numpy(), VALUES)
-    return {
-        "samples": (
-            "New digits",
-            "Sixty samples of the model, none left out.",
-            grid(sample(model, 60, generator=generator).numpy()),
-        ),
-        "nearest": (
+    return [
+        _drawing(
             "Nearest images",
-            "Ten more samples. Below each is the nearest (in squared difference) of the images that are not test "
-            "images.",
+            "Ten samples, none left out. Below each is the nearest (in squared difference) of the images that are not "
+            "test images.",
             grid(np.concatenate([drawn, _nearest(drawn, others)])),
         ),
-        "classes": (
+        _drawing(
             "Samples by class",
             "Samples of the same model, given a label. In training, a share of the labels was hidden at random. So one "
             "model draws with labels and without.",
-            grid(of_classes.numpy()),
+            grid(of_classes),
         ),
-        "completions": (
+        _drawing(
             "Completions",
             "Test images of which only the upper half is given (inpainting). These pixels come first in the generation "
             "order. So the lower halves are exact draws from the model's distribution given the upper ones.",
-            _completions(model, chosen[:5], generator),
+            _completions(model, _first_of_five_classes(test), generator),
         ),
-        "bits": ("Bits of each pixel", "Ten test images. Below each are its bits, given the pixels before.", below),
-        "bits_mean": ("Mean bits of each pixel", "The mean over all test images.", heat_map(mean, VALUES)),
-    }
+    ]
 
 
-def _one_of_each_class(test: Examples) -> Tensor:
-    """The first test image of every class [10, 8, 8, 1]."""
+def _drawing(title: str, text: str, picture: Image.Image) -> str:
+    return html.section(title, text, html.figure(html.image(picture, title)))
+
+
+def _first_of_five_classes(test: Examples) -> Tensor:
+    """Return the first test image of each [5, 8, 8, 1]."""
     assert test.labels is not None
     _, first = np.unique(test.labels, return_index=True)
-    return torch.from_numpy(test.values[first])
+    return torch.from_numpy(test.values[first[:5]])
 
 
 def _nearest(drawn: np.ndarray, others: Examples) -> np.ndarray:

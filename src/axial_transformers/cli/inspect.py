@@ -17,8 +17,13 @@ from axial_transformers.decoding.drawing import cache_numbers
 from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_SITES, check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import names_model, read_config
-from axial_transformers.planning import machine_report
-from axial_transformers.planning.machine import Machine, matmul_rate, this_machine
+from axial_transformers.planning.machine import (
+    Machine,
+    machine_facts,
+    machine_rows,
+    matmul_rate,
+    this_machine,
+)
 from axial_transformers.planning.operations import (
     decode_operations,
     engineering,
@@ -103,8 +108,8 @@ def main(argv: Sequence[str]) -> None:
         if options.page:
             print(write_page(Path(words[0])))
         else:
-            found = machine_report.facts()
-            _print(found, machine_report.rows(found), options.json)
+            found = machine_facts()
+            _print(found, machine_rows(found), options.json)
         return
     options, overrides = Inspect(), list(argv[len(words) :])
     if {"-h", "--help"}.isdisjoint(overrides):  # otherwise the help is of the settings

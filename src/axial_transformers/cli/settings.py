@@ -30,7 +30,7 @@ class RunOptions:
     validate_on: int = 1000
     """Number of validation examples that are evaluated during training, at most."""
     samples: int = 36
-    """Examples in a sample grid."""
+    """Examples in a sample grid. 0: nothing is drawn while training."""
 
 
 @dataclass(frozen=True, kw_only=True)

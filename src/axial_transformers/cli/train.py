@@ -1,12 +1,14 @@
 """axial train: a recipe, or a model of one's own data."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from axial_transformers import recipes
 from axial_transformers.cli import INTERRUPTED
@@ -14,15 +16,21 @@ from axial_transformers.cli.console import rank_zero_output, say
 from axial_transformers.cli.parsing import command
 from axial_transformers.cli.settings import Preset, resolve_preset
 from axial_transformers.data import EmptySplitError, Examples, load
+from axial_transformers.decoding.sampling import sample
+from axial_transformers.likelihood.bits import bits_map
+from axial_transformers.likelihood.evaluation import Fill, evaluate
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
-from axial_transformers.pictures import can_be_shown
+from axial_transformers.pictures import can_be_shown, image_grid
+from axial_transformers.pictures.heat_maps import under_examples
+from axial_transformers.pictures.saving import save_picture
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.planning.plan import CHANGEABLE, Plan, describe, plan
 from axial_transformers.progress import Bar, bar, rank
-from axial_transformers.training import Origin, Summary, TrainConfig, TrainResult, read_run, train
+from axial_transformers.training import Collective, Origin, Summary, TrainConfig, TrainResult, read_run, train
 from axial_transformers.training.run_description import describe_data
+from axial_transformers.training.run_page import BITS
 from axial_transformers.training.trained_model import check_recorded, check_shape
-from axial_transformers.training.while_training import evaluation_of, pictures_of
 
 HELP = """\
 usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or on SOURCE
@@ -40,6 +48,9 @@ usage: axial train RECIPE [SOURCE] [OVERRIDES]    a recipe, on its own data or o
 SOURCE is a folder of images or arrays, an .npz or .npy file, shards such as 'train-{000..099}.tar', or the word digits.
 Recipes, and what they reach:
 """
+
+SHOWN = 8
+"""Validation images, at most, whose bits are drawn when samples are; of clips and sequences half as many."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -107,9 +118,13 @@ def _read(preset: Preset) -> tuple[Examples, Examples, int | None]:
         check_recorded(preset.settings.out, source)
     examples = preset.examples or load(source, data, "train", bar("reading"))
     to_follow = f"let the model follow the data: {command('train', source)}"
-    check_shape(examples, preset.settings.model, source, preset.name, to_follow)
+    check_shape(examples, preset.settings.model, source, preset.name, "size= and fit=", to_follow)
     _check_same_data(examples, preset)
     validation, tests = load(source, data, "validation", bar("reading")), None
+    if validation.shape != examples.shape:
+        raise ValueError(
+            f"{source} validates on {list(validation.shape)}, not {list(examples.shape)}: give a size and fit"
+        )
     with suppress(EmptySplitError):
         tests = len(load(source, data, "test", bar("reading")))
     return examples, validation, tests
@@ -173,6 +188,51 @@ def _check_same_data(examples: Examples, preset: Preset) -> None:
             f"{preset.source} holds other training examples than {preset.settings.out} was begun with: a run goes on "
             "with its own data only, wherever it lies; for other data begin another run with --out"
         )
+
+
+def evaluation_of(validation: Examples, config: AxialTransformerConfig, training: TrainConfig) -> Collective:
+    """A callback of `train`, which evaluates the model on the examples, as many at once as are trained at once."""
+    values, label = torch.from_numpy(validation.values), _labels(validation, config, training)
+
+    def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
+        batch_size = training.batch_size // training.accumulate
+        found = evaluate(model, values, label, batch_size=batch_size, progress=bar("validation"), fill=fill)
+        return {"bits_per_dim": found.bits_per_dim, "standard_error": found.standard_error}
+
+    return Collective(callback)
+
+
+def pictures_of(
+    validation: Examples, config: AxialTransformerConfig, training: TrainConfig, folder: Path, samples: int
+) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
+    """A callback of `train`, which draws samples, and bits of the examples, into the run's folder.
+
+    None where no samples are wanted, or no picture can show them.
+    """
+    if not samples or not can_be_shown(len(config.shape)):
+        return None
+    known = torch.from_numpy(validation.values[:samples]) if config.known_channels else None
+    most = min(SHOWN if len(config.shape) == 2 else SHOWN // 2, training.batch_size // training.accumulate)
+    spread, uint16 = validation.spread(most), validation.uint16
+    shown, label = torch.from_numpy(spread.values), _labels(spread, config, training)
+
+    def callback(model: AxialTransformer, step: int) -> Mapping[str, NDArray[np.uint8]]:
+        count = samples if known is None else len(known)
+        values = sample(model, count, generator=torch.Generator().manual_seed(step), known=known)
+        grid = image_grid(values.cpu().numpy(), num_values=config.num_values, uint16=uint16)
+        save_picture(folder / f"samples/step-{step:08d}.png", grid)
+        bits = bits_map(model, shown, label).cpu().numpy()
+        save_picture(folder / BITS, under_examples(shown.numpy(), bits, config.num_values, uint16))
+        return {"samples": np.asarray(grid)}
+
+    return callback
+
+
+def _labels(validation: Examples, config: AxialTransformerConfig, training: TrainConfig) -> torch.Tensor | None:
+    """The labels that the examples are given: those of a model that has seen no example without."""
+    if config.num_classes is None or training.label_dropout or validation.labels is None:
+        return None
+    return torch.from_numpy(validation.labels)
 
 
 def report(out: Path, result: TrainResult) -> None:

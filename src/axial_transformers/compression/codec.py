@@ -8,6 +8,7 @@ The stream starts with the coder's last state. The decoder ends with its first o
 A chunk of WebP files alone has a stream of nothing but that state.
 """
 
+import io
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -19,9 +20,9 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
-from axial_transformers.compression import webp
 from axial_transformers.compression.container import Chunk, DamagedError
 from axial_transformers.decoding import decode
 from axial_transformers.decoding.exact_backend import reads_rows
@@ -39,6 +40,7 @@ from axial_transformers.kernels import (
 from axial_transformers.models import AxialTransformer, Conditioning
 
 WORDS = np.dtype("<u4")
+LONGEST_WEBP_SIDE = 16383
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -82,7 +84,7 @@ def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], condition
 
 def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
     """WebP files that are smaller than `sizes` in bytes, by index of the image."""
-    files = ((i, webp.encode(image)) for i, image in enumerate(pixels))
+    files = ((i, as_webp(image)) for i, image in enumerate(pixels))
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
@@ -119,7 +121,7 @@ def decode_chunk(
     if any(i >= count for i in chunk.webp):
         raise DamagedError(f"an image stored as WebP has an index beyond the last of {count} images")
     for i, file in chunk.webp.items():
-        pixels[i] = torch.from_numpy(webp.decode(file, shape))
+        pixels[i] = torch.from_numpy(from_webp(file, shape))
     if modelled := [i for i in range(count) if i not in chunk.webp]:
         pixels[modelled] = _decode_stream(network, (len(modelled), *shape), stream, conditioning.of(modelled))
     if stream.state[1] != len(words):
@@ -156,3 +158,46 @@ def _decode_stream(
 def _first_state(pixels: NDArray[np.uint8]) -> int:
     """The encoder's first state: 2^31 and the lower 31 bits of the checksum of all pixels of the chunk."""
     return LEAST_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (LEAST_STATE - 1)
+
+
+def as_webp(values: NDArray[np.uint8]) -> bytes | None:
+    """An example [*A, C] as a WebP file, or None if a side is too long for one.
+
+    Three channels are colours; other channels are placed side by side, and outer axes below each other.
+    """
+    picture = values.reshape(*_picture_shape(values.shape))
+    if max(picture.shape[:2]) > LONGEST_WEBP_SIDE:
+        return None
+    file = io.BytesIO()
+    try:
+        Image.fromarray(picture).save(file, "WEBP", lossless=True)
+    except KeyError as error:  # Pillow tries to load it when it is first used, and goes without it if it cannot
+        raise OSError("Pillow's WebP codec is missing, or could not be loaded for want of memory") from error
+    return file.getvalue()
+
+
+def from_webp(file: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The example of the given shape [*A, C] in a WebP file.
+
+    Raises:
+        DamagedError: not such a file, or of another size, which is checked before memory for it is allocated.
+    """
+    rows, columns, *colours = _picture_shape(shape)
+    sides = int.from_bytes(file[21:25], "little")  # width - 1 and height - 1, 14 bits each
+    expected = columns - 1 | rows - 1 << 14
+    if file[:4] + file[8:16] != b"RIFFWEBPVP8L" or sides & 0xFFFFFFF != expected:
+        raise DamagedError(f"an image is stored as something else than a lossless WebP file of {columns}x{rows} pixels")
+    try:
+        with Image.open(io.BytesIO(file), formats=["WEBP"]) as image:
+            pixels = np.array(image)
+    except Exception as error:  # decoders of damaged files raise errors of every kind
+        raise DamagedError(f"an image stored as WebP is damaged ({type(error).__name__})") from error
+    if pixels.shape != (rows, columns, 3):
+        raise DamagedError("an image stored as WebP is not in RGB")
+    return np.ascontiguousarray(pixels if colours else pixels[..., 0]).reshape(shape)
+
+
+def _picture_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    *outer, columns, channels = shape
+    rows = int(np.prod(outer))
+    return (rows, columns, 3) if channels == 3 else (rows, columns * channels)

@@ -2,10 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from math import isfinite, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +19,6 @@ from axial_transformers.storage.files import written_whole
 
 _KEYS = ("images", "values", "videos", "arr_0")
 _MOST_CLASSES = 1 << 16
-_FEW = (3, 4)  # channels of pictures, with alpha
-_SOON_READ = 1 << 26
-"""Numbers that are read in a second."""
 
 
 class Encoding(NamedTuple):
@@ -129,7 +124,7 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
         ValueError: as `load_arrays`; a clip that would have to be cut or resized.
     """
     channels = channel_axis(where, (1, *array.shape), options.axes)
-    _check_type(where, array.shape, array.dtype, lambda: array)
+    _check_type(where, array.dtype)
     values, encoding = _as_bytes(where, array[None], channels, options)
     if _clips(where, values, options).shape != values.shape:
         raise ValueError(f"{where} holds a clip {list(values.shape[1:])}, which is taken as it is: leave out frames")
@@ -147,7 +142,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
         name = _name(path, names, options)
         shape, dtype = array_header(path, name)
         channels = channel_axis(path, shape, options.axes)
-        _check_type(path, shape, dtype, partial(read_array, path, name))
+        _check_type(path, dtype)
         values, encoding = _as_bytes(path, read_array(path, name), channels, options)
     labels = _labels(path, len(values), first=1 if batch else 0) if "labels" in names else None
     count = len(values)
@@ -198,28 +193,10 @@ def _name(path: Path, names: list[str], options: DataConfig) -> str:
     raise ValueError(f"{path} has {wanted}; it holds {', '.join(names) or 'nothing'}: choose one with key=")
 
 
-def _check_type(
-    where: Path | str, shape: Sequence[int], dtype: np.dtype[Any], read: Callable[[], NDArray[Any]]
-) -> None:
-    """Refuses what is not integers by the header; values are read for the range of floats only, unless too many."""
-    if dtype.kind == "f" and 0 < prod(shape) <= _SOON_READ:
-        values = read()
-        low, high = float(values.min()), float(values.max())
-        raise ValueError(
-            f"{where} holds {dtype} values {low:.9g}..{high:.9g}: integers are modelled; {_quantised(low, high)}"
-        )
+def _check_type(where: Path | str, dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "bui":
-        raise ValueError(f"{where} holds {dtype} values: quantise them, and save them as uint8 or uint16")
-
-
-def _quantised(low: float, high: float) -> str:
-    """Advice on making bytes of numbers x within these bounds."""
-    if not (isfinite(low) and isfinite(high)):
-        return "put finite numbers in place of NaN and infinity, and quantise them"
-    scaled = f"np.interp(x, ({low:.9g}, {high:.9g}), (0, 255))"
-    if low >= 0 and high <= 255:
-        scaled = "(x * 255)" if high <= 1 else "x"
-    return f"quantise them first, as by {scaled}.round().astype(np.uint8)"
+        advice = "quantise them first, values x of 0..1 as by (x * 255).round().astype(np.uint8)"
+        raise ValueError(f"{where} holds {dtype} values: integers are modelled; {advice}")
 
 
 def _as_bytes(
@@ -234,12 +211,9 @@ def _as_bytes(
     num_values = options.num_values or (2 if values.dtype == np.bool_ else 256)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= num_values:
-        span, hint = high - min(low, 0), "values of 0..65535 are modelled: quantise them first, and save them as uint16"
+        hint = "add a number until none is negative, and save them as uint16, which holds 0..65535"
         if options.num_values or 0 <= low <= high < 256:
             hint = "correct num_values"
-        elif span < 2**16:
-            shifted = f" x.astype(np.int32) + {-low}" if low < 0 else ""
-            hint = f"save{shifted or ' them'} as {'uint8' if span < 256 else 'uint16'}"
         raise ValueError(f"{path} holds values {low}..{high}, not 0..{num_values - 1}: {hint}")
     return values.astype(np.uint8, copy=False), Encoding(num_values, uint16=False)
 
@@ -321,7 +295,9 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
             raise ValueError(f"{where} has shape {list(shape)}, not the {len(axes)} axes of axes={axes}")
         channels = axes.index("C") if "C" in axes else None
     elif readings := _two_readings(shape):
-        raise ValueError(f"{where} has shape {list(shape)}: it may be {' or '.join(readings)}; say which")
+        raise ValueError(
+            f"{where} has shape {list(shape)}: say what its axes are, as by axes={' or axes='.join(readings)}"
+        )
     else:
         channels = count - 1 if count >= 5 or (count == 4 and 1 <= shape[-1] <= 4) else None
     of_channels = channels is not None
@@ -332,20 +308,18 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
     return channels
 
 
-def _two_readings(shape: Sequence[int]) -> list[str]:
-    """Readings of a shape whose channels probably lie elsewhere than recognised; none where one is plain."""
+def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
+    """Two readings of a shape whose channels probably lie elsewhere than recognised; none where one is plain."""
+    few = 3, 4  # channels of pictures, with alpha
     if len(shape) == 4:
         _, second, third, last = shape
-        if second in _FEW and third == last > 4:
-            return [f"images of {second} channels (axes=NCHW)", f"clips of {second} frames (axes=NTHW)"]
+        if second in few and third == last > 4:
+            return "NCHW", "NTHW"
         if 5 <= last <= 16 and min(second, third) > last:
-            return [f"images of {last} channels (axes=NHWC)", f"clips of {second} frames, {last} wide (axes=NTHW)"]
-    if len(shape) == 5 and shape[3] == shape[4] > 4 and (shape[1] in _FEW or shape[2] in _FEW):
-        second, third = shape[1:3]
-        before, frames = ("NTCHW", second) if third in _FEW else ("NCTHW", third)
-        channels = third if third in _FEW else second
-        return [
-            f"clips of {frames} frames and {channels} channels (axes={before})",
-            f"clips of {second} frames and {shape[4]} channels (axes=NTHWC)",
-        ]
-    return []
+            return "NHWC", "NTHW"
+    if len(shape) == 5 and shape[3] == shape[4] > 4:
+        if shape[2] in few:
+            return "NTCHW", "NTHWC"
+        if shape[1] in few:
+            return "NCTHW", "NTHWC"
+    return ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from axial_transformers.storage.tensorflow.records import FormatError, parse, read_records
+from axial_transformers.storage.tensorflow import FormatError, parse, read_records
 
 SUFFIXES = (".tfrecord", ".tfrecords")
 

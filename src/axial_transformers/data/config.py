@@ -64,9 +64,9 @@ class DataConfig:
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
     skip_bad: int | None = None
-    """Largest number of records of shards, or of files of a folder in all splits, that are left out since they are
-    damaged or of another kind than the others, each with a warning; one more is an error. None: no records and no
-    TFRecord files; of other files 5, or a fifth if that is more, but less than half."""
+    """Largest number of records of shards, or of files of a folder's part, that are left out since they are damaged or
+    of another kind than the others, each with a warning. One more is an error. None: no records and no TFRecord files;
+    of other files 5, or a fifth if that is more, but less than half."""
 
     def __post_init__(self) -> None:
         check_axes(self.axes)

@@ -3,13 +3,16 @@
 import hashlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.integer | np.bool_]) -> "Examples":
+    def __getitem__(self, indices: Indices) -> "Examples":
         """The chosen examples; a slice shares memory with these."""
         chosen = np.arange(len(self))[indices]
         return Examples(
@@ -121,6 +124,30 @@ class Examples:
         for start in range(0, len(self), 1024):
             digest.update(np.ascontiguousarray(self.values[start : start + 1024]).data)
         return digest.hexdigest()
+
+
+class OnDemand(ABC):
+    """Values uint8 [N, *A, C] in the place of an array: those that are selected are made when they are asked for."""
+
+    dtype = np.dtype(np.uint8)
+
+    shape: tuple[int, ...]
+    """[N, *A, C]."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, with those of examples and channels."""
+        return len(self.shape)
+
+    @abstractmethod
+    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]: ...
+
+    def as_array(self) -> NDArray[np.uint8]:
+        """The same object under the type of an array, as which it behaves where it is used."""
+        return cast(NDArray[np.uint8], self)
 
 
 class GrowingArray:

@@ -30,21 +30,21 @@ def files_below(folder: Path) -> list[Path]:
         here = Path(place)
         if here != folder and set(names) >= RUN:
             folders.clear()
-            _say(f"{here} is a run of axial train, whose pictures are no data")
+            say(f"skipped: {here} is a run of axial train, whose pictures are no data")
             continue
         folders.sort()
         for name in [name for name in folders if (here / name).is_symlink()]:
             target = (here / name).resolve()
             if roots[0].is_relative_to(target) or any(_is_read_below(root, target) for root in roots):
                 folders.remove(name)
-                _say(f"{here / name} is a link to {target}, which is read already: it is not followed")
+                say(f"skipped: {here / name} is a link to {target}, which is read already: it is not followed")
             else:
                 roots.append(target)
         for file in (here / name for name in names):
             if file.is_file():
                 found.append(file)
             elif file.is_symlink():
-                _say(f"{file} is a link to nothing that can be read")
+                say(f"skipped: {file} is a link to nothing that can be read")
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
 
 
@@ -58,12 +58,13 @@ def _is_read_below(root: Path, target: Path) -> bool:
 
 
 def _say_unread(error: OSError) -> None:
-    _say(f"{error.filename} cannot be read ({error.strerror})")
+    say(f"skipped: {error.filename} cannot be read ({error.strerror})")
 
 
-def _say(fault: str) -> None:
-    if rank() == 0:  # of the processes that torchrun started, one speaks
-        warnings.warn(f"skipped: {fault}", stacklevel=3)
+def say(warning: str) -> None:
+    """Warns, in one of the processes that torchrun started."""
+    if rank() == 0:
+        warnings.warn(warning, stacklevel=3)
 
 
 def natural_key(file: PurePath) -> list[str | int]:
@@ -79,23 +80,14 @@ class FitError(ValueError):
     """An example has another size than the others: the options of fitting mend it, leaving it out does not."""
 
 
-class Classes(NamedTuple):
-    """Classes of files."""
-
-    names: tuple[str, ...]
-    of_files: list[int]
-    """The class of each file, a position among the names."""
-
-
 class Selection(NamedTuple):
-    """Files of a folder: those of one split, and the others that are read only to find what is wrong with them."""
+    """Files of a folder: those of one split."""
 
     root: Path
     chosen: Sequence[Path]
-    classes: Classes | None = None
-    others: Sequence[Path] = ()
-    in_all: int = 1
-    """Number of files in all splits."""
+    class_names: tuple[str, ...] | None = None
+    classes: Sequence[int] | None = None
+    """The class of each file, a position among the names."""
 
 
 def gather(
@@ -113,39 +105,35 @@ def gather(
     Raises:
         ValueError: more files are refused, or examples are of different shapes; up to 20 files are named at once.
     """
-    chosen, others = selection.chosen, selection.others
     stack, names, counts = GrowingArray(), list[str](), list[int]()
     first: tuple[Path, tuple[int, ...]] | None = None
-    unfit, faults, fault = list[str](), list[str](), None
-    for number, file in enumerate(progress([*chosen, *others])):
+    unfit, faults = list[ValueError](), list[ValueError]()
+    for file in progress(selection.chosen):
         before = len(names)
         try:
             for examples, places in read(file):
                 first = first or (file, examples.shape[1:])
                 if first[1] != examples.shape[1:]:
                     raise _different(file, examples.shape[1:], *first)
-                if number < len(chosen):
-                    stack.add(examples)
-                    names += [file.relative_to(selection.root).as_posix() + place for place in places]
+                stack.add(examples)
+                names += [file.relative_to(selection.root).as_posix() + place for place in places]
         except ValueError as error:
-            fault = fault or error
-            (unfit if isinstance(error, FitError) else faults).append(str(error))
+            (unfit if isinstance(error, FitError) else faults).append(error)
             stack.cut(before)
             del names[before:]
             first = None if first and first[0] == file else first
-        if number < len(chosen):
-            counts.append(len(names) - before)
-    if fault and selection.in_all == 1:
-        raise fault
-    _leave_out(unfit, faults, len(names), skip_bad, selection.in_all)
-    classes = selection.classes
+        counts.append(len(names) - before)
+    if len(selection.chosen) == 1 and (unfit or faults):
+        raise (unfit or faults)[0]
+    skipped = tuple(map(str, faults))
+    _leave_out(list(map(str, unfit)), skipped, len(names), skip_bad, len(selection.chosen))
     return Examples(
         values=stack.values(),
         names=names,
-        labels=None if classes is None else np.repeat(np.array(classes.of_files, np.int64), counts),
-        class_names=None if classes is None else classes.names,
+        labels=None if selection.classes is None else np.repeat(np.array(selection.classes, np.int64), counts),
+        class_names=selection.class_names,
         uint16=uint16,
-        skipped=tuple(faults),
+        skipped=skipped,
     )
 
 
@@ -162,11 +150,10 @@ def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad:
     if too_many or not left:
         advice = f" (--data.skip-bad {len(faults)} would leave out {len(faults)} of {in_all} files)" if left else ""
         raise ValueError(listed(faults) + advice)
-    if rank() == 0:  # of the processes that torchrun started, one speaks
-        for fault in faults[:MOST_NAMED]:
-            warnings.warn(f"skipped: {fault}", stacklevel=2)
-        if len(faults) > MOST_NAMED:
-            warnings.warn(f"skipped: {len(faults) - MOST_NAMED} more, {len(faults)} of {in_all} files", stacklevel=2)
+    for fault in faults[:MOST_NAMED]:
+        say(f"skipped: {fault}")
+    if len(faults) > MOST_NAMED:
+        say(f"skipped: {len(faults) - MOST_NAMED} more, {len(faults)} of {in_all} files")
 
 
 def listed(faults: Sequence[str]) -> str:

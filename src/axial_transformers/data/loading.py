@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from axial_transformers.data import bair_videos, images, npy, picture_files, sha
 from axial_transformers.data.arrays import example_shape, in_tiles, load_arrays
 from axial_transformers.data.config import DataConfig, Split
 from axial_transformers.data.examples import Examples
-from axial_transformers.data.folders import Classes, Selection, files_below, is_hidden, natural_key
+from axial_transformers.data.folders import Selection, files_below, is_hidden, natural_key, say
 from axial_transformers.data.splits import (
     EmptySplitError,
     Part,
@@ -20,13 +20,14 @@ from axial_transformers.data.splits import (
     hashed_parts,
     part_of_file,
     part_of_folder,
-    warn_of_poor_part,
 )
 from axial_transformers.data.windows import WindowedExamples
-from axial_transformers.progress import Progress, rank
+from axial_transformers.progress import Progress
 
 Parts = dict[Part, list[Path]]
 """Files by the split that they state; "train" where they state none."""
+FEW = 8
+"""Examples of a part, of which fewer are warned of."""
 
 
 def load(
@@ -53,10 +54,9 @@ def load(
             folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that split; where none
             states validation, the last `validation_fraction` of the records of the train shards validates.
 
-    Files and folders whose names begin with a dot are left out; a warning counts those that look like examples. Files
-    of images and videos that are damaged, or of another kind than the others, are left out if they are few
-    (`config.skip_bad`), each with a warning, and otherwise named in one error; "train" looks at those of all splits.
-    Links to folders are followed. A validation or test part of fewer than 8 pictures, videos or arrays is warned of.
+    Files and folders whose names begin with a dot are left out. Files of images and videos that are damaged, or of
+    another kind than the others, are left out if they are few (`config.skip_bad`), each with a warning. Otherwise one
+    error names them. Links to folders are followed. A validation or test part of fewer than 8 examples is warned of.
 
     `progress` wraps the loops over files: reading, downloading, indexing.
 
@@ -79,8 +79,10 @@ def load(
             "offsets=random cuts clips of folders of videos and TFRecord files, and tiles of folders of pictures, which"
             f" {source} is not: use offsets=fixed"
         )
-    if split in ("validation", "test"):
-        warn_of_poor_part(source, examples, split)
+    if split in ("validation", "test") and len(examples) < FEW:
+        count = f"{len(examples)} example{'s' * (len(examples) > 1)}"
+        way_out = f"its bits/dim mean little: train with a larger --data.{split}-fraction, or with more data"
+        say(f"the {split} part of {source} has only {count}: {way_out}")
     return examples
 
 
@@ -130,10 +132,7 @@ def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
 
 def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
     """A folder of videos, images, arrays or shards."""
-    everything = files_below(folder)
-    files = [file for file in everything if not is_hidden(file.relative_to(folder))]
-    if len(files) < len(everything):
-        _say_hidden(folder, everything, config)
+    files = _shown(folder)
     videos = _videos(files, config)
     if videos == [folder]:
         return _share(folder, _load_video(folder, config, progress), config, split, {"train": videos})
@@ -160,6 +159,11 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
     )
 
 
+def _shown(folder: Path) -> list[Path]:
+    """All files below a folder but those that are hidden, or lie in a hidden folder."""
+    return [file for file in files_below(folder) if not is_hidden(file.relative_to(folder))]
+
+
 def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
     """Files and folders that are one video each."""
     records = [file for file in files if file.suffix.lower() in bair_videos.SUFFIXES]
@@ -167,17 +171,6 @@ def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
         return records
     of_frames = {file.parent for file in files if video.is_frame(file)}
     return sorted([*records, *of_frames, *(file for file in files if file.suffix.lower() in video.SUFFIXES)])
-
-
-def _say_hidden(folder: Path, files: Sequence[Path], config: DataConfig) -> None:
-    """Warns of hidden files that would be examples under other names."""
-    of_videos = (*video.SUFFIXES, *picture_files.SUFFIXES) if config.frames else picture_files.SUFFIXES
-    suffixes = (*of_videos, *bair_videos.SUFFIXES, *npy.SUFFIXES, shards.SUFFIX)
-    hidden = [file for file in files if is_hidden(file.relative_to(folder)) and file.suffix.lower() in suffixes]
-    if hidden and rank() == 0:  # of the processes that torchrun started, one speaks
-        count = f"{len(hidden)} hidden {'file' if len(hidden) == 1 else 'files'}"
-        first = hidden[0].relative_to(folder)
-        warnings.warn(f"skipped: {count} of {folder}, such as {first}: rename those that are examples", stacklevel=2)
 
 
 def _load_each(
@@ -208,20 +201,16 @@ def _load_each(
         chosen = [file for file, part in zip(train, drawn, strict=True) if part == split]
     if not chosen:
         raise _empty(folder, split, parts, "file" * (len(parts.get("train", ())) == 1))
-    if split == "validation" and "validation" not in parts:
-        _say_held_out(folder, {*stated.values(), part_of_folder(folder.resolve().name)}, len(chosen), len(files))
-    wanted = set(chosen)
-    others = [file for file in files if file not in wanted] if split == "train" else []
-    return load_files(Selection(folder, chosen, _classes(places, chosen), others, len(files)))
+    return load_files(Selection(folder, chosen, *_classes(places, chosen)))
 
 
-def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> Classes | None:
-    """The classes of the chosen ones of all files: their outermost sub-folders, if every file lies in one."""
+def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
+    """Names and numbers of the chosen files' classes: the outermost sub-folders of all files, if each lies in one."""
     if any(len(place.parts) == 1 for place in places.values()):
-        return None
+        return ()
     names = tuple(sorted({place.parts[0] for place in places.values()}))
     numbers = {name: i for i, name in enumerate(names)}
-    return Classes(names, [numbers[places[file].parts[0]] for file in chosen])
+    return names, [numbers[places[file].parts[0]] for file in chosen]
 
 
 def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, split: Split) -> Examples:
@@ -280,18 +269,6 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
     return examples.part(chosen)
 
 
-def _say_held_out(folder: Path, names: Collection[Part | None], validating: int, files: int) -> None:
-    """Warns that files which a folder's name calls train files validate."""
-    if "train" in names and rank() == 0:  # of the processes that torchrun started, one speaks
-        held_out = (
-            f"{folder} has a train part by name and no validation part: {validating} of its {files} files validate"
-        )
-        way_out = (
-            "give the folder that holds both parts, or train with --data.validation-fraction and --data.test-fraction"
-        )
-        warnings.warn(f"{held_out}; {way_out}", stacklevel=3)
-
-
 def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
     """Fractions of the train part that validate and test: 0 where the source has such a part."""
     test = test_default if config.test_fraction is None else config.test_fraction
@@ -329,8 +306,7 @@ def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list
     if folder.is_file() and folder.suffix.lower() in npy.SUFFIXES:
         return _size_in_array(folder, options or DataConfig())
     with warnings.catch_warnings(action="ignore"):  # `load` gives the same ones
-        below = files_below(folder) if folder.is_dir() else []
-    files = [file for file in below if not is_hidden(file.relative_to(folder))]
+        files = _shown(folder) if folder.is_dir() else []
     if any(file.suffix.lower() in bair_videos.SUFFIXES for file in files):
         return []
     pictures = [file for file in files if file.suffix.lower() in picture_files.SUFFIXES]

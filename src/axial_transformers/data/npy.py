@@ -2,12 +2,11 @@
 
 import io
 import math
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -38,14 +37,8 @@ def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
     Raises:
         ValueError: object types (pickles), or a header that does not agree with the file's size.
     """
-    with _reading(path):
-        if path.suffix.lower() == ".npy":
-            with path.open("rb") as stream:
-                return _header(stream.read(_HEADER_LIMIT), path.stat().st_size, str(path))
-        with zipfile.ZipFile(path) as archive:
-            member = _member(archive, path, name)
-            with archive.open(member) as stream:
-                return _header(stream.read(_HEADER_LIMIT), member.file_size, f"{path}: array {name!r}")
+    with _opened(path, name) as (stream, size, where):
+        return _header(stream.read(_HEADER_LIMIT), size, where)
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
@@ -54,24 +47,14 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
     Raises:
         ValueError: as `array_header`; a wrong checksum.
     """
-    array_header(path, name)
-    with _reading(path):
+    with _opened(path, name) as (stream, size, where):
+        _header(stream.read(_HEADER_LIMIT), size, where)
         if path.suffix.lower() == ".npy":
             return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
-        with zipfile.ZipFile(path) as archive, archive.open(_member(archive, path, name)) as stream:
-            array: NDArray[Any] = npy_format.read_array(stream, allow_pickle=False)
-            stream.read(1)  # the end of the stream is where its checksum is compared
-            return array
-
-
-def map_array(path: Path, name: str) -> NDArray[Any]:
-    """As `read_array`, but one of an .npz file larger than 256 MiB is unpacked to a temporary file, which is mapped."""
-    with _reading(path):
-        if path.suffix.lower() == ".npz" and math.prod(array_header(path, name)[0]) > _UNPACKED_LIMIT:
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, zipfile.ZipFile(path) as archive:
-                member = archive.extract(_member(archive, path, name), folder)
-                return np.asarray(np.load(member, mmap_mode="c", allow_pickle=False))  # stays, until it is unmapped
-    return read_array(path, name)
+        stream.seek(0)
+        array: NDArray[Any] = npy_format.read_array(stream, allow_pickle=False)
+        stream.read(1)  # the end of the stream is where its checksum is compared
+        return array
 
 
 def array_of(content: bytes, where: str) -> NDArray[Any]:
@@ -99,6 +82,20 @@ def _reading(path: Path | str) -> Iterator[None]:
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"{path} cannot be read as arrays ({reason}): save it again with numpy, as uint8") from error
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int, str]]:
+    """Yields what an array is read from, its number of bytes, and what messages call it."""
+    with _reading(path):
+        if path.suffix.lower() == ".npy":
+            with path.open("rb") as file:
+                yield file, path.stat().st_size, str(path)
+        else:
+            with zipfile.ZipFile(path) as archive:
+                member = _member(archive, path, name)
+                with archive.open(member) as stream:
+                    yield stream, member.file_size, f"{path}: array {name!r}"
 
 
 def _member(archive: zipfile.ZipFile, path: Path, name: str) -> zipfile.ZipInfo:

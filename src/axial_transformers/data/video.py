@@ -21,7 +21,7 @@ from axial_transformers.data.folders import FitError, Selection, gather, natural
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.windows import windowed_clips
 from axial_transformers.progress import Progress
-from axial_transformers.storage.extras import require_extra
+from axial_transformers.storage import require_extra
 
 if TYPE_CHECKING:
     import av
@@ -122,7 +122,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
         ValueError: frames of another size; or too many files (`gather`) that are damaged, cut off, without a video or
             too short for a clip.
     """
-    of_records = any(map(_holds_records, [*selection.chosen, *selection.others]))
+    of_records = any(map(_holds_records, selection.chosen))
     skip_bad = 0 if options.skip_bad is None and of_records else options.skip_bad
 
     cut = clips if options.offsets == "fixed" else single_frames

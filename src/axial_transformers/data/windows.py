@@ -3,40 +3,23 @@
 import hashlib
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.data.examples import Examples
+from axial_transformers.data.examples import Examples, Indices, OnDemand
 
 
-class Windows(ABC):
-    """Examples uint8 [N, *A, C], each cut out of something larger; `cut` chooses the places, indexing fixed ones."""
-
-    dtype = np.dtype(np.uint8)
-
-    shape: tuple[int, ...]
-    """[N, *A, C]."""
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes, with those of examples and channels."""
-        return len(self.shape)
+class Windows(OnDemand):
+    """Examples, each cut out of something larger; `cut` chooses the places, indexing takes fixed ones."""
 
     @abstractmethod
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
         """Examples [B, *A, C] of `indices` [B]; `uniforms` [B] in [0, 1) choose their places."""
-
-    @abstractmethod
-    def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]: ...
 
 
 class ClipWindows(Windows):
@@ -64,7 +47,7 @@ class ClipWindows(Windows):
         first = self.starts[indices] + (uniforms * self.offsets(indices)).astype(np.int64)
         return self.frames[self.places[first[:, None] + self.stride * np.arange(self.length)]]
 
-    def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
+    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
         chosen = np.arange(len(self))[indices]
         return self.cut(chosen, np.zeros(len(chosen)))
 
@@ -96,7 +79,7 @@ class TileWindows(Windows):
         tile = self.first[indices][:, None, None] + rows // size * grid[:, 1][:, None, None] + columns // size
         return self.tiles[tile, rows % size, columns % size]
 
-    def __getitem__(self, indices: slice | Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint8]:
+    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
         return self.tiles[indices]
 
 
@@ -137,7 +120,7 @@ def windowed_tiles(tiles: Examples) -> WindowedExamples:
 def _windowed(examples: Examples, windows: Windows, names: Sequence[str], of: slice | list[int]) -> WindowedExamples:
     """Windows with the classes of the examples at the places `of`."""
     return WindowedExamples(
-        values=cast(NDArray[np.uint8], windows),  # an array where it is used
+        values=windows.as_array(),
         names=names,
         labels=None if examples.labels is None else examples.labels[of],
         class_names=examples.class_names,

@@ -1,6 +1,6 @@
 """Import of the authors' TensorFlow checkpoints, without TensorFlow.
 
-files -> arrays by name, one at a time    (storage.tensorflow.tensor_bundle)
+files -> arrays by name, one at a time    (storage.tensorflow)
 names and shapes -> a configuration       (official_variables.infer_config)
 arrays -> parameters of the model         (official_variables.variables)
 """
@@ -22,8 +22,7 @@ from axial_transformers.importers.official_variables import (
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.storage import model_folders
 from axial_transformers.storage.files import folder_written_whole, require_place
-from axial_transformers.storage.tensorflow.records import FormatError
-from axial_transformers.storage.tensorflow.tensor_bundle import TensorBundle, find_prefix
+from axial_transformers.storage.tensorflow import FormatError, TensorBundle, find_prefix
 from axial_transformers.storage.typed_json import to_json
 
 __all__ = ["PUBLISHED_HEADS", "FormatError", "VariablesError", "import_official", "import_official_to"]

@@ -7,6 +7,8 @@ An adapter: it uses private names of numba, for which pyproject.toml bounds its 
 import hashlib
 import io
 import logging
+import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,8 +21,7 @@ from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.event import Event, Listener, register
 from numba.core.registry import CPUDispatcher
-
-from axial_transformers.storage.files import cache_folder, private_folder
+from platformdirs import user_cache_path
 
 PACKAGE = "axial_transformers.kernels"
 LOOSE = {"reassoc", "contract", "nsz", "arcp"}
@@ -73,7 +74,7 @@ def _jitted(function: Callable[..., Any], fastmath: Any, **options: bool) -> Any
 
 
 def _kept(kernel: Any) -> Any:
-    folder = code_folder(Path(config.CACHE_DIR or cache_folder() / "kernels"))
+    folder = code_folder(Path(config.CACHE_DIR or user_cache_path("axial-transformers", appauthor=False) / "kernels"))
     if folder is not None:
         with suppress(RuntimeError, OSError):  # there are no source files, or the folder is read-only now
             kernel._cache = KernelCache(kernel.py_func, folder)
@@ -88,10 +89,27 @@ def code_folder(parent: Path) -> Path | None:
     numba compares the file of the function alone.
     """
     try:
-        return private_folder(private_folder(parent) / sources_digest()[:16])
+        return _private(_private(parent) / sources_digest()[:16])
     except OSError as error:
         log.warning("compiled kernels are not kept: %s. Set NUMBA_CACHE_DIR to a folder of your own.", error)
         return None
+
+
+def _private(path: Path) -> Path:
+    """Return a folder that only this user can write to; make it where there is none.
+
+    Raises:
+        OSError: it cannot be made or written to, another user owns it, or every user may write to it.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.stat()
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise PermissionError(f"another user owns {path}")
+    if hasattr(os, "getuid") and found.st_mode & stat.S_IWOTH:
+        raise PermissionError(f"every user may write to {path}")
+    if not os.access(path, os.W_OK):
+        raise PermissionError(f"{path} cannot be written to")
+    return path
 
 
 class KernelCache(FunctionCache):

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from axial_transformers.models.config import AxialTransformerConfig
-from axial_transformers.storage.extras import require_extra
+from axial_transformers.storage import require_extra
 
 PICTURES = "unconditional-image-generation"
 """The hub's task of models that draw pictures."""

@@ -22,7 +22,7 @@ def linear(
 ) -> Float[Tensor, "*s o"]:
     """x W^T + b: in float32 by oneDNN on a processor where that is faster, elsewhere as torch computes it.
 
-    On AMD's processors with AVX-512 torch takes MKL, which uses half of a vector register: benchmarks/linear.py. On all
+    On AMD's processors with AVX-512 torch takes MKL, which uses half of a vector register. On all
     of them torch copies b into every row of the output before it multiplies, which oneDNN does not. Both can be
     differentiated any number of times.
     """

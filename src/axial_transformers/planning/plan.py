@@ -9,13 +9,7 @@ from typing import Any, Generic, TypeVar
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning.machine import Machine
 from axial_transformers.planning.operations import duration, engineering, parameters, training_operations
-from axial_transformers.planning.step_memory import (
-    TrainingSettings,
-    device_batch,
-    largest_batch,
-    memory,
-    needed_memory,
-)
+from axial_transformers.planning.step_memory import TrainingSettings, device_batch, memory, needed_memory
 
 SMALLEST_DIM = 32
 CHANGEABLE = ("training.accumulate", "training.checkpoint-blocks", "model.dim")
@@ -129,8 +123,7 @@ class Plan(Generic[Settings]):
     def _memory(self, recompute: bool) -> dict[str, int]:
         other = replace(self, training=replace(self.training, checkpoint_blocks=recompute))
         found = memory(other.model, other.training, other.machine.devices)
-        largest = largest_batch(other.model, other.training, other.machine)
-        return {**asdict(found), "total": found.total, "needed": other.needed, "largest_device_batch": largest}
+        return {**asdict(found), "total": found.total, "needed": other.needed}
 
     def to_json(self) -> dict[str, Any]:
         """Return the costs as JSON holds them: bytes, operations, seconds."""
@@ -193,8 +186,7 @@ def describe_memory(plan: Plan[Any]) -> dict[str, str]:
     kept, again = found["blocks_kept"], found["blocks_computed_again"]
     parts = ("weights", "gradients", "adam", "average", "gathered", "activations")
     return {name: f"{engineering(kept[name])}B" for name in parts if kept[name]} | {
-        title: f"{engineering(each['needed'])}B{_room(plan, each['needed'])}; "
-        f"up to {each['largest_device_batch']:,} at a time do"
+        title: f"{engineering(each['needed'])}B{_room(plan, each['needed'])}"
         for title, each in {"blocks kept": kept, "with checkpoint-blocks": again}.items()
     }
 

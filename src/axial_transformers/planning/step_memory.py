@@ -26,12 +26,9 @@ from axial_transformers.ops.torch_private import (
     storage_key,
     tree_leaves,
 )
-from axial_transformers.planning.machine import Machine
 
 FLOAT = 4
 """Bytes of a number: weights, gradients, moments and the average are always float32."""
-GROWTH = 16
-"""Examples by which a batch grows to see how its memory does."""
 
 
 class TrainingSettings(Protocol):
@@ -176,17 +173,14 @@ class Memory:
         return self.weights + self.gradients + self.adam + self.average + self.gathered + self.activations
 
 
-def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, batch: int | None = None) -> Memory:
+def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int) -> Memory:
     """Return the memory of a training step on each of `devices` devices, blocks not compiled.
-
-    Args:
-        batch: examples that a device takes at a time; None: the share that `training` sets.
 
     Raises:
         ValueError: the batch does not divide among the devices.
     """
     numbers, largest_block, outside_blocks, matrices = _sizes(model)
-    batch = device_batch(training, devices) if batch is None else batch
+    batch = device_batch(training, devices)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     share, gathered = FLOAT * numbers, 0
     saved = FLOAT * matrices if training.optimiser == "muon" else 0  # never together with shards
@@ -215,21 +209,10 @@ def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, dev
     Raises:
         ValueError: the batch does not divide among the devices.
     """
-    factor, constant = _besides_tensors(training, device)
+    factor, constant = 1.1, 1e9
+    if device == "cpu":
+        factor, constant = 1.1 if training.saves_memory else 1.4, 0.15e9
     return round(factor * memory(model, training, devices).total + constant)
-
-
-def largest_batch(model: AxialTransformerConfig, training: TrainingSettings, machine: Machine) -> int:
-    """Return the number of examples that fit on one device at a time: activations grow linearly with their number.
-
-    Raises:
-        ValueError: the batch does not divide among the devices.
-    """
-    factor, constant = _besides_tensors(training, machine.device)
-    batch = device_batch(training, machine.devices)  # of which the memory is known already
-    some, more = (memory(model, training, machine.devices, count).total for count in (batch, batch + GROWTH))
-    left = (machine.room - constant) / factor - some
-    return max(0, int(batch + left // ((more - some) / GROWTH))) if left < float("inf") else training.batch_size
 
 
 def device_batch(training: TrainingSettings, devices: int) -> int:
@@ -244,13 +227,6 @@ def device_batch(training: TrainingSettings, devices: int) -> int:
             f"devices: change --training.batch-size, or the number of devices"
         )
     return training.batch_size // (devices * training.accumulate)
-
-
-def _besides_tensors(training: TrainingSettings, device: str) -> tuple[float, float]:
-    """Return the factor and the bytes by which a step takes more than its tensors."""
-    if device != "cpu":
-        return 1.1, 1e9
-    return (1.1 if training.saves_memory else 1.4), 0.15e9
 
 
 @cache

@@ -3,8 +3,13 @@
 from collections.abc import Callable
 
 from axial_transformers.recipes.custom import custom, tiled
-from axial_transformers.recipes.image_recipes import digits, fashion_mnist, fashion_mnist_gpu, photos32
-from axial_transformers.recipes.imagenet import (
+from axial_transformers.recipes.named import (
+    bair,
+    clips32,
+    clips32_frames,
+    digits,
+    fashion_mnist,
+    fashion_mnist_gpu,
     imagenet32,
     imagenet32_block_transformer,
     imagenet32_image_transformer,
@@ -13,9 +18,9 @@ from axial_transformers.recipes.imagenet import (
     imagenet64,
     imagenet64_released,
     imagenet64_sparse_transformer,
+    photos32,
 )
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Machine, Recipe
-from axial_transformers.recipes.video_recipes import bair, clips32, clips32_frames
 
 NAMED: dict[str, Callable[[], Recipe]] = {
     recipe.__name__: recipe

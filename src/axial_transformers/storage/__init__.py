@@ -1,1 +1,13 @@
 """Storage: files written whole or not at all, typed JSON, model folders, TensorFlow's formats, the cache."""
+
+from importlib.util import find_spec
+
+
+def require_extra(extra: str, package: str, what: str) -> None:
+    """Raise ValueError, with the command that installs it, where a package of an extra is missing.
+
+    Args:
+        what: what needs it, the beginning of the message.
+    """
+    if find_spec(package) is None:
+        raise ValueError(f"{what} needs the package {package}: pip install 'axial-transformers[{extra}]'")

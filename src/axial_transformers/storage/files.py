@@ -202,20 +202,3 @@ def _kind(path: Path) -> int:
 def cache_folder() -> Path:
     """`axial-transformers` in the system's folder for caches ($XDG_CACHE_HOME or ~/.cache on Linux)."""
     return user_cache_path("axial-transformers", appauthor=False)
-
-
-def private_folder(path: Path) -> Path:
-    """Return a folder that only this user can write to; make it where there is none.
-
-    Raises:
-        OSError: it cannot be made or written to, another user owns it, or every user may write to it.
-    """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.stat()
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        raise PermissionError(f"another user owns {path}")
-    if hasattr(os, "getuid") and found.st_mode & stat.S_IWOTH:
-        raise PermissionError(f"every user may write to {path}")
-    if not os.access(path, os.W_OK):
-        raise PermissionError(f"{path} cannot be written to")
-    return path

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from axial_transformers.storage.extras import require_extra
+from axial_transformers.storage import require_extra
 
 CARD = "README.md"
 LOGIN = "log in by the command `hf auth login`, or set HF_TOKEN"

@@ -1,55 +1,21 @@
 """Folders that one process at a time writes to: of runs, whose holder others are told, and of the cache."""
 
-import json
 import os
 import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from axial_transformers.storage.files import written_whole
-from axial_transformers.storage.typed_json import from_json, read_object, to_json
 
-LOCK, HOLDER = ".lock", ".holder.json"
+LOCK, HOLDER = ".lock", ".holder"
 """Files in the folder: what the system locks, and who has it locked."""
-GRACE = 10.0
-"""Seconds for which the lock of a process that has ended may be held still, by workers that it leaves behind."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holder:
-    """The process that holds a folder."""
-
-    pid: int
-    host: str
-    since: str
-
-    def __post_init__(self) -> None:
-        if not (self.host + self.since).isprintable() or len(self.host + self.since) > 200:
-            raise ValueError("host and since are not what a process writes")
-
-    @classmethod
-    def this(cls) -> "Holder":
-        """This process, from now on."""
-        return cls(pid=os.getpid(), host=socket.gethostname(), since=f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}")
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process may still run: always, as far as can be seen from another host."""
-        if self.host != socket.gethostname() or os.name != "posix":
-            return True
-        try:
-            os.kill(self.pid, 0)
-        except PermissionError:
-            return True
-        except (ProcessLookupError, OverflowError):
-            return False
-        return True
+GRACE = 6.0
+"""Seconds to wait for a lock: the workers of a process that was killed hold it for up to five more."""
 
 
 class FolderInUse(OSError):
@@ -66,17 +32,16 @@ def folder_held(folder: Path) -> Iterator[None]:
         FolderInUse: another process holds it, or this one already.
         OSError: the lock could not be written.
     """
-    before = _holder(folder)
     lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=0 if before and before.alive else GRACE)
+        lock.acquire(timeout=GRACE)
     except Timeout:
-        now = _holder(folder)
-        who = f"process {now.pid} on {now.host} since {now.since}" if now else "another process"
-        raise FolderInUse(f"{folder} is in use by {who}: wait until it ends, or end it") from None
+        raise FolderInUse(f"{folder} is in use by {_said_by(folder)}: wait until it ends, or end it") from None
     try:
         with written_whole(folder / HOLDER) as aside:
-            aside.write_text(json.dumps(to_json(Holder.this())) + "\n", encoding="utf-8")
+            now = datetime.now().astimezone()
+            said = f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}"
+            aside.write_text(said, encoding="utf-8")
         yield
     finally:
         # The other file stays: were it removed, one process could lock it and another its successor.
@@ -85,25 +50,26 @@ def folder_held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def holder(folder: Path) -> Holder | None:
+def holder(folder: Path) -> str | None:
     """The process that holds the folder now; None where there is none, whatever a killed one has left behind."""
-    said = _holder(folder)
-    if said is None or not said.alive:
+    if not (folder / HOLDER).is_file():
         return None
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        return said
-    lock.release()  # the number of the killed process is another's now
+        return _said_by(folder)
+    lock.release()
     return None
 
 
-def _holder(folder: Path) -> Holder | None:
-    """The process that says to hold the folder, or held it when it was killed."""
-    with suppress(OSError, ValueError):
-        return from_json(Holder, read_object(folder / HOLDER, "a holder"), HOLDER)
-    return None
+def _said_by(folder: Path) -> str:
+    """What the process that holds the folder has written about itself, unless that is damaged."""
+    with suppress(OSError), (folder / HOLDER).open("rb") as file:
+        said = file.read(200).decode("utf-8", "replace")
+        if said.startswith("process ") and said.isprintable():
+            return said
+    return "another process"
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""Work that the page asks for, from arrays to arrays; it says how far it is, and can be stopped between two steps."""
+"""Work that the page asks for, from arrays to arrays; it can be stopped between two steps."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from threading import Event
 
@@ -16,37 +15,17 @@ from axial_transformers.studio.studio_model import StudioModel
 
 MOST_DRAWN = 64
 """Samples, or completions, that are drawn at once."""
-SECONDS_BETWEEN_REPORTS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingOptions:
-    """Settings of samples and completions.
-
-    Raises:
-        ValueError: a count out of range.
-    """
+    """Settings of samples and completions."""
 
     count: int = 16
     temperature: float = 1.0
     top_p: float = 1.0
     label: int | None = None
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.count <= MOST_DRAWN:
-            raise ValueError(f"count must be in 1..{MOST_DRAWN}, not {self.count}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Completed:
-    """Completions of one example."""
-
-    values: Integer[np.ndarray, "n *a c"]
-    known: Bool[np.ndarray, "*a c"]
-    """True where the values were given."""
-    early: Bool[np.ndarray, "*a c"]
-    """True where a value was drawn before a known one, on which it then does not depend; nowhere: exact draws."""
 
 
 def draw_samples(
@@ -83,7 +62,7 @@ def draw_completions(
     erased: Bool[np.ndarray, "*a"],
     options: DrawingOptions,
     progress: Progress = iter,
-) -> Completed:
+) -> Integer[np.ndarray, "n *a c"]:
     """Completions of an example whose values at the erased sites are not known, whatever the order.
 
     Raises:
@@ -104,7 +83,7 @@ def draw_completions(
         generator=torch.Generator().manual_seed(options.seed),
         progress=progress,
     )
-    return Completed(values=values.cpu().numpy(), known=known, early=drawn_early(studio.model, known))
+    return values.cpu().numpy()
 
 
 def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
@@ -147,21 +126,17 @@ class Jobs:
     def __init__(self) -> None:
         self._stops: dict[str, Event] = {}
 
-    def begin(self, session: str, report: Callable[[int, int | None], None]) -> Progress:
-        """A wrapper of the loop of new work: it tells `report` the steps made and their number (None: unknown).
+    def begin(self, session: str, progress: Progress) -> Progress:
+        """A wrapper of the loop of new work, which `progress` wraps too.
 
         The loop raises StoppedError at the next step after `stop`.
         """
         stopped = self._stops[session] = Event()
 
         def wrap(items: Iterable[Item], /) -> Iterator[Item]:
-            total, reported = len(items) if isinstance(items, Sized) else None, 0.0
-            for number, item in enumerate(items):
+            for item in progress(items):
                 if stopped.is_set():
                     raise StoppedError
-                if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
-                    report(number, total)
-                    reported = time.monotonic()
                 yield item
 
         return wrap

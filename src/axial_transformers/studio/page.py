@@ -12,11 +12,13 @@ from typing import Any
 import gradio as gr
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from starlette.middleware import Middleware
 
 from axial_transformers.likelihood.outliers import Scores, score
+from axial_transformers.pictures.completions import MARK
 from axial_transformers.progress import Progress
-from axial_transformers.studio import actions, mask_painter, views
+from axial_transformers.studio import actions, views
 from axial_transformers.studio.actions import Jobs, StoppedError
 from axial_transformers.studio.request_limits import RequestLimits
 from axial_transformers.studio.studio_model import MOST_MEGABYTES, MOST_STORED, StudioModel
@@ -25,6 +27,8 @@ STALE = 3600
 """Seconds after which uploaded files are removed."""
 WAITING = 16
 """Pieces of work, of all open pages together, that may wait for their turn."""
+BRUSH = 20
+"""Radius of the brush, at least, in pixels of the enlarged picture; it covers at least one pixel of the model's."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
 STYLE = """
@@ -127,11 +131,13 @@ class Studio:
                 picker = self._picker()
                 fields = self._drawing_fields(count=4)
             with gr.Column(scale=2):
-                editor = gr.HTML(
-                    {"picture": "", "erased": []},
-                    html_template=mask_painter.TEMPLATE,
-                    css_template=mask_painter.STYLE,
-                    js_on_load=mask_painter.SCRIPT,
+                editor = gr.ImageEditor(
+                    label="erase with the brush",
+                    image_mode="RGBA",
+                    sources=(),
+                    transforms=(),
+                    layers=False,
+                    height=600,
                     elem_id="editor",
                 )
                 axis = {1: "positions", 2: "rows", 3: "frames"}[len(self._studio.model.config.shape)]
@@ -224,7 +230,7 @@ class Studio:
         def handler(request: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
             steps: Progress = iter
             if stoppable:
-                steps = self._jobs.begin(request.session_hash, lambda made, total: progress((made, total)))
+                steps = self._jobs.begin(request.session_hash, progress.tqdm)
             try:
                 return work(steps, *values)
             except StoppedError:
@@ -253,19 +259,31 @@ class Studio:
 
     def _picked_to_paint(self, progress: Progress, *choice: Any) -> tuple[NDArray[np.uint8] | None, Any]:
         example = self._picked(progress, *choice)
-        return example, {"picture": "" if example is None else views.plain(self._studio, example), "erased": []}
+        if example is None:
+            return None, None
+        picture, scale = views.to_paint(self._studio, example)
+        brush = gr.Brush(default_size=max(scale // 2, BRUSH), colors=[MARK], color_mode="fixed")
+        return example, gr.ImageEditor(picture, brush=brush)
 
     def _complete(
-        self, progress: Progress, example: NDArray[np.uint8] | None, editor: dict[str, Any], end: float, *options: Any
+        self,
+        progress: Progress,
+        example: NDArray[np.uint8] | None,
+        editor: dict[str, Any] | None,
+        end: float,
+        *options: Any,
     ) -> str:
         example = _given(example)
         shape = self._studio.model.config.shape
-        painted = np.zeros(views.displayed(self._studio, example[None]).shape[1:3], bool)
-        painted.flat[editor["erased"]] = True
+        height, width = views.displayed(self._studio, example[None]).shape[1:3]
+        painted = np.zeros((height, width), bool)
+        for layer in editor["layers"] if editor else ():
+            covered = Image.fromarray(layer[..., 3]).point(lambda alpha: 255 * (alpha > 0))
+            painted |= np.asarray(covered.resize((width, height), Image.Resampling.BOX)) > 127
         erased = actions.erased_sites(painted, shape)
         erased[shape[0] - int(end) :] = True
-        done = actions.draw_completions(self._studio, example, erased, _drawing_options(*options), progress)
-        return views.completions(self._studio, example, done)
+        values = actions.draw_completions(self._studio, example, erased, _drawing_options(*options), progress)
+        return views.completions(self._studio, example, erased, values)
 
     def _bits(self, progress: Progress, example: NDArray[np.uint8] | None, label: int, opacity: float) -> str:
         return views.bits(self._studio, _given(example), None if label < 0 else label, opacity)

@@ -18,7 +18,7 @@ from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import HEAT, Window, opaque
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
 from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
-from axial_transformers.studio.actions import Completed, share_below
+from axial_transformers.studio.actions import drawn_early, share_below
 from axial_transformers.studio.studio_model import StudioModel
 
 MOST_ROWS = 200
@@ -35,9 +35,11 @@ def described(studio: StudioModel) -> str:
     return html.facts({**named, **studio.model.config.describe(), "examples": data})
 
 
-def plain(studio: StudioModel, example: NDArray[np.integer]) -> str:
-    """The address of the picture of an example [*A, C], as `displayed`, not enlarged."""
-    return _address(html.image(Image.fromarray(displayed(studio, example[None])[0]), ""))
+def to_paint(studio: StudioModel, example: NDArray[np.integer]) -> tuple[NDArray[np.uint8], int]:
+    """The picture of an example [*A, C], large enough to paint on its pixels, and how many times it is enlarged."""
+    picture = displayed(studio, example[None])[0]
+    scale = enlargement(picture.shape[1], picture.shape[0])
+    return picture.repeat(scale, 0).repeat(scale, 1), scale
 
 
 def displayed(studio: StudioModel, values: NDArray[np.integer], window: Window | None = None) -> NDArray[np.uint8]:
@@ -59,21 +61,23 @@ def samples(studio: StudioModel, values: NDArray[np.integer]) -> str:
         return _player(path, what)
 
 
-def completions(studio: StudioModel, example: NDArray[np.uint8], done: Completed) -> str:
-    """Completions of an example [*A, C] beside what was known of it and the whole; clips also playing."""
-    count, known, early = len(done.values), example[None], np.asarray(done.early.any(axis=-1))
-    missing = int((~done.known).any(axis=-1).sum())
+def completions(
+    studio: StudioModel, example: NDArray[np.uint8], erased: NDArray[np.bool_], values: NDArray[np.integer]
+) -> str:
+    """Completions [N, *A, C] of an example [*A, C] beside what was known of it and the whole; clips also playing."""
+    known = ~np.broadcast_to(erased[..., None], example.shape)
+    early = np.asarray(drawn_early(studio.model, known).any(axis=-1))
     text = "Exact draws: every known value comes before the erased ones in the model's order."
     if early.any():
         text = (
-            f"Approximate: {int(early.sum()):,} of {missing:,} erased sites, marked red, are drawn before a known one"
-            " and do not depend on it."
+            f"Approximate: {int(early.sum()):,} of {int(erased.sum()):,} erased sites, marked red, are drawn before a"
+            " known one and do not depend on it."
         )
-    show = partial(displayed, studio, window=studio.window(known))
+    show = partial(displayed, studio, window=studio.window(example[None]))
 
     def page(chosen: slice | int, strips: bool | None) -> Image.Image:
-        given, drawn = known[:, chosen], done.values[:, chosen]
-        return completion_sheet(given, done.known[chosen], drawn, show, marked=early[chosen], strips=strips)
+        given, drawn = example[None, chosen], values[:, chosen]
+        return completion_sheet(given, known[chosen], drawn, show, marked=early[chosen], strips=strips)
 
     every, clips = slice(None), studio.are_clips
     parts = [f"<p><strong>{escape(text)}</strong></p>"]
@@ -82,9 +86,9 @@ def completions(studio: StudioModel, example: NDArray[np.uint8], done: Completed
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "completions.mp4"
             save_movie(path, np.stack(frames), studio.fps)
-            parts.append(_player(path, f"{count} completions, playing"))
+            parts.append(_player(path, f"{len(values)} completions, playing"))
     parts.append(
-        _picture(page(every, True if clips else None), f"{count} completions beside the original", "completions")
+        _picture(page(every, True if clips else None), f"{len(values)} completions beside the original", "completions")
     )
     return "\n".join(parts)
 

@@ -301,13 +301,7 @@ def _figures(line: str) -> dict[str, float]:
     except (ValueError, RecursionError):
         return {}
     numbers = found.items() if isinstance(found, dict) else ()
-    return {name: float(value) for name, value in numbers if _is_number(value)}
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < 1e300 and math.isfinite(value)
+    return {name: float(value) for name, value in numbers if type(value) in (int, float) and abs(value) < 1e300}
 
 
 def _moment(line: str) -> tuple[float, bool]:

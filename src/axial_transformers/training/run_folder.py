@@ -7,7 +7,7 @@ RUN/
   samples/step-*.png               grids of samples, of `axial train`
   index.html, data.png, bits.png   the run to look at, see `run_page`
   checkpoints/                     what a resume needs, see `checkpoints`
-  .lock, .holder.json              the process that trains in it, see `storage.locks`
+  .lock, .holder                   the process that trains in it, see `storage.locks`
 """
 
 import json
@@ -106,8 +106,9 @@ class Origin:
     """The words of the command line that began the run, after `axial`; None: it was begun from Python."""
 
     def __post_init__(self) -> None:
-        if (self.samples or 0) > MOST_SAMPLES:
-            raise ValueError(f"samples must be at most {MOST_SAMPLES:,}, not {self.samples:,}")
+        if not 0 <= self.samples <= MOST_SAMPLES:
+            limit = f"at most {MOST_SAMPLES:,}" if self.samples > 0 else "at least 0"
+            raise ValueError(f"samples must be {limit}, not {self.samples:,}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -156,7 +156,7 @@ def _standing(
     if standing is None:
         newest = max((points[-1][0] for points in curves.values()), default=0.0)
         trainer = holder(folder)
-        state = f"training, by process {trainer.pid} on {trainer.host}" if trainer else "not running"
+        state = f"training, by {trainer}" if trainer else "not running"
         standing = f"{state}, newest figures of step {newest:,.0f} of {record.training.steps:,}"
     written = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}"
     if refresh:
@@ -191,19 +191,7 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
         "Values far above the others are drawn at the upper edge.",
         html.figure(chart),
         html.tiles(small),
-        _evaluations(validation, curves.get(f"{VALIDATION}standard_error", [])),
     )
-
-
-def _evaluations(bits: Curve, errors: Curve) -> str:
-    if not bits:
-        return ""
-    error_at = dict(errors)
-    shown = {
-        f"step {step:,.0f}": f"{value:.4f}" + (f" ± {error_at[step]:.4f}" if step in error_at else "")
-        for step, value in bits[-20:]
-    }
-    return html.details("the newest evaluations, bits/dim", html.facts(shown))
 
 
 def _samples(folder: Path) -> str:
@@ -226,22 +214,20 @@ def _step_of(grid: Path) -> str:
 
 
 def _bits(folder: Path) -> str:
-    if not (folder / BITS).is_file():
-        return ""
-    return html.section(
-        "Bits of each site",
-        "Validation examples, and below each its bits given the sites before, by the newest averaged weights.",
-        html.figure(_picture(folder / BITS, folder, MOST_PIXELS)),
-    )
+    figure = _figure(folder, BITS)
+    text = "Validation examples, and below each its bits given the sites before, by the newest averaged weights."
+    return html.section("Bits of each site", text, figure) if figure else ""
 
 
 def _data(folder: Path, rows: Mapping[str, str]) -> str:
-    grid = ""
-    if (folder / DATA).is_file():
-        grid = html.figure(
-            _picture(folder / DATA, folder, MOST_PIXELS), "Examples, evenly spaced over those that train."
-        )
+    grid = _figure(folder, DATA, "Examples, evenly spaced over those that train.")
     return html.section("Data", "", html.facts(rows), grid)
+
+
+def _figure(folder: Path, name: str, caption: str = "") -> str:
+    """Return a picture of the run with a caption; empty where the run has none of that name."""
+    path = folder / name
+    return html.figure(_picture(path, folder, MOST_PIXELS), caption) if path.is_file() else ""
 
 
 def _settings(record: RunRecord, rows: Mapping[str, str]) -> str:

@@ -51,14 +51,7 @@ class TrainedModel:
         options = self.data if split is None and source is None else self._data_of(source)
         wanted: list[Split] = [split] if split else ["all"] if source else ["test", "validation"]
         examples, split = _first_there(where, options, wanted)
-        config = self.model.config
-        if (*examples.shape, examples.channels) != (*config.shape, config.channels):
-            ways = ways_to_fit(examples, config, "fit=crop, fit=stretch or fit=tiles")
-            raise ValueError(
-                f"{where} holds {[*examples.shape, examples.channels]} values an example, "
-                f"the model is of {[*config.shape, config.channels]}"
-                + (f"; pictures are fitted to it with {ways}" if ways else "")
-            )
+        check_shape(examples, self.model.config, where)
         return examples, f"{where}, {split}"
 
     def label(self, word: str | None) -> torch.Tensor | None:
@@ -99,24 +92,28 @@ def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> t
     raise ValueError(f"{fact}: take split=all, or other data")
 
 
-def ways_to_fit(examples: Examples, config: AxialTransformerConfig, resizing: str) -> str:
-    """Options by which pictures are read as the model's: `resizing` for another size, a mode for other channels.
+def check_shape(
+    examples: Examples,
+    config: AxialTransformerConfig,
+    source: str,
+    name: str = "the model",
+    resizing: str = "fit=crop, fit=stretch or fit=tiles",
+    otherwise: str = "",
+) -> None:
+    """Raise ValueError, with what to do, where the examples of a source have not the shape of a model.
 
-    Empty where none helps: pictures have one channel or three.
+    Args:
+        name: the model's.
+        resizing: options by which pictures of another size are read as the model's.
+        otherwise: what else can be done.
     """
-    mode = {1: "mode=gray", 3: "mode=rgb"}.get(config.channels)
-    recoloured = mode if mode and examples.channels != config.channels else ""
-    return " and ".join(filter(None, (resizing * (examples.shape != config.shape), recoloured)))
-
-
-def check_shape(examples: Examples, config: AxialTransformerConfig, source: str, name: str, otherwise: str) -> None:
-    """Raises ValueError, with what to do, where the examples of `source` have not the shape of the model `name`."""
-    data_shape, model_shape = (*examples.shape, examples.channels), (*config.shape, config.channels)
-    if data_shape != model_shape:
-        here, there = ("x".join(map(str, shape)) for shape in (data_shape, model_shape))
-        ways = ways_to_fit(examples, config, "size= and fit=")
-        fit = f"fit pictures with {ways}, or " if ways else ""
-        raise ValueError(f"{source} holds {here}, but {name} models {there}: {fit}{otherwise}")
+    here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
+    if here == there:
+        return
+    mode = {1: "mode=gray", 3: "mode=rgb"}.get(config.channels, "") if here[-1] != there[-1] else ""
+    ways = " and ".join(filter(None, (resizing * (here[:-1] != there[:-1]), mode)))
+    advice = ", or ".join(filter(None, (ways and f"fit pictures with {ways}", otherwise)))
+    raise ValueError(f"{source} holds {here} values an example, {name} is of {there}" + f": {advice}" * bool(advice))
 
 
 def check_recorded(folder: str | Path, source: str) -> None:

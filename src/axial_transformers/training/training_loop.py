@@ -8,7 +8,7 @@ from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer
 from axial_transformers.progress import Display
-from axial_transformers.storage.extras import require_extra
+from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import progress_figures

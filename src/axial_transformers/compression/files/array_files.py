@@ -24,7 +24,7 @@ from axial_transformers.compression.files.source import (
     tile_grid,
 )
 from axial_transformers.data import join_uint16, split_uint16
-from axial_transformers.data.npy import array_header, array_names, map_array
+from axial_transformers.data.npy import array_header, array_names, read_array
 from axial_transformers.models import AxialTransformerConfig
 
 _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
@@ -45,7 +45,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
         headers = {name: array_header(path, name) for name in names}
         found = ", ".join(f"{name} {list(shape)} {dtype.name}" for name, (shape, dtype) in headers.items())
         raise ValueError(f"{path} holds {len(fitting)} arrays like {wanted} among {found}: save one alone")
-    values = map_array(path, fitting[0])
+    values = read_array(path, fitting[0])
     description = {"array": fitting[0], "dtype": values.dtype.name, "shape": list(values.shape)}
     _checked(description, config)
     axes, split = values.shape[1 : 1 + len(config.shape)], _split(values.dtype.name, config)
@@ -54,13 +54,14 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
     if not split:
         _check_bytes(path, values)
 
-    def load(first: int, last: int) -> NDArray[np.uint8]:
-        examples = values[first:last].reshape(last - first, *axes, -1)
-        return cut_tiles(split_uint16(examples) if split else examples.astype(np.uint8), config.shape)
+    def of(i: int) -> NDArray[np.uint8]:
+        example = values[i].reshape(1, *axes, -1)
+        return cut_tiles(split_uint16(example) if split else example.astype(np.uint8), config.shape)
 
     left_out = [name for name in names if name != fitting[0]]
     counts = [prod(tile_grid(axes, config.shape))] * len(values)
-    return Contents(Tiles(counts, load), description, left_out=left_out, examples=len(values))
+    images = Tiles(counts, of, (*config.shape, config.channels))
+    return Contents(images, description, left_out=left_out, examples=len(values))
 
 
 def images_of(description: Any, config: AxialTransformerConfig) -> int:

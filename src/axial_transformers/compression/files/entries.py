@@ -1,8 +1,10 @@
-"""Files that an archive describes: their entries, the names under which they are restored, and their contents."""
+"""The description of an archive's files: their entries, the names that they are restored under, and JSON of both."""
 
+import json
 import os
 import re
 import sys
+import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
@@ -10,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import prod
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from axial_transformers.compression.container import DamagedError
 from axial_transformers.compression.files.source import join_tiles, tile_grid
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.arguments import Images
 
 _LONGEST = 255
 """Number of bytes of the longest name that the usual file systems take."""
@@ -26,6 +29,16 @@ _LONGEST = 255
 _NOT_ON_WINDOWS = re.compile(
     r'[\x00-\x1f\\:<>"|?*]|[. ](/|$)|(^|/)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.|/|$)', re.IGNORECASE
 )
+
+_KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"})
+
+_ALWAYS = 1 << 24
+"""Number of bytes that a description may always unpack to."""
+_MOST = 1 << 27
+_RATIO = 64
+"""Highest compression of a larger one: deflate reaches 1032."""
+_MOST_VALUES = 1 << 23
+_VALUES_PER_FILE = 8
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,10 @@ class Entry(ABC):
     """Axes of the models that code such files."""
     SUFFIX: ClassVar[str]
     """Appended to the name of a file that is not restored in the format of its name."""
+    KIND: ClassVar[str]
+    """Name of such files in messages, and of their list in the description."""
+    REASON: ClassVar[str]
+    """What a message says of a file that is not of this kind."""
 
     name: str
     size: tuple[int, ...] | None
@@ -43,12 +60,29 @@ class Entry(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, description: Any) -> Self:
-        """The entry of which `json` gave the description.
+    def of_file(cls, path: Path, name: str, config: AxialTransformerConfig) -> Self | None:
+        """Return the entry of a file; one without a size if the archive is to hold the file itself.
+
+        Returns:
+            None for a file that is not of this kind, such as notes.txt.
+
+        Raises:
+            ValueError: what the file shows is too large.
+        """
+
+    @classmethod
+    @abstractmethod
+    def read(cls, description: Any, channels: int) -> Self:
+        """Return the entry of which `json` gave the description, for a model of so many channels.
 
         Raises:
             DamagedError: there is none.
         """
+
+    @classmethod
+    @abstractmethod
+    def images_of(cls, files: Sequence[tuple[Path, Self]], config: AxialTransformerConfig) -> Images:
+        """Return the tiles of all files, each with its entry; they are read when they are asked for."""
 
     @abstractmethod
     def keeps(self, name: str) -> bool:
@@ -62,14 +96,6 @@ class Entry(ABC):
     def from_values(self, values: NDArray[np.uint8], name: str) -> bytes:
         """The file `name` that shows values [*size, C]."""
 
-    def is_modelled(self, channels: int) -> bool:
-        """Whether a model of so many channels codes it. Otherwise the archive holds a file."""
-        return True
-
-    def from_file(self, content: bytes, name: str) -> bytes:
-        """The file `name`, from the file that the archive holds in its place."""
-        return content
-
     @property
     def restored_as_it_is(self) -> bool:
         """True if the file is written under its own name."""
@@ -81,9 +107,8 @@ class Entry(ABC):
         return self.name if self.restored_as_it_is else self.name + self.SUFFIX
 
     def images(self, config: AxialTransformerConfig) -> int:
-        """Number of the archive's images that are its tiles; 0 if the archive holds a file."""
-        modelled = self.size is not None and self.is_modelled(config.channels)
-        return prod(tile_grid(self.size, config.shape)) if modelled and self.size else 0
+        """Return the number of the archive's images that are its tiles; 0 if the archive holds the file itself."""
+        return 0 if self.size is None else prod(tile_grid(self.size, config.shape))
 
 
 def entries_of(kind: type[Entry], description: Any, config: AxialTransformerConfig) -> list[Entry]:
@@ -94,7 +119,7 @@ def entries_of(kind: type[Entry], description: Any, config: AxialTransformerConf
     """
     if not isinstance(description, list) or len(config.shape) != kind.AXES:
         raise DamagedError("the archive's description of its files is damaged")
-    entries: list[Entry] = [kind.read(file) for file in description]
+    entries: list[Entry] = [kind.read(file, config.channels) for file in description]
     for entry in entries:
         check_name(entry.name)
     return entries
@@ -159,10 +184,8 @@ def restored(
             yield None
         elif entry.size is None:
             yield parts[0]
-        elif count:
-            yield entry.from_values(join_tiles(np.stack(parts), entry.size)[0], name)
         else:
-            yield entry.from_file(parts[0], name)
+            yield entry.from_values(join_tiles(np.stack(parts), entry.size)[0], name)
     if any(True for _ in chain(images_left, files_left)):
         raise DamagedError("the archive holds more than it describes")
 
@@ -206,3 +229,54 @@ class Names:
         start = f"{name}/".replace("/", "\0")
         i = bisect_left(self._sorted, start)
         return i < len(self._sorted) and self._sorted[i].startswith(start)
+
+
+def pack(description: dict[str, Any], contents: int) -> bytes:
+    """The description's bytes.
+
+    Args:
+        contents: number of images and whole files that it is about.
+
+    Raises:
+        ValueError: it would be too large to be read again.
+    """
+    text = json.dumps(description, separators=(",", ":")).encode()
+    for level in (9, 0):  # one that compresses too well is stored as it is
+        packed = zlib.compress(text, level)
+        try:
+            if unpack(packed, contents) == description:
+                return packed
+        except DamagedError as error:
+            reason = error
+    raise ValueError(f"too many files for one archive, or names that are too long ({reason}): split the folder")
+
+
+def unpack(packed: bytes, contents: int) -> dict[str, Any]:
+    """The description whose `pack` gave these bytes, for as many images and files.
+
+    Raises:
+        DamagedError: there is none, or it is too large for its contents.
+    """
+    try:
+        decompressor = zlib.decompressobj()
+        text = decompressor.decompress(packed, min(_MOST, max(_ALWAYS, _RATIO * len(packed))))
+        if decompressor.unconsumed_tail:
+            raise DamagedError(f"the archive's description of files has more than {len(text):,} bytes")
+        if _values(text) > min(_MOST_VALUES, _VALUES_PER_FILE * contents + 100):
+            raise DamagedError(f"the archive's description is of more than its {contents:,} images and files")
+        description = json.loads(text)
+    except DamagedError:
+        raise
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise DamagedError("the archive holds images, but no description of files: use axial.decompress") from error
+    if not isinstance(description, dict) or set(description) not in _KINDS:
+        raise DamagedError("the archive's description of files is damaged")
+    return description
+
+
+def _values(text: bytes) -> int:
+    """Upper bound on the number of values in a JSON text, objects counted four times for the memory that they take."""
+    unescaped = np.frombuffer(text.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
+    within = np.bitwise_xor.accumulate((unescaped == ord('"')).view(np.uint8))  # 1 within strings
+    outside = unescaped[within == 0].tobytes()
+    return outside.count(b",") + outside.count(b"[") + 4 * outside.count(b"{")

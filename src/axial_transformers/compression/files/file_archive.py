@@ -4,6 +4,8 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +14,32 @@ from numpy.typing import NDArray
 
 from axial_transformers.compression.archive import ArchiveReader, write_archive
 from axial_transformers.compression.container import ArchiveError
-from axial_transformers.compression.files import array_files, descriptions, pictures, videos
-from axial_transformers.compression.files.entries import Entry, Planned, entries_of, planned, restored
+from axial_transformers.compression.files import array_files
+from axial_transformers.compression.files.entries import (
+    Entry,
+    Names,
+    Planned,
+    entries_of,
+    pack,
+    planned,
+    restored,
+    unpack,
+)
 from axial_transformers.compression.files.pictures import PictureEntry
-from axial_transformers.compression.files.source import Contents, OtherSizes, Source, enumeration, source_of, write_new
+from axial_transformers.compression.files.source import (
+    Contents,
+    OtherSizes,
+    Source,
+    content,
+    enumeration,
+    other_size_error,
+    require_small,
+    source_of,
+    write_new,
+)
 from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.data import picture_files, video
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
-from axial_transformers.models.arguments import Images
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
@@ -31,27 +51,16 @@ log = logging.getLogger("axial_transformers")
 _SUFFIXES = (*picture_files.SUFFIXES, *video.SUFFIXES)
 
 
-class Written(NamedTuple):
-    """Result of `compress_files`."""
+@dataclass(frozen=True, kw_only=True)
+class Written(Contents):
+    """An archive that `compress_files` has written, and what went into it."""
 
-    images: Images
-    """uint8 [N, *A, C]: all images that the model codes, tiles included, read when they are asked for."""
     input_size: int
     """Size of the source's files in bytes, left-out parts of an .npz file included."""
     size: int
     """Size of the archive in bytes."""
-    left_out: list[str]
-    """Names of the source's arrays, and of its hidden files and links to folders, that the archive does not hold."""
-    whole: list[str]
-    """Names of the files that it holds byte for byte, not by the model."""
-    others: list[str]
-    """Those of them that are not of the kind that the model is of, such as notes.txt, or cannot be read."""
-    examples: int
-    """Number of pictures, examples or videos that the model codes: fewer than `images` where they are tiled."""
-    files: int
-    """Number of files that the archive holds as PNG files or byte for byte, not by the model."""
-    file_bytes: int
-    """Number of their bytes in the archive."""
+    file_sizes: list[int]
+    """Sizes in bytes of the files that it holds whole."""
     webp: list[int]
     """Sizes in bytes of the images of the model's size that WebP makes smaller than the model does."""
 
@@ -89,7 +98,7 @@ def compress_files(
     found = source_of(source)
     input_size = sum(file.stat().st_size for file in found.files)
     _tell(contents, found)
-    metadata = descriptions.pack(contents.description, len(contents.images) + len(contents.files))
+    metadata = pack(contents.description, len(contents.images) + len(contents.files))
     with written_whole(target, replace=force) as aside:
         with aside.open("wb") as file:
             packed = write_archive(
@@ -98,10 +107,7 @@ def compress_files(
         size = aside.stat().st_size
         require_free(target, source, force)  # it may have come into being since
     of_files = [entry.size for entry in packed.header.chunks if not entry.images]
-    return Written(
-        contents.images, input_size, size, contents.left_out, contents.whole,
-        contents.others, contents.examples, len(of_files), sum(of_files), packed.webp,
-    )  # fmt: skip
+    return Written(**vars(contents), input_size=input_size, size=size, file_sizes=of_files, webp=packed.webp)
 
 
 def _tell(contents: Contents, source: Source) -> None:
@@ -112,8 +118,6 @@ def _tell(contents: Contents, source: Source) -> None:
         log.info(f"{videos}: they come back as lossless .mkv files of the same frames, without sound")
     if contents.left_out:
         log.info(f"warning: not in the archive, {enumeration(contents.left_out)}")
-    if contents.as_png:
-        log.info(f"stored as PNG files, not by the model, {source.enumeration(contents.as_png)}")
     others = set(contents.others)
     if unmodelled := [name for name in contents.whole if name not in others]:
         log.info(f"stored as the files that they are, not by the model, {source.enumeration(unmodelled)}")
@@ -158,7 +162,7 @@ def decompress_files(
     with Path(archive).open("rb") as file:
         reader = ArchiveReader(model, file, most_values=most_values)
         files_held = sum(not entry.images for entry in reader.header.chunks)
-        description = descriptions.unpack(reader.header.metadata, reader.header.images + files_held)
+        description = unpack(reader.header.metadata, reader.header.images + files_held)
         chosen = _chosen(description, only, model.config, range(reader.header.images), range(files_held))
         as_array, one = chosen.array is not None, len(chosen.entries) == 1 and target.suffix.lower() in _SUFFIXES
         plan = planned(chosen.entries, target.name if one else None)
@@ -302,8 +306,47 @@ def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Con
         raise FileNotFoundError(f"{source}: no such folder or file")
     if source.suffix.lower() in (".npz", ".npy") and not source.is_dir():
         return array_files.read(source, config, other_sizes)
-    if len(config.shape) == 3:
-        return videos.read(source, config, other_sizes)
-    if len(config.shape) != 2:
+    if len(config.shape) not in (2, 3):
         raise ValueError(f"{source} is no .npz or .npy file, and the model of shape {config.shape} is not of pictures")
-    return pictures.read(source, config, other_sizes)
+    return read_files(source, VideoEntry if len(config.shape) == 3 else PictureEntry, config, other_sizes)
+
+
+def read_files(path: Path, kind: type[Entry], config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
+    """Read one picture or video, or every file below a folder.
+
+    Each is restored and compared before anything is compressed. The model codes those of its channels that come back;
+    the archive holds all other files as they are.
+
+    Raises:
+        ValueError: none is a picture or video of the model, one is of another size (unless tiled), or a file is too
+            large.
+    """
+    found = source_of(path)
+    names = Names([found.name(file) for file in found.files])
+    entries, modelled, others = list[Entry](), list[tuple[Path, Entry]](), list[str]()
+    for file in found.files:
+        name = found.name(file)
+        entry = kind.of_file(file, name, config)
+        if entry is None:
+            require_small(file, kind.REASON)
+            others.append(name)
+        if entry is None or not (entry.restored_as_it_is or names.has_room_for(entry.restored_as)):
+            entry = kind(name, None)
+        entries.append(entry)
+        if entry.size is not None:
+            if entry.size[-2:] != config.shape[-2:] and other_sizes == "refuse":
+                raise other_size_error(file, entry.size[-2:], config.shape[-2:])
+            modelled.append((file, entry))
+    if len(others) == len(entries):
+        example = f": {others[0]} {kind.REASON}" if others else ""
+        raise ValueError(f"{path} holds no {kind.KIND}{example}")
+    planned(entries)
+    return Contents(
+        kind.images_of(modelled, config),
+        {kind.KIND: [entry.json() for entry in entries]},
+        [partial(content, file) for file, entry in zip(found.files, entries, strict=True) if entry.size is None],
+        left_out=found.left_out,
+        whole=[entry.name for entry in entries if entry.size is None],
+        others=others,
+        examples=len(modelled),
+    )

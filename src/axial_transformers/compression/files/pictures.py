@@ -1,28 +1,18 @@
 """Folders of pictures, or one: to images of the model's size, and back to files of the same names, modes and pixels."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files.entries import Entry, Names, planned
-from axial_transformers.compression.files.source import (
-    Contents,
-    OtherFiles,
-    OtherSizes,
-    Tiles,
-    content,
-    cut_tiles,
-    other_size_error,
-    source_of,
-)
+from axial_transformers.compression.files.entries import Entry
+from axial_transformers.compression.files.source import Tiles, content, cut_tiles
 from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.picture_files import (
     MOST_PIXELS,
@@ -36,19 +26,15 @@ from axial_transformers.data.picture_files import (
 from axial_transformers.models import AxialTransformerConfig
 
 _GRAY16 = "I;16"
-_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", _GRAY16)
-"""Modes of the pictures that archives hold; files with others are held whole."""
-_MODELLED = {1: ("L", "1"), 2: (_GRAY16,), 3: ("RGB",)}
-"""Modes of the pictures that a model codes, by its number of channels."""
+_MODES = {1: ("L", "1"), 2: (_GRAY16,), 3: ("RGB",)}
+"""Modes of the pictures that a model codes, by its number of channels; archives hold files of other modes whole."""
 _WEBP_SIDE = 16383
 _FORMATS = {
-    ".png": ("PNG", _MODES), ".tif": ("TIFF", ("L", "RGB", _GRAY16)), ".tiff": ("TIFF", ("L", "RGB", _GRAY16)),
-    ".bmp": ("BMP", ("L", "RGB")), ".webp": ("WEBP", ("RGB",)), ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
+    ".png": ("PNG", ("1", "L", "RGB", _GRAY16)), ".bmp": ("BMP", ("L", "RGB")),
+    ".tif": ("TIFF", ("L", "RGB", _GRAY16)), ".tiff": ("TIFF", ("L", "RGB", _GRAY16)),
+    ".webp": ("WEBP", ("RGB",)), ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
 }  # fmt: skip
 """Format of files by suffix, and the modes that it keeps."""
-
-
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -57,15 +43,31 @@ class PictureEntry(Entry):
 
     AXES: ClassVar[int] = 2
     SUFFIX: ClassVar[str] = ".png"
+    KIND: ClassVar[str] = "pictures"
+    REASON: ClassVar[str] = "is no picture that can be read"
 
     mode: str = ""
 
     @classmethod
-    def read(cls, description: Any) -> "PictureEntry":
+    def of_file(cls, path: Path, name: str, config: AxialTransformerConfig) -> "PictureEntry | None":
+        try:
+            with opened(path, of_any_kind=True):  # before its bytes are in memory
+                file = content(path)
+            picture, look = _decoded(Member(file, str(path)))
+        except PictureError:
+            return None
+        if picture is not None and look.mode in _MODES.get(config.channels, ()):
+            entry = cls(name, (picture.height, picture.width), look.mode)
+            if _comes_back(_picture(_values(picture), look.mode), entry.restored_as, look):
+                return entry
+        return cls(name, None)
+
+    @classmethod
+    def read(cls, description: Any, channels: int) -> "PictureEntry":
         types = [type(part) for part in description] if isinstance(description, list) else []
         if types == [str]:
             return cls(description[0], None)
-        if types != [str, str, int, int] or description[1] not in _MODES:
+        if types != [str, str, int, int] or description[1] not in _MODES.get(channels, ()):
             raise DamagedError(f"the archive describes a picture as {description!r:.100}")
         name, mode, height, width = description
         if min(height, width) < 1 or height * width > MOST_PIXELS:
@@ -75,9 +77,6 @@ class PictureEntry(Entry):
     def json(self) -> list[Any]:
         return [self.name] if self.size is None else [self.name, self.mode, *self.size]
 
-    def is_modelled(self, channels: int) -> bool:
-        return self.mode in _MODELLED.get(channels, ())
-
     def keeps(self, name: str) -> bool:
         suffix = PurePosixPath(name).suffix.lower()
         fits = suffix != ".webp" or max(self.size or ()) <= _WEBP_SIDE
@@ -86,117 +85,20 @@ class PictureEntry(Entry):
     def from_values(self, values: NDArray[np.uint8], name: str) -> bytes:
         return _encoded(_picture(values, self.mode), name)
 
-    def from_file(self, content: bytes, name: str) -> bytes:
-        try:
-            picture = _from_png(content, self.name)
-        except PictureError as error:
-            raise DamagedError(f"the archive is damaged: {error}") from error
-        found = (picture.mode, picture.height, picture.width)
-        if found != (self.mode, *(self.size or ())):
-            raise DamagedError(f"{self.name!r:.100} is of mode and size {found}, not {(self.mode, self.size)}")
-        return _encoded(picture, name)
+    @classmethod
+    def images_of(cls, files: Sequence[tuple[Path, "PictureEntry"]], config: AxialTransformerConfig) -> Tiles:
+        def of(i: int) -> NDArray[np.uint8]:
+            return cut_tiles(_pixels(*files[i])[None], config.shape)
+
+        return Tiles([entry.images(config) for _, entry in files], of, (*config.shape, config.channels))
 
 
-@dataclass
-class _Stored:
-    """One file as it is stored: tiles of the model, a PNG file, or the file itself."""
-
-    path: Path
-    entry: PictureEntry
-
-    def values(self) -> NDArray[np.uint8]:
-        """The picture [H, W, C] that is cut into tiles."""
-        return _values(self._picture()[0])
-
-    def file(self) -> bytes:
-        """The file that the archive holds."""
-        return content(self.path) if self.entry.size is None else self._unchanged(_as_png(*self._picture()))
-
-    def _picture(self) -> tuple[Image.Image, str, "_Look"]:
-        """The picture, the name under which it is restored, and its look."""
-        picture, look = _decoded(Member(content(self.path), str(self.path)))
-        same = picture and (look.mode, (picture.height, picture.width)) == (self.entry.mode, self.entry.size)
-        return self._unchanged(picture if same else None), self.entry.restored_as, look
-
-    def _unchanged(self, found: _Found | None) -> _Found:
-        if found is None:
-            raise ValueError(f"{self.path} has changed since it was first read: compress it again")
-        return found
-
-
-def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Reads one picture, or every file below a folder; pictures of other modes than the model's become files.
-
-    Every picture is restored and compared, before anything is compressed. It is stored as the first of these that keeps
-    it: tiles of the model, for pictures of its mode; a PNG file, for others, if it is no larger than their own file;
-    that file. Files that are no pictures, or damaged ones, are stored as they are.
-
-    Raises:
-        ValueError: no pictures, one of another size (unless tiled), or another file that is too large.
-    """
-    found, others = source_of(path), OtherFiles()
-    stored = [_stored(file, found.name(file), config, other_sizes, others) for file in found.files]
-    others.require_small()
-    if len(others.names) == len(stored):
-        if path.is_dir():
-            raise ValueError(f"{path} holds no pictures")
-        raise ValueError(f"{path} is no picture that can be read, no folder of pictures, and no .npz or .npy file")
-    names = Names([some.entry.name for some in stored])
-    for some in stored:
-        if not (some.entry.restored_as_it_is or names.has_room_for(some.entry.restored_as)):
-            some.entry = PictureEntry(some.entry.name, None)
-    planned(entries := [some.entry for some in stored])
-    tiled = [some for some in stored if some.entry.images(config)]
-    as_files = [some for some in stored if not some.entry.images(config)]
-    return Contents(
-        Tiles([some.entry.images(config) for some in tiled], _tiles_of(tiled, config)),
-        {"pictures": [entry.json() for entry in entries]},
-        [some.file for some in as_files],
-        left_out=found.left_out,
-        as_png=[some.entry.name for some in as_files if some.entry.size is not None],
-        whole=[some.entry.name for some in as_files if some.entry.size is None],
-        others=others.names,
-        examples=len(tiled),
-    )
-
-
-def _tiles_of(stored: list[_Stored], config: AxialTransformerConfig) -> Callable[[int, int], NDArray[np.uint8]]:
-    """Reads the tiles of some of the pictures; keeps those of the last one, which may be asked for in parts."""
-
-    @lru_cache(1)
-    def of(i: int) -> NDArray[np.uint8]:
-        return cut_tiles(stored[i].values()[None], config.shape)
-
-    def load(first: int, last: int) -> NDArray[np.uint8]:
-        empty = np.zeros((0, *config.shape, config.channels), np.uint8)
-        return np.concatenate([empty, *map(of, range(first, last))])
-
-    return load
-
-
-def _stored(
-    path: Path, name: str, config: AxialTransformerConfig, other_sizes: OtherSizes, others: OtherFiles
-) -> _Stored:
-    """The first way of storing a file that keeps it."""
-    as_it_is = _Stored(path, PictureEntry(name, None))
-    try:
-        with opened(path, of_any_kind=True):  # before its bytes are in memory
-            file = content(path)
-        picture, look = _decoded(Member(file, str(path)))
-    except PictureError:
-        others.keep(path, name, "is no picture that can be read")
-        return as_it_is
-    if picture is None:
-        return as_it_is
-    entry = PictureEntry(name, (picture.height, picture.width), look.mode)
-    if entry.images(config):
-        if not _comes_back(_picture(_values(picture), look.mode), entry.restored_as, look):
-            return as_it_is
-        if entry.size != config.shape and other_sizes == "refuse":
-            raise other_size_error(path, (picture.height, picture.width), config.shape)
-        return _Stored(path, entry)
-    png = _as_png(picture, entry.restored_as, look)
-    return as_it_is if png is None or len(png) > len(file) else _Stored(path, entry)
+def _pixels(path: Path, entry: PictureEntry) -> NDArray[np.uint8]:
+    """Return the picture [H, W, C] of a file, which has been read before."""
+    picture, look = _decoded(Member(content(path), str(path)))
+    if picture is None or (look.mode, (picture.height, picture.width)) != (entry.mode, entry.size):
+        raise ValueError(f"{path} has changed since it was first read: compress it again")
+    return _values(picture)
 
 
 def _values(picture: Image.Image) -> NDArray[np.uint8]:
@@ -224,7 +126,7 @@ class _Look(NamedTuple):
 
 
 def _decoded(file: Member) -> tuple[Image.Image | None, _Look]:
-    """The upright picture of a file in a mode that archives hold, None if they hold only the file itself; and its look.
+    """Return the upright picture of a file, None of one that Pillow shows in part; and its look.
 
     Raises:
         PictureError: not a picture, too large, or damaged.
@@ -233,7 +135,7 @@ def _decoded(file: Member) -> tuple[Image.Image | None, _Look]:
         partial = header.format == "MPO" or unread_part(file, header) is not None
         deep, picture = is_gray16(header), upright(file, header)
     look = _look(picture, deep)
-    if partial or look.mode not in _MODES:
+    if partial:
         return None, look
     return (Image.fromarray(np.frombuffer(look.pixels, "<u2").reshape(picture.size[::-1])) if deep else picture), look
 
@@ -253,31 +155,9 @@ def _encoded(picture: Image.Image, name: str) -> bytes:
     return file.getvalue()
 
 
-def _from_png(file: bytes, name: str) -> Image.Image:
-    """The picture of such a file.
-
-    Raises:
-        PictureError: it is damaged.
-    """
-    member = Member(file, repr(name))
-    with opened(member, formats=("PNG",)) as picture:
-        return upright(member, picture)
-
-
 def _comes_back(picture: Image.Image, name: str, look: _Look) -> bool:
     """Tests whether a picture, written under that name and read again, looks as it should."""
     try:
         return _decoded(Member(_encoded(picture, name), name))[1] == look
     except Exception:  # encoders raise errors of every kind
         return False
-
-
-def _as_png(picture: Image.Image, name: str, look: _Look) -> bytes | None:
-    """A PNG file from which a picture can be restored under that name, as small as Pillow makes it, if there is one."""
-    file = io.BytesIO()
-    try:
-        picture.save(file, "PNG", optimize=True)
-        restored = _from_png(file.getvalue(), name)
-    except Exception:  # as in comes_back
-        return None
-    return file.getvalue() if _comes_back(restored, name, look) else None

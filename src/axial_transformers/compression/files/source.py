@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,7 +16,6 @@ from axial_transformers.compression.container import DamagedError
 from axial_transformers.models.arguments import Images
 
 _MOST_OTHER = 1 << 26
-_MOST_OTHERS = 1 << 30
 _NAMED = 20
 """Number of names that a message lists."""
 
@@ -36,8 +36,6 @@ class Contents:
     """Files that are stored whole."""
     left_out: list[str] = field(default_factory=list)
     """Names of the parts of the source that are not stored."""
-    as_png: list[str] = field(default_factory=list)
-    """Names of the pictures of the source that are stored as PNG files, not by the model."""
     whole: list[str] = field(default_factory=list)
     """Names of the files of the source that are stored byte for byte, not by the model."""
     others: list[str] = field(default_factory=list)
@@ -51,11 +49,12 @@ class Tiles:
 
     Args:
         counts: number of images of each example.
-        load: reads the images of the examples first..last - 1, none if these are equal.
+        of: reads the images of one example; those of the last one are kept, since they may be asked for in parts.
+        shape: *A, C.
     """
 
-    def __init__(self, counts: Sequence[int], load: Callable[[int, int], NDArray[np.uint8]]):
-        self._ends, self._load = np.cumsum([0, *counts]), load
+    def __init__(self, counts: Sequence[int], of: Callable[[int], NDArray[np.uint8]], shape: Sequence[int]):
+        self._ends, self._of, self._shape = np.cumsum([0, *counts]), lru_cache(1)(of), shape
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -63,10 +62,11 @@ class Tiles:
     def __getitem__(self, chosen: slice) -> NDArray[np.uint8]:
         start, stop, _ = chosen.indices(len(self))
         if start >= stop:
-            return self._load(0, 0)
+            return np.zeros((0, *self._shape), np.uint8)
         first, last = (int(np.searchsorted(self._ends, number, "right")) for number in (start, stop - 1))
         skipped = self._ends[first - 1]
-        return self._load(first - 1, last)[start - skipped : stop - skipped]
+        images = np.concatenate([self._of(i) for i in range(first - 1, last)])
+        return images[start - skipped : stop - skipped]
 
 
 def tile_grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,35 +152,10 @@ def enumeration(names: Sequence[str]) -> str:
     return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
 
 
-class OtherFiles:
-    """Files that the model's data are not read from, such as notes.txt, which an archive holds within bounds."""
-
-    def __init__(self) -> None:
-        self.names = list[str]()
-        self._size, self._too_large = 0, list[str]()
-
-    def keep(self, path: Path, name: str, reason: str) -> None:
-        """Counts one more of them.
-
-        Raises:
-            ValueError: all of them together are too large.
-        """
-        self.names.append(name)
-        size = path.stat().st_size
-        if size > _MOST_OTHER:
-            self._too_large.append(str(path) if self._too_large else f"{path} {reason}")
-            return
-        self._size += size
-        if self._size > _MOST_OTHERS:
-            raise ValueError(f"{path} {reason}; such files, kept whole, are larger than {_MOST_OTHERS >> 20:,} MiB in"
-                             " all: leave some out")  # fmt: skip
-
-    def require_small(self) -> None:
-        """Raises ValueError, which names them, where some are too large."""
-        if self._too_large:
-            first, *more = self._too_large
-            rest = f", as are {enumeration(more)}; leave them out" if more else ": leave it out"
-            raise ValueError(f"{first}, and is larger than {_MOST_OTHER >> 20} MiB, too large to be kept whole{rest}")
+def require_small(path: Path, reason: str) -> None:
+    """Raise ValueError where a file that the model's data are not read from, such as notes.txt, is too large."""
+    if path.stat().st_size > _MOST_OTHER:
+        raise ValueError(f"{path} {reason}, and is larger than {_MOST_OTHER >> 20} MiB: leave it out")
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -3,12 +3,10 @@
 Clips are read when they are asked for, the frames of one at a time.
 """
 
-import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
 from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -17,20 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from axial_transformers.compression.archive import File
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files.entries import Entry, Names, planned
-from axial_transformers.compression.files.source import (
-    Contents,
-    OtherFiles,
-    OtherSizes,
-    Tiles,
-    content,
-    cut_tiles,
-    other_size_error,
-    source_of,
-    tile_grid,
-)
+from axial_transformers.compression.files.entries import Entry
+from axial_transformers.compression.files.source import Tiles, cut_tiles, tile_grid
 from axial_transformers.data import DataConfig
 from axial_transformers.data.video import (
     SUFFIXES,
@@ -61,12 +48,39 @@ class VideoEntry(Entry):
 
     AXES: ClassVar[int] = 3
     SUFFIX: ClassVar[str] = _SUFFIX
+    KIND: ClassVar[str] = "videos"
+    REASON: ClassVar[str] = "is no video that comes back in the model's channels of 8 bits"
 
     rate: Fraction = _USUAL_RATE
     """Frames a second."""
 
     @classmethod
-    def read(cls, description: Any) -> "VideoEntry":
+    def of_file(cls, path: Path, name: str, config: AxialTransformerConfig) -> "VideoEntry | None":
+        if path.suffix.lower() not in SUFFIXES:
+            return None
+        pyav()
+        try:
+            if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != config.channels:
+                return None
+            rate = frame_rate(path) or _USUAL_RATE
+            if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _LARGEST:
+                return None
+            size = size_of(path, config, rate)
+        except TooLargeError:
+            raise
+        except Exception:  # encoders and decoders raise errors of every kind
+            return None
+        return size and cls(name, size, rate)
+
+    @classmethod
+    def images_of(cls, files: Sequence[tuple[Path, "VideoEntry"]], config: AxialTransformerConfig) -> Tiles:
+        cut = [(path, entry.size) for path, entry in files if entry.size is not None]
+        grids = [tile_grid(size, config.shape) for _, size in cut]
+        counts = [prod(of_frame) for clips, *of_frame in grids for _ in range(clips)]
+        return Tiles(counts, clips_of(cut, config), (*config.shape, config.channels))
+
+    @classmethod
+    def read(cls, description: Any, channels: int) -> "VideoEntry":
         types = [type(part) for part in description] if isinstance(description, list) else []
         if types == [str]:
             return cls(description[0], None)
@@ -90,71 +104,6 @@ class VideoEntry(Entry):
         except Exception as error:  # encoders raise errors of every kind
             reason = f"no encoder takes frames of {self.size} ({type(error).__name__})"
             raise DamagedError(f"the archive's description of {self.name!r:.100} is damaged: {reason}") from error
-
-
-def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Cuts one video, or every one below a folder, into clips of the model's shape; repeats the last frame to fill one.
-
-    Each is written as an .mkv file and read again, before anything is compressed. What does not come back so, is not in
-    the model's colours, or is no video, is stored as the file that it is. Clips are read when they are asked for.
-
-    Raises:
-        ValueError: no videos of the model's colours, one of another size (unless tiled) or whose frames are too large,
-            or another file that is too large.
-    """
-    found, others = source_of(path), OtherFiles()
-    entries, cut, files = list[VideoEntry](), list[_Video](), list[File]()
-    names = Names([found.name(file) for file in found.files])
-    for file in found.files:
-        name = found.name(file)
-        kept = not (name.lower().endswith(_SUFFIX) or names.has_room_for(name + _SUFFIX))
-        entry = None if kept else _modelled(file, name, config)
-        if entry is None:
-            others.keep(file, name, f"is no video that comes back in {config.channels} channels of 8 bits")
-            files.append(partial(content, file))
-            entries.append(VideoEntry(name, None))
-            continue
-        assert entry.size is not None
-        if entry.size[1:] != config.shape[1:] and other_sizes == "refuse":
-            raise other_size_error(file, entry.size[1:], config.shape[1:])
-        entries.append(entry)
-        cut.append((file, entry.size))
-    others.require_small()
-    if not cut:
-        raise ValueError(
-            f"{path} holds no videos ({', '.join(SUFFIXES)}) that come back in {config.channels} channels of 8 bits:"
-            " save other clips as an array in an .npz file"
-        )
-    planned(entries)
-    grids = [tile_grid(size, config.shape) for _, size in cut]
-    images = Tiles([prod(of_frame) for clips, *of_frame in grids for _ in range(clips)], clips_of(cut, config))
-    return Contents(
-        images, {"videos": [entry.json() for entry in entries]}, files, left_out=found.left_out, whole=others.names,
-        others=others.names, examples=len(cut),
-    )  # fmt: skip
-
-
-def _modelled(path: Path, name: str, config: AxialTransformerConfig) -> VideoEntry | None:
-    """A video's entry; None for a file that is none, or that does not come back in the model's channels.
-
-    Raises:
-        TooLargeError: its frames are too large.
-    """
-    if path.suffix.lower() not in SUFFIXES:
-        return None
-    pyav()
-    try:
-        if {"gray": 1, "rgb": 3}.get(kind_of_videos([path], DataConfig())) != config.channels:
-            return None
-        rate = frame_rate(path) or _USUAL_RATE
-        if not Fraction(1, _HIGHEST_RATE) <= rate <= _HIGHEST_RATE or rate.denominator >= _LARGEST:
-            return None
-        size = size_of(path, config, rate)
-    except TooLargeError:
-        raise
-    except Exception:  # encoders and decoders raise errors of every kind
-        return None
-    return size and VideoEntry(name, size, rate)
 
 
 class TooLargeError(ValueError):
@@ -182,14 +131,15 @@ def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction) -> tuple
         TooLargeError: a clip of its frames has more than MOST_VALUES values.
         Exception: as encoders and decoders raise them, of every kind.
     """
-    read, again = _Digest(), _Digest()
+    count, sides = 0, (0, 0)
     with tempfile.TemporaryDirectory() as folder:
         movie = Path(folder, f"video{_SUFFIX}")
-        write_lossless(movie, read.of(_small(path, config)), rate, gray=config.channels == 1)
-        for _ in again.of(frames_in(movie, config.channels)):
-            pass
-    height, width = read.shape[:2]
-    return (read.count, height, width) if read.found == again.found else None
+        write_lossless(movie, _small(path, config), rate, gray=config.channels == 1)
+        for frame, again in zip(frames_in(path, config.channels), frames_in(movie, config.channels), strict=True):
+            if not np.array_equal(frame, again):
+                return None
+            count, sides = count + 1, frame.shape[:2]
+    return (count, *sides) if count else None
 
 
 def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
@@ -203,33 +153,15 @@ def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
         yield frame
 
 
-class _Digest:
-    """Number, size and SHA-256 of frames that pass through."""
-
-    def __init__(self) -> None:
-        self.count, self.shape, self._hash = 0, tuple[int, ...](), hashlib.sha256()
-
-    def of(self, frames: Iterable[Frames]) -> Iterator[Frames]:
-        for frame in frames:
-            self.count, self.shape = self.count + 1, frame.shape
-            self._hash.update(frame.tobytes())
-            yield frame
-
-    @property
-    def found(self) -> tuple[int, tuple[int, ...], bytes]:
-        return self.count, self.shape, self._hash.digest()
-
-
-def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int, int], Frames]:
-    """Reads the tiles of the clips first..last - 1 of all videos; keeps those of the last one, and its place.
+def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int], Frames]:
+    """Return what reads the tiles of one clip of all videos, and keeps its place.
 
     A clip is as many frames as the model's clips have; the last one of a video is repeated to fill its last clip. Who
-    asks for one clip after the other, or for the last one again, makes each video be read once.
+    asks for one clip after the other makes each video be read once.
     """
     clips: Iterator[Frames] = iter(())
     upcoming = -1
 
-    @lru_cache(1)
     def clip(number: int) -> Frames:
         nonlocal clips, upcoming
         if number != upcoming:
@@ -239,11 +171,7 @@ def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callab
         upcoming = number + 1
         return made
 
-    def load(first: int, last: int) -> Frames:
-        empty = np.zeros((0, *config.shape, config.channels), np.uint8)
-        return np.concatenate([empty, *map(clip, range(first, last))])
-
-    return load
+    return clip
 
 
 def _clips_from(first: int, videos: Sequence[_Video], config: AxialTransformerConfig) -> Iterator[Frames]:

@@ -1,11 +1,8 @@
 """Files from the web: each is kept in the cache once it is known to be whole, by its checksum or as a tar file."""
 
 import hashlib
-import json
-import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -15,7 +12,6 @@ from axial_transformers.data.shards.tar import members
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import cache_folder, errors_name, written_whole
 from axial_transformers.storage.locks import only_one_process
-from axial_transformers.storage.typed_json import from_json, read_object, to_json
 
 MOST_BYTES = 200 * 10**9
 """Bytes that the files of one source have together, at most."""
@@ -64,19 +60,6 @@ def download(
     return downloads.paths
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Record:
-    """About a copy in the cache."""
-
-    validator: str = ""
-    """ETag, or time of change, by which the server knows whether the rest of a file is that of its beginning."""
-    size: int = -1
-    time: int = -1
-    """Time of change of the copy, in nanoseconds."""
-    checksum: str = ""
-    """SHA-256; "" while the copy is not whole."""
-
-
 class _Copy:
     """The place of a file's copy in the cache."""
 
@@ -86,39 +69,30 @@ class _Copy:
         self.address, self.expected = address, expected
         self.folder = cache_folder() / "downloads" / key
         self.path = self.folder / (name if expected or name.endswith(".tar") else f"{name.strip('.')}.tar")
-        self.partial, self._about = self.folder / "partial", self.folder / "about.json"
+        self.partial, self._validator = self.folder / "partial", self.folder / "validator"
 
     @property
-    def record(self) -> _Record:
-        """The record of the copy; empty where it is missing or damaged."""
-        try:
-            return from_json(_Record, read_object(self._about, "the record of a download"), self._about)
-        except (ValueError, OSError):
-            return _Record()
+    def validator(self) -> str:
+        """ETag, or time of change, by which the server knows whether the rest of a file is that of its beginning."""
+        return self._validator.read_text(encoding="utf-8", errors="replace") if self._validator.is_file() else ""
 
-    def write(self, record: _Record) -> None:
-        with written_whole(self._about) as aside:
-            aside.write_text(json.dumps(to_json(record)), encoding="utf-8")
-
-    def is_whole(self) -> bool:
-        """Tests for a copy that has not changed since it was downloaded: it is read only where its time has changed."""
-        if not self.path.is_file():
-            return False
-        state, record = self.path.stat(), self.record
-        return state.st_size == record.size and (
-            state.st_mtime_ns == record.time or _digest(self.path) == record.checksum
-        )
+    def begin(self, validator: str) -> None:
+        """Removes the part that is there, to begin one of this validator, or "", which cannot be continued."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.discard()
+        if validator:
+            self._validator.write_text(validator, encoding="utf-8")
 
     def arrived(self) -> int:
         """Number of bytes of the part that is there and can be continued; any other part is removed."""
-        if not self.record.validator:
+        if not self.validator:
             self.discard()
         return self.partial.stat().st_size if self.partial.is_file() else 0
 
     def discard(self) -> None:
         """Removes the part."""
         self.partial.unlink(missing_ok=True)
-        self._about.unlink(missing_ok=True)
+        self._validator.unlink(missing_ok=True)
 
     def finish(self) -> None:
         """Makes the part, of which nothing is missing, the copy.
@@ -126,31 +100,29 @@ class _Copy:
         Raises:
             DownloadError: it is not what its checksum says, or is no whole tar file.
         """
-        checksum, state = _digest(self.partial), self.partial.stat()
         if self.expected:
-            found = checksum if len(self.expected) == 64 else _digest(self.partial, "md5")
+            with self.partial.open("rb") as file:
+                algorithm = "sha256" if len(self.expected) == 64 else "md5"
+                found = hashlib.file_digest(file, algorithm).hexdigest()
             if found != self.expected:
                 raise _UnfitError(
                     f"{self.address} has the checksum {found}, not {self.expected}: it is another file, or has changed"
                 )
         else:
-            with self.partial.open("rb") as file:
-                self.check_head(file.read(tarfile.BLOCKSIZE))
             try:
                 for _ in members(self.partial):
                     pass
             except ValueError as error:
                 raise _UnfitError(str(error).replace(str(self.partial), self.address)) from error
-        validator = self.record.validator
-        self.write(_Record(validator=validator, size=state.st_size, time=state.st_mtime_ns, checksum=checksum))
         with written_whole(self.path) as aside:
             self.partial.replace(aside)
+        self.discard()
 
     def check_head(self, head: bytes) -> None:
         """Raises DownloadError where a file begins as none of a tar file does."""
-        kinds = {"a web page, perhaps one to log in": b"<", "packed with gzip": b"\x1f\x8b"}
-        if kind := "empty" if not head else next((k for k in kinds if head.lstrip().startswith(kinds[k])), None):
-            raise _UnfitError(f"{self.address} is {kind}: shards are uncompressed tar files; correct the address")
+        for kind, start in {"a web page, perhaps one to log in": b"<", "packed with gzip": b"\x1f\x8b"}.items():
+            if head.lstrip().startswith(start):
+                raise _UnfitError(f"{self.address} is {kind}: shards are uncompressed tar files; correct the address")
 
 
 class _Downloads:
@@ -170,7 +142,7 @@ class _Downloads:
         with httpx2.Client(follow_redirects=True, event_hooks=hooks, headers=unpacked) as client:
             for copy in self._copies:
                 with only_one_process(copy.folder):
-                    yield from _in_hundredths(() if copy.is_whole() else self._fetched(client, copy))
+                    yield from _in_hundredths(() if copy.path.is_file() else self._fetched(client, copy))
                     self._check_size(copy, copy.path.stat().st_size)
                     self._bytes_left -= copy.path.stat().st_size
                 self.paths.append(copy.path)
@@ -198,7 +170,7 @@ class _Downloads:
                 time.sleep(pause)
 
     def _attempt(self, client: httpx2.Client, copy: _Copy, start: int) -> Iterator[float]:
-        known = copy.record.validator
+        known = copy.validator
         wanted = {"Range": f"bytes={start}-", "If-Range": known} if start else {}
         patience = max(1.0, min(_PATIENCE, self._deadline - time.monotonic()))
         with client.stream("GET", copy.address, headers=wanted, timeout=patience) as answer:
@@ -215,10 +187,7 @@ class _Downloads:
                     raise _PassingError("the file has changed meanwhile")
             else:
                 start = 0
-                copy.discard()
-                copy.folder.mkdir(parents=True, exist_ok=True)
-                if validator:
-                    copy.write(_Record(validator=validator))
+                copy.begin(validator)
             length = answer.headers.get("Content-Length", "")
             total = start + int(length) if length.isdecimal() else None
             self._check_size(copy, total or start)
@@ -279,8 +248,3 @@ def _validator(headers: httpx2.Headers) -> str:
         return ""
     etag = headers.get("ETag", "")
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
-
-
-def _digest(path: Path, algorithm: str = "sha256") -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()

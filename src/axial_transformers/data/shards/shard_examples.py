@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,13 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.data.config import DataConfig
-from axial_transformers.data.examples import Examples
-from axial_transformers.data.shards.index import ShardIndex, index, state_of
-from axial_transformers.data.shards.record_decoding import Form, common_form, decode_array, decode_picture, read
+from axial_transformers.data.examples import Examples, Indices, OnDemand
+from axial_transformers.data.folders import say
+from axial_transformers.data.shards.index import (
+    Form,
+    ShardIndex,
+    common_form,
+    decode_array,
+    decode_picture,
+    index,
+    read,
+    state_of,
+)
 from axial_transformers.data.shards.tar import Place, members, readable
-from axial_transformers.progress import Progress, rank
-
-Indices = slice | Sequence[int] | NDArray[np.integer | np.bool_]
+from axial_transformers.progress import Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +43,7 @@ class ShardExamples(Examples):
         records = self._records.part(chosen)
         return replace(
             self,
-            values=_as_array(records),
+            values=records.as_array(),
             names=_Names(records),
             labels=None if self.labels is None else self.labels[chosen],
         )
@@ -62,14 +68,13 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
     if not forms:
         raise ValueError(f"{paths[0]} holds no records: pictures (.png, .jpg, ...) or arrays (.npy) are needed")
     skipped = [line for shard in shards for line in shard.bad]
-    if rank() == 0:  # of the processes that torchrun started, one speaks
-        for line in skipped:
-            warnings.warn(f"skipped: {line}", stacklevel=2)
+    for line in skipped:
+        say(f"skipped: {line}")
     form = common_form(forms)
     records = Records(shards, form, options, 0, sum(len(shard.rows) for shard in shards))
     labels = np.concatenate([shard.rows["label"] for shard in shards]).astype(np.int64) if form.labelled else None
     return ShardExamples(
-        values=_as_array(records),
+        values=records.as_array(),
         names=_Names(records),
         labels=labels,
         class_names=None if labels is None else tuple(str(i) for i in range(int(labels.max()) + 1)),
@@ -79,36 +84,17 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
     )
 
 
-def _as_array(records: "Records") -> NDArray[np.uint8]:
-    """Records under the type of an array, as which they behave where they are used."""
-    return cast(NDArray[np.uint8], records)
-
-
-class Records:
+class Records(OnDemand):
     """Records that are indexed as an array uint8 [N, *A, C]: those selected are read and decoded to a NumPy array.
 
     Reading a record that has changed since it was indexed raises ValueError.
     """
 
-    dtype = np.dtype(np.uint8)
-
     def __init__(self, shards: Sequence[ShardIndex], form: Form, options: DataConfig, start: int, stop: int) -> None:
         self.shards, self.form, self.options = shards, form, options
-        self._start, self._stop = start, stop
+        self._start = start
         self._starts = np.cumsum([0, *(len(shard.rows) for shard in shards)])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[N, *A, C]."""
-        return len(self), *self.form.shape
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return self._stop - self._start
+        self.shape = (stop - start, *form.shape)
 
     def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
         places = [self.place(number) for number in _numbers(indices, len(self))]
@@ -136,7 +122,7 @@ class Records:
             "shards": [shard.digest for shard in self.shards],
             "form": self.form,
             "fit": [self.options.size, self.options.fit],
-            "records": [self._start, self._stop],
+            "records": [self._start, self._start + len(self)],
         }
         return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 

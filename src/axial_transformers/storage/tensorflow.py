@@ -1,4 +1,6 @@
-"""A TensorFlow V2 checkpoint ("tensor bundle"), read without TensorFlow, one tensor at a time.
+"""TensorFlow's files, read without TensorFlow: TFRecord files, and V2 checkpoints ("tensor bundles").
+
+A checkpoint is read one tensor at a time:
 
 PREFIX.index                  a LevelDB table: "" -> header, name of a variable -> place, type and shape of its values
 PREFIX.data-00000-of-00001    the values, row-major and little-endian; one file a shard
@@ -14,7 +16,96 @@ from pathlib import Path
 import numpy as np
 
 from axial_transformers.storage.byte_reader import ByteReader
-from axial_transformers.storage.tensorflow.records import ChecksumError, FormatError, crc32c, masked, parse, reader
+
+_MASK = 0xA282EAD8
+
+
+class FormatError(ValueError):
+    """A file is damaged, or holds what this reader does not support; the message names the file and the place."""
+
+
+class TruncatedError(FormatError):
+    """The bytes end before what they hold does."""
+
+
+class ChecksumError(FormatError):
+    """The bytes are not those of which the checksum was taken."""
+
+
+def masked_crc32c(octets: bytes) -> int:
+    """The CRC-32C of bytes, in the form in which LevelDB and TensorFlow store it."""
+    import google_crc32c
+
+    checksum = google_crc32c.value(octets)
+    return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF
+
+
+def reader(octets: bytes, where: str) -> ByteReader:
+    """A reader of bytes that errors call `where`; it raises the errors of this module."""
+    return ByteReader(octets, where, truncated=TruncatedError, malformed=FormatError)
+
+
+def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[bytes]]]:
+    """Fields of one protocol buffer message (https://protobuf.dev/programming-guides/encoding), by number.
+
+    Returns:
+        Its integers, the last of each number; and its strings and nested messages, all of each number.
+
+    Raises:
+        FormatError: the message ends early, or holds a wire type that is not in use any more.
+    """
+    integers: dict[int, int] = {}
+    nested: dict[int, list[bytes]] = {}
+    fields = reader(message, where)
+    while fields.left:
+        tag = fields.varint()
+        number = tag >> 3
+        match tag & 7:
+            case 2:
+                nested.setdefault(number, []).append(fields.take(fields.varint()))
+            case 0:
+                integers[number] = fields.varint()
+            case 1:
+                integers[number] = int.from_bytes(fields.take(8), "little")
+            case 5:
+                integers[number] = int.from_bytes(fields.take(4), "little")
+            case unknown:
+                raise FormatError(f"{where} has a field of the unknown wire type {unknown}")
+    return integers, nested
+
+
+_LARGEST = 16 << 20  # bytes of a record; those of BAIR robot pushing have 0.7 MiB
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """Records of a TFRecord file, one at a time, checksums compared.
+
+    Raises:
+        TruncatedError: the file ends within a record.
+        ChecksumError: a length or a record is not what was written.
+        FormatError: a record is larger than 16 MiB.
+    """
+    size, number = path.stat().st_size, 0
+    with path.open("rb") as stream:
+        while stream.tell() < size:
+            where = f"{path}: record {number}"
+            record = ByteReader(stream, where, truncated=TruncatedError, malformed=FormatError)
+            prefix = record.take(8)
+            if not _agrees(prefix, record.take(4)):
+                raise ChecksumError(f"{where}: the checksum of its length disagrees: damaged, or no TFRecord file")
+            length = int.from_bytes(prefix, "little")
+            if length > _LARGEST:
+                raise FormatError(f"{where} has {length:,} bytes, above {_LARGEST:,}: too large to be read")
+            content = record.take(length)
+            if not _agrees(content, record.take(4)):
+                raise ChecksumError(f"{where}: the checksum of its bytes disagrees: copy the file again")
+            yield content
+            number += 1
+
+
+def _agrees(octets: bytes, checksum: bytes) -> bool:
+    return masked_crc32c(octets) == int.from_bytes(checksum, "little")
+
 
 _FOOTER = 48
 _TRAILER = 5
@@ -88,7 +179,7 @@ def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple
     end = start + size
     if end + _TRAILER > len(octets) - _FOOTER:
         raise FormatError(f"{where} reaches beyond the file")
-    if masked(crc32c(octets[start : end + 1])) != int.from_bytes(octets[end + 1 : end + _TRAILER], "little"):
+    if masked_crc32c(octets[start : end + 1]) != int.from_bytes(octets[end + 1 : end + _TRAILER], "little"):
         raise ChecksumError(f"{where}: the checksum disagrees; the file is damaged")
     if octets[end] != 0:
         raise FormatError(f"{where} is compressed (type {octets[end]}), which is not supported")
@@ -178,7 +269,7 @@ class TensorBundle:
                 if not step:
                     raise FormatError(f"{shard} ends inside the variable {name!r}")
                 done += step
-        if verify and masked(crc32c(octets)) != entry.checksum:
+        if verify and masked_crc32c(values.tobytes()) != entry.checksum:
             raise ChecksumError(f"{shard}: the checksum of the variable {name!r} disagrees; the file is damaged")
         return values
 

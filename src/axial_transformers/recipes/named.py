@@ -1,0 +1,314 @@
+"""The recipes that the command line names: digits, Fashion-MNIST, photographs, downsampled ImageNet and videos.
+
+Bits/dim of ImageNet are comparable only on the same version of the data: the published ones are of the old version,
+which has 49,999 validation images.
+"""
+
+from typing import Any
+
+from axial_transformers.data import DataConfig
+from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
+from axial_transformers.recipes.recipe import GPU, NOT_YET_MEASURED, Machine, Recipe, published_training
+from axial_transformers.training import TrainConfig
+
+
+def digits() -> Recipe:
+    """A class-conditional model that is also unconditional, since six of seven labels are hidden in training."""
+    return Recipe(
+        title="handwritten digits, 8x8, bundled with the package",
+        reaches="1.716 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-22)",
+        fits=Machine("cpu", 0.5),
+        source="digits",
+        model=AxialTransformerConfig(
+            shape=(8, 8),
+            num_values=17,
+            num_classes=10,
+            dim=64,
+            heads=4,
+            outer_layers=4,
+            inner_layers=2,
+            dropout=0.15,
+        ),
+        training=TrainConfig(
+            steps=1_250,
+            batch_size=64,
+            optimiser="muon",
+            learning_rate=5e-3,
+            longest_warmup=100,
+            schedule="linear",
+            ema_decay=0.99,
+            distribution_augmentation=0.6,
+            shift_augmentation=0.5,
+            label_dropout=0.85,
+            evaluate_every=100,
+            save_every=400,
+            sample_every=400,
+        ),
+    )
+
+
+def fashion_mnist() -> Recipe:
+    """A model that trains in about forty minutes on one CPU core that multiplies bfloat16 natively."""
+    return Recipe(
+        title="Fashion-MNIST, 28x28, about forty minutes on one CPU core",
+        reaches="2.737 bits/dim on the 10,000 test images (36 minutes of one core, 2026-11-22)",
+        fits=Machine("cpu", 1),
+        model=AxialTransformerConfig(shape=(28, 28), dim=128, heads=4, mlp_ratio=1.0, outer_layers=4, inner_layers=4),
+        training=TrainConfig(
+            steps=3_200,
+            batch_size=16,
+            optimiser="muon",
+            learning_rate=5e-3,
+            longest_warmup=200,
+            schedule="linear",
+            ema_decay=0.999,
+            compile="bfloat16",
+            evaluate_every=1_000,
+            sample_every=1_600,
+        ),
+    )
+
+
+def fashion_mnist_gpu() -> Recipe:
+    """A wider model, for a GPU."""
+    return Recipe(
+        title="Fashion-MNIST, 28x28, on a GPU",
+        reaches=NOT_YET_MEASURED,
+        fits=Machine("cuda", 16),
+        model=AxialTransformerConfig(shape=(28, 28), dim=256, heads=8, outer_layers=8, inner_layers=4, dropout=0.1),
+        training=TrainConfig(
+            steps=60_000,
+            batch_size=128,
+            learning_rate=5e-4,
+            longest_warmup=1_000,
+            schedule="cosine",
+            ema_decay=0.9995,
+        ),
+    )
+
+
+def photos32() -> Recipe:
+    """RGB photographs of any size, as 32x32 tiles: a model of their differences from a prediction by neighbours."""
+    return Recipe(
+        title="photographs of any size, cut into 32x32 tiles",
+        reaches="1.640 bits/dim on tiles of 3 photographs, a fifth below JPEG XL (34 minutes, one core)",
+        fits=Machine("cpu", 1),
+        data=DataConfig(size=32, fit="tiles", offsets="random", mode="rgb"),
+        model=AxialTransformerConfig(
+            shape=(32, 32),
+            channels=3,
+            layout="columns",
+            prediction="neighbours_and_channels",
+            signed_differences=True,
+            rotary=100.0,
+            dim=96,
+            heads=3,
+            mlp_ratio=2.0,
+            outer_layers=4,
+            inner_layers=2,
+        ),
+        training=TrainConfig(
+            steps=4_500,
+            batch_size=4,
+            optimiser="muon",
+            learning_rate=5e-3,
+            longest_warmup=150,
+            schedule="linear",
+            ema_decay=0.999,
+            horizontal_flip=True,
+            compile="bfloat16",
+            evaluate_every=1_000,
+            save_every=500,
+            sample_every=2_000,
+        ),
+    )
+
+
+def imagenet32() -> Recipe:
+    """The paper's model of 32x32 images, trained as in the released code."""
+    reaches = f"{NOT_YET_MEASURED} (the paper: 3.76 bits/dim, old version of the data)"
+    return imagenet_recipe(_paper(32), "the paper's model", reaches, accumulate=2)
+
+
+def imagenet64() -> Recipe:
+    """The paper's model of 64x64 images, trained as in the released code."""
+    reaches = f"{NOT_YET_MEASURED} (the paper: 3.44 bits/dim, old version of the data)"
+    return imagenet_recipe(_paper(64), "the paper's model", reaches, accumulate=8)
+
+
+def imagenet32_released() -> Recipe:
+    """The released configuration for 32x32 images."""
+    model = _released(32, dim=1536, dropout=0.04)
+    return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=2)
+
+
+def imagenet64_released() -> Recipe:
+    """The released configuration for 64x64 images."""
+    model = _released(64, dim=2048, dropout=0.0)
+    return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=8)
+
+
+def imagenet_recipe(model: AxialTransformerConfig, origin: str, reaches: str, accumulate: int) -> Recipe:
+    """A model of 32x32 or 64x64 images and the published training, which differs in the learning rate only."""
+    size = model.shape[0]
+    return Recipe(
+        title=f"ImageNet {size}x{size}, {origin}",
+        reaches=reaches,
+        fits=GPU,
+        data=DataConfig(size=size, mode="rgb"),
+        model=model,
+        training=published_training(learning_rate=1e-4 if size == 32 else 2e-4, accumulate=accumulate),
+    )
+
+
+def _paper(size: int) -> AxialTransformerConfig:
+    """8 encoder, 8 outer and 4 inner layers; 16 heads of width 128; "hidden size 2048" throughout.
+
+    That is the width of the feedforward blocks, too, as in the released code: 0.505 B parameters. The paper also says
+    that their width is 1 to 4 times that of the model; 4 times (`mlp_ratio=4`) has 1.009 B.
+    """
+    return AxialTransformerConfig(
+        shape=(size, size),
+        channels=3,
+        dim=2048,
+        heads=16,
+        mlp_ratio=1.0,
+        encoder_layers=8,
+        outer_layers=8,
+        inner_layers=4,
+    )
+
+
+def _released(size: int, dim: int, dropout: float) -> AxialTransformerConfig:
+    """8 layers in each part, and a feedforward block as wide as the model."""
+    return AxialTransformerConfig(
+        shape=(size, size),
+        channels=3,
+        dim=dim,
+        heads=16,
+        mlp_ratio=1.0,
+        encoder_layers=8,
+        outer_layers=8,
+        inner_layers=8,
+        dropout=dropout,
+    )
+
+
+def imagenet32_transformer() -> Recipe:
+    """A Transformer over the sites in raster order, every one of which attends to all before it."""
+    model = AxialTransformerConfig(layout="raster", **_other_model(32))
+    return imagenet_recipe(model, "a Transformer over the raster", NOT_YET_MEASURED, accumulate=4)
+
+
+def imagenet32_image_transformer() -> Recipe:
+    """Blocks of 256 sites, each of which attends to the 256 before it as well."""
+    model = ImageTransformerConfig(block=256, memory=256, **_other_model(32))
+    return imagenet_recipe(model, "Image Transformer", NOT_YET_MEASURED, accumulate=8)
+
+
+def imagenet32_block_transformer() -> Recipe:
+    """Bands of four rows and strips of four columns in turn, 384 sites each."""
+    model = BlockTransformerConfig(blocks=((4, 96), (32, 12)), **_other_model(32))
+    return imagenet_recipe(model, "Block Transformer", NOT_YET_MEASURED, accumulate=4)
+
+
+def imagenet64_sparse_transformer() -> Recipe:
+    """Half of the heads attend to the last row of sites, half to one column."""
+    return imagenet_recipe(
+        SparseTransformerConfig(**_other_model(64)), "Strided Sparse Transformer", NOT_YET_MEASURED, accumulate=32
+    )
+
+
+def _other_model(size: int) -> dict[str, Any]:
+    """20 layers as in the paper's models (8 + 8 + 4), with as many parameters but for the table of positions."""
+    return {"shape": (size, size), "channels": 3, "dim": 2048, "heads": 16, "mlp_ratio": 1.0, "inner_layers": 20}
+
+
+def bair() -> Recipe:
+    """The paper's model of video: frames are channels, the first frame is known.
+
+    Of each video of 30 frames, training takes 16 at a random offset, evaluation the first 16.
+    """
+    return Recipe(
+        title="BAIR robot pushing, 16 frames of 64x64, the first one given",
+        reaches=f"{NOT_YET_MEASURED} (the paper: 1.29 bits/dim)",
+        fits=GPU,
+        data=DataConfig(frames=16, offsets="random", validation_fraction=0.02),
+        model=AxialTransformerConfig(
+            shape=(16, 64, 64),
+            channels=3,
+            layout="frames",
+            known_channels=3,
+            dim=2048,
+            heads=16,
+            mlp_ratio=1.0,
+            encoder_layers=8,
+            outer_layers=8,
+            inner_layers=4,
+        ),
+        training=published_training(learning_rate=2e-4, accumulate=8),
+    )
+
+
+def clips32() -> Recipe:
+    """Time is the outermost axis; channels are interleaved along the columns."""
+    return Recipe(
+        title="clips of 16 frames of 32x32, time as an axis",
+        reaches="1.985 bits/dim on 15 test clips, 35 % below JPEG XL (one core, 109 minutes; docs/results.md)",
+        fits=Machine("cpu", 2),
+        data=DataConfig(size=32, fit="crop"),
+        model=AxialTransformerConfig(
+            shape=(16, 32, 32),
+            channels=3,
+            layout="columns",
+            dim=64,
+            heads=2,
+            mlp_ratio=2.0,
+            outer_layers=(3, 2),
+            inner_layers=2,
+            dropout=0.05,
+        ),
+        training=_clips_training(steps=2_400, batch_size=1, learning_rate=3e-3),
+    )
+
+
+def clips32_frames() -> Recipe:
+    """The paper's model of video: frames are channels, the first frame is known."""
+    return Recipe(
+        title="clips of 16 frames of 32x32, frames as channels",
+        reaches="2.547 bits/dim on 15 test clips, 16 % below JPEG XL (one core, 53 minutes; docs/results.md)",
+        fits=Machine("cpu", 1.5),
+        data=DataConfig(size=32, fit="crop"),
+        model=AxialTransformerConfig(
+            shape=(16, 32, 32),
+            channels=3,
+            layout="frames",
+            known_channels=3,
+            dim=128,
+            heads=4,
+            mlp_ratio=2.0,
+            encoder_layers=2,
+            outer_layers=2,
+            inner_layers=2,
+            dropout=0.05,
+        ),
+        training=_clips_training(steps=2_000, batch_size=16, learning_rate=1.5e-3),
+    )
+
+
+def _clips_training(steps: int, batch_size: int, learning_rate: float) -> TrainConfig:
+    return TrainConfig(
+        steps=steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        longest_warmup=100,
+        schedule="cosine",
+        ema_decay=0.99,
+        compile="bfloat16",
+        horizontal_flip=True,
+        log_every=10,
+        evaluate_every=250,
+        sample_every=1_000_000,
+        save_every=250,
+    )

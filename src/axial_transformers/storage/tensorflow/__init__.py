@@ -1,1 +1,0 @@
-"""TensorFlow's file formats, read without TensorFlow."""
