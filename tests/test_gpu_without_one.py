@@ -215,6 +215,18 @@ def test_masks_keep_sizes_of_one(options, numbers, bound, monkeypatch):
         torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(1, 2, 7, 7), (4, 2, 7, 7), (1, 3, 2, 7, 7)], ids=str)
+def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*GRID, 4, generator=generator) for _ in range(3))
+    bias = torch.randn(shape, generator=generator)
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
+    monkeypatch.setattr(torch_attention, "copies_count", lambda device: True)
+    compiled = torch.compile(axial_attention.axial_attention, backend="aot_eager", fullgraph=True, dynamic=False)
+    expected = axial_attention.axial_attention(q, k, v, 2, attn_bias=bias)
+    torch.testing.assert_close(compiled(q, k, v, 2, attn_bias=bias), expected)
+
+
 def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
     shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
     return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), draw=Draw(**options))

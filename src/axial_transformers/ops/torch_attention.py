@@ -219,7 +219,7 @@ def _fused_groups(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout:
     if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
         shared = [dim for dim in order if mask.shape[dim] == 1]
         longest, widest = max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])
-        if copies_count(q.device) and most_lines(prod(q.shape[dim] for dim in shared), longest, widest):
+        if copies_count(q.device) and most_lines(prod([q.shape[dim] for dim in shared]), longest, widest):
             order, first = [dim for dim in order if dim not in shared] + shared, 3 - len(shared)
         else:
             mask = mask.expand(*q.shape[:2], -1, -1, -1)
