@@ -59,14 +59,14 @@ HERE = Machine()
 
 def step(model: AxialTransformer, x: torch.Tensor) -> Callable[[], None]:
     """A training step on x, in bfloat16."""
-    optimiser = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
 
     def run() -> None:
         with torch.autocast(x.device.type, torch.bfloat16):
             loss = random_slice_loss(model, x)
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
     return run
 

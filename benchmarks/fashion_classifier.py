@@ -57,9 +57,9 @@ def train_one(
     generator = torch.Generator().manual_seed(seed)
     images, labels = data
     model = AxialResNet(network)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
     total = epochs * (len(images) // batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=total)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=total)
     for epoch in range(epochs):
         model.train()
         average, start = 0.0, time.process_time()
@@ -69,9 +69,9 @@ def train_one(
             with torch.autocast("cpu", torch.bfloat16):
                 logits = model(augment(images[rows], generator))
             loss = F.cross_entropy(logits.float(), labels[rows], label_smoothing=0.1)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             schedule.step()
             average += 0.01 * (loss.item() - average)
         minutes = (time.process_time() - start) / 60

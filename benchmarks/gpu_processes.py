@@ -29,7 +29,7 @@ from command_line import run_command
 STEPS = 12
 LIMIT = 120
 """Seconds after which processes hang."""
-RUNS = {"copies": {}, "shards": {"shard": True}, "muon": {"optimiser": "muon"}}
+RUNS = {"copies": {}, "shards": {"shard": True}, "muon": {"optimizer": "muon"}}
 
 
 @dataclass(frozen=True, kw_only=True)

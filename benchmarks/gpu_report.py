@@ -259,7 +259,7 @@ def checkpointing(options: Options) -> Iterator[Row]:
 def waiting(options: Options) -> Iterator[Row]:
     """Steps between two reads of the loss, where whatever waits for the device is an error."""
     augmented = {"distribution_augmentation": 0.5, "shift_augmentation": 0.5}
-    for name, changes in {"adam": {}, "muon": {"optimiser": "muon"}, "augmented": augmented}.items():
+    for name, changes in {"adam": {}, "muon": {"optimizer": "muon"}, "augmented": augmented}.items():
         training = step_config(options, batch_size=8, compile=False, **changes)
         with started(options.model, training, options) as run:
             for _ in range(2 * STEPS_BETWEEN_WAITS):
@@ -400,7 +400,7 @@ def memory_of_a_step(options: Options) -> Iterator[Row]:
             run.update()
         found = {**figures(run), "estimate": memory(model, config, 1).total}
     near = options.dry_run or 0.8 < found["peak_memory_bytes"] / found["estimate"] < 1.25
-    yield row(recipe.training.optimiser, "the peak within 25 % of the estimate", near, **found)
+    yield row(recipe.training.optimizer, "the peak within 25 % of the estimate", near, **found)
 
 
 def training(options: Options) -> Iterator[Row]:

@@ -181,19 +181,19 @@ class StraightforwardTraining:
     def __init__(self, model: Straightforward, bfloat16: bool, learning_rate: float, compile: bool):
         self.model, self.bfloat16 = model, bfloat16
         self.average = [parameter.detach().clone() for parameter in model.parameters()]
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
         if compile:
             for block in model.modules():
                 if isinstance(block, Block):
                     block.compile(dynamic=False)
 
     def step(self, x: Tensor, label: Tensor | None, channel: Tensor) -> float:
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bfloat16):
             loss = self.model(x, label, channel)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimiser.step()
+        self.optimizer.step()
         with torch.no_grad():
             for average, parameter in zip(self.average, self.model.parameters()):
                 average.lerp_(parameter, 0.001)

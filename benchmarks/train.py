@@ -247,7 +247,7 @@ def rate(options: Options, precision: str) -> float:
 
 def training(recipe: Recipe, precision: str, compiled: bool, options: Options) -> TrainConfig:
     changes: dict[str, Any] = {"precision": precision, "compile": compiled, "device": options.device}
-    changes |= {"optimiser": "adam", "distribution_augmentation": 0.0}  # the straightforward step has no other
+    changes |= {"optimizer": "adam", "distribution_augmentation": 0.0}  # the straightforward step has no other
     return replace(recipe.training, batch_size=options.batch or recipe.training.batch_size, **changes).resolve_auto()
 
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import TINY, Axial
 
 LONGER = ["--training.steps", "6", "--training.log-every", "1"]
-CONTENTS = ("ema.safetensors", "model.safetensors", "optimiser.safetensors")
+CONTENTS = ("ema.safetensors", "model.safetensors", "optimizer.safetensors")
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from axial_transformers.training import TrainConfig, augmentation, metrics, para
 from axial_transformers.training import config as training_config
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import find_device
-from axial_transformers.training.optimiser import clip_gradients, optimisers, update_average
+from axial_transformers.training.optimizer import clip_gradients, optimizers, update_average
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
 from launching import fork
@@ -392,7 +392,7 @@ def peak_without_numbers(config: AxialTransformerConfig, training: TrainConfig) 
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     with torch.device("meta"), LiveBytes(()) as held:
         model, average = build(config), build(config).requires_grad_(False)
-        steppers = optimisers(model, training)
+        steppers = optimizers(model, training)
         x = torch.zeros(batch, *config.shape, config.channels, dtype=torch.uint8)
         channel = torch.full((batch,), model.slices.start)
         label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None

@@ -24,13 +24,13 @@ BASE = {"steps": 3, "batch_size": 4, "device": "cpu", "log_every": 1, "warmup_st
 """So that a run is short, and the same on every machine."""
 
 CASES: dict[str, Any] = {
-    "steps": 2, "batch_size": 2, "accumulate": 2, "optimiser": "muon", "learning_rate": 0.1, "warmup_steps": 2,
+    "steps": 2, "batch_size": 2, "accumulate": 2, "optimizer": "muon", "learning_rate": 0.1, "warmup_steps": 2,
     "schedule": "linear", "betas": (0.5, 0.9), "clip_norm": 0.01, "ema_decay": 0.1,
     "precision": "bfloat16", "compile": True, "deterministic": True,
     "horizontal_flip": True, "distribution_augmentation": 0.9, "shift_augmentation": 0.9, "label_dropout": 0.9,
     "seed": 1, "device": "auto", "workers": 1, "log_every": 2, "evaluate_every": 2, "sample_every": 2,
     "save_every": 2, "checkpoint_blocks": True, "time_limit": 1e-6, "tensorboard": True,
-    "muon_learning_rate": ({"optimiser": "muon"}, 0.1),
+    "muon_learning_rate": ({"optimizer": "muon"}, 0.1),
     "longest_warmup": ({"warmup_steps": None, "steps": 16}, 1),
     "as_released": ({"warmup_steps": 2}, True),
 }  # fmt: skip

@@ -14,8 +14,8 @@ from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.planning.step_memory import memory
 from axial_transformers.training import TrainConfig, train
-from axial_transformers.training import optimiser as muon_module
-from axial_transformers.training.optimiser import Muon, learning_rate, moments, optimisers, orthogonalised
+from axial_transformers.training import optimizer as muon_module
+from axial_transformers.training.optimizer import Muon, learning_rate, moments, optimizers, orthogonalised
 
 MODEL = AxialTransformerConfig(
     shape=(3, 2), channels=2, num_values=4, dim=8, heads=2, encoder_layers=2, outer_layers=2, inner_layers=1
@@ -23,7 +23,7 @@ MODEL = AxialTransformerConfig(
 CONFIG = TrainConfig(
     steps=6,
     batch_size=4,
-    optimiser="muon",
+    optimizer="muon",
     learning_rate=1e-2,
     warmup_steps=2,
     device="cpu",
@@ -88,7 +88,7 @@ def test_muon_has_the_matrices_of_blocks_and_adam_all_else():
     found = model()
     names = {parameter: name for name, parameter in found.named_parameters()}
     adam, muon = ({names[each] for group in one.param_groups for each in group["params"]}
-                  for one in optimisers(found, CONFIG))  # fmt: skip
+                  for one in optimizers(found, CONFIG))  # fmt: skip
     assert adam | muon == set(names.values())
     assert not adam & muon
     kinds = ("qkv", "out", "expand", "contract")
@@ -109,20 +109,20 @@ def test_a_resumed_run_has_the_weights_and_momenta_of_a_whole_one(tmp_path):
     assert all(tensor.abs().max() > 0 for tensor in momenta.values())
 
 
-def test_a_run_of_one_optimiser_is_not_resumed_with_the_other(tmp_path):
-    run(tmp_path / "run", steps=1, optimiser="adam")
-    with pytest.raises(ValueError, match=r"cannot be resumed: it has training\.optimiser = 'adam', not 'muon'"):
+def test_a_run_of_one_optimizer_is_not_resumed_with_the_other(tmp_path):
+    run(tmp_path / "run", steps=1, optimizer="adam")
+    with pytest.raises(ValueError, match=r"cannot be resumed: it has training\.optimizer = 'adam', not 'muon'"):
         run(tmp_path / "run")
 
 
 def test_muon_is_refused_where_matrices_are_in_shards():
-    with pytest.raises(ValueError, match="optimiser='muon' needs whole matrices"):
+    with pytest.raises(ValueError, match="optimizer='muon' needs whole matrices"):
         dataclasses.replace(CONFIG, shard=True)
 
 
 def test_the_estimate_of_memory_counts_muons_one_moment():
     found = model()
-    both = optimisers(found, CONFIG)
+    both = optimizers(found, CONFIG)
     numbers = sum(each.numel() for name, each in moments(found, both).items() if not name.endswith(".step"))
     assert memory(MODEL, CONFIG, devices=1).adam == 4 * numbers
 

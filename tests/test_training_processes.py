@@ -146,11 +146,11 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, first, 
 
 
 def test_processes_that_divide_muons_matrices_train_as_one_does(tmp_path):
-    alone, two = (run(tmp_path / str(count), count, optimiser="muon", steps=6) for count in (1, 2))
-    run(two, 2, optimiser="muon", steps=8)
-    run(alone, 1, optimiser="muon", steps=8)
+    alone, two = (run(tmp_path / str(count), count, optimizer="muon", steps=6) for count in (1, 2))
+    run(two, 2, optimizer="muon", steps=8)
+    run(alone, 1, optimizer="muon", steps=8)
     assert ((losses(alone) - losses(two)).abs() / losses(alone)).max() < 1e-4
-    one, other = (load_file(each / "checkpoints" / "step-00000008" / "optimiser.safetensors") for each in (alone, two))
+    one, other = (load_file(each / "checkpoints" / "step-00000008" / "optimizer.safetensors") for each in (alone, two))
     momenta = [name for name in one if name.endswith("momentum_buffer")]
     assert len(momenta) > 4
     assert all(torch.allclose(one[name], other[name], atol=1e-4) for name in momenta)

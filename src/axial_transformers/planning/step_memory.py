@@ -41,7 +41,7 @@ class TrainingSettings(Protocol):
     @property
     def batch_size(self) -> int: ...
     @property
-    def optimiser(self) -> str: ...
+    def optimizer(self) -> str: ...
     @property
     def accumulate(self) -> int: ...
     @property
@@ -183,7 +183,7 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
     batch = device_batch(training, devices)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
     share, gathered = FLOAT * numbers, 0
-    saved = FLOAT * matrices if training.optimiser == "muon" else 0  # never together with shards
+    saved = FLOAT * matrices if training.optimizer == "muon" else 0  # never together with shards
     if training.shard and devices > 1:
         share = -(-share // devices)
         gathered = 2 * FLOAT * outside_blocks + 2 * (dtype.itemsize + FLOAT) * largest_block

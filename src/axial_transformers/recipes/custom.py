@@ -74,7 +74,7 @@ def custom(examples: Examples) -> Recipe:
         training=TrainConfig(
             steps=20_000,
             batch_size=4 if examples.channels > 1 else 16,
-            optimiser="muon",
+            optimizer="muon",
             learning_rate=5e-3,
             longest_warmup=200,
             schedule="linear",

@@ -33,7 +33,7 @@ def digits() -> Recipe:
         training=TrainConfig(
             steps=1_250,
             batch_size=64,
-            optimiser="muon",
+            optimizer="muon",
             learning_rate=5e-3,
             longest_warmup=100,
             schedule="linear",
@@ -58,7 +58,7 @@ def fashion_mnist() -> Recipe:
         training=TrainConfig(
             steps=3_200,
             batch_size=16,
-            optimiser="muon",
+            optimizer="muon",
             learning_rate=5e-3,
             longest_warmup=200,
             schedule="linear",
@@ -111,7 +111,7 @@ def photos32() -> Recipe:
         training=TrainConfig(
             steps=4_500,
             batch_size=4,
-            optimiser="muon",
+            optimizer="muon",
             learning_rate=5e-3,
             longest_warmup=150,
             schedule="linear",

@@ -3,7 +3,7 @@
 RUN/checkpoints/step-00001000/
   model.safetensors      the weights that are trained
   ema.safetensors        their running average
-  optimiser.safetensors  moments of Adam, momentum of Muon
+  optimizer.safetensors  moments of Adam, momentum of Muon
   state.json             counters, what the run is (data, seed, model), SHA-256 of the files above
 """
 
@@ -25,7 +25,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.storage.files import folder_written_whole, require_inside, written_whole
 from axial_transformers.storage.model_folders import read_tensors, write_tensors
 from axial_transformers.storage.typed_json import from_json, read_object
-from axial_transformers.training.optimiser import expected_moments, moments, set_moments
+from axial_transformers.training.optimizer import expected_moments, moments, set_moments
 from axial_transformers.training.parallelism import full_tensors, load_full_tensors
 from axial_transformers.training.processes import Processes
 
@@ -96,7 +96,7 @@ def _sha256_of_json(content: dict[str, Any]) -> str:
 
 
 CHECKPOINTS = "checkpoints"
-WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimiser.safetensors"
+WEIGHTS, AVERAGE, OPTIMISER = "model.safetensors", "ema.safetensors", "optimizer.safetensors"
 KEPT = 2
 
 
@@ -106,7 +106,7 @@ class State:
 
     model: AxialTransformer
     average: AxialTransformer
-    optimisers: Sequence[Optimizer]
+    optimizers: Sequence[Optimizer]
     counters: Counters = field(default_factory=Counters)
 
     def tensors(self, keep: bool = True) -> dict[str, dict[str, Tensor]]:
@@ -121,7 +121,7 @@ class State:
         return {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
-            OPTIMISER: moments(self.model, self.optimisers),
+            OPTIMISER: moments(self.model, self.optimizers),
         }
 
     def expected(self) -> dict[str, Mapping[str, Tensor]]:
@@ -129,14 +129,14 @@ class State:
         return {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
-            OPTIMISER: expected_moments(self.model, self.optimisers),
+            OPTIMISER: expected_moments(self.model, self.optimizers),
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], counters: Counters) -> None:
         """The inverse of `tensors`."""
         load_full_tensors(self.model, tensors[WEIGHTS])
         load_full_tensors(self.average, tensors[AVERAGE])
-        set_moments(self.model, self.optimisers, tensors[OPTIMISER])
+        set_moments(self.model, self.optimizers, tensors[OPTIMISER])
         self.counters = counters
 
 

@@ -34,8 +34,8 @@ class TrainConfig:
     """Examples in one update, over all processes and accumulated parts."""
     accumulate: int = 1
     """Equal parts into which a batch is split, their gradients summed; saves memory. Must divide batch_size."""
-    optimiser: Literal["adam", "muon"] = "adam"
-    """Optimiser: Adam, as in the paper; or Muon for the matrices of the transformer blocks, and Adam for the rest."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Optimizer: Adam, as in the paper; or Muon for the matrices of the transformer blocks, and Adam for the rest."""
     learning_rate: float = 2e-4
     """Adam's step size after the warm-up."""
     muon_learning_rate: float = 0.02
@@ -146,8 +146,8 @@ class TrainConfig:
                 raise ValueError(f"{name} must be {' or '.join(map(str, get_args(hint)))}, not {value!r}")
         if self.compile not in (True, False, *self.OPEN["compile"]):
             raise ValueError(f"compile must be True, False, auto or bfloat16, not {self.compile!r}")
-        if self.shard and self.optimiser == "muon":
-            raise ValueError("optimiser='muon' needs whole matrices: take optimiser='adam', or leave out shard")
+        if self.shard and self.optimizer == "muon":
+            raise ValueError("optimizer='muon' needs whole matrices: take optimizer='adam', or leave out shard")
 
     @property
     def saves_memory(self) -> bool:

@@ -35,11 +35,11 @@ from axial_transformers.training.metrics import (
     NonFiniteLoss,
     forget_peak_memory,
 )
-from axial_transformers.training.optimiser import (
+from axial_transformers.training.optimizer import (
     clip_gradients,
     ema_decay,
     learning_rate,
-    optimisers,
+    optimizers,
     step_all,
     update_average,
 )
@@ -160,7 +160,7 @@ class Run:
         self.skeleton = skeleton_of(model)
         self.objective = parallelise(Objective(model, loss), self.processes, sharded, self.dtype)
         tensors = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        self.state = State(model, with_tensors(self.skeleton, tensors), optimisers(model, self.config))
+        self.state = State(model, with_tensors(self.skeleton, tensors), optimizers(model, self.config))
 
     def _full_speed(self) -> float | None:
         """Examples/s if all operations ran at the rate of matrix products; None for models that are not counted."""
@@ -200,7 +200,7 @@ class Run:
             nats = self._accumulate_gradients()
             self._measure(step + 1, nats, clip_gradients(state.model, config))
             self.learning_rate = learning_rate(step, config, state.counters.clock)
-            step_all(state.optimisers, config, self.learning_rate)
+            step_all(state.optimizers, config, self.learning_rate)
             update_average(state.average, state.model, ema_decay(step, config))
         state.counters.step = step + 1
         self._read_clock()

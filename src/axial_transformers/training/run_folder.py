@@ -140,7 +140,7 @@ class RunRecord:
         training = to_json(self.training)
         return {
             "data": to_json(self.data),
-            "training": {name: training[name] for name in ("seed", "batch_size", "optimiser")},
+            "training": {name: training[name] for name in ("seed", "batch_size", "optimizer")},
             "model": {**to_json(self.model), "model": self.model_name},
         }
 

@@ -58,7 +58,7 @@ def train(  # noqa: PLR0913
     Args:
         model: an AxialTransformer, or a subclass.
         examples: the training set.
-        config: settings; a resume may change all but the seed, the batch size and the optimiser.
+        config: settings; a resume may change all but the seed, the batch size and the optimizer.
         folder: new or empty, unless `resume`.
         loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim; with
             distribution augmentation it is given cond=[B, *A, D] too.

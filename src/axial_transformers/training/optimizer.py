@@ -144,9 +144,9 @@ def ema_decay(step: int, config: TrainConfig) -> float:
     return config.ema_decay if config.as_released else min(config.ema_decay, (1 + step) / (10 + step))
 
 
-def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
+def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     """Adam over all of the model's parameters; or Muon over the matrices of its blocks, and Adam over the others."""
-    matrices = matrices_of_blocks(model) if config.optimiser == "muon" else {}
+    matrices = matrices_of_blocks(model) if config.optimizer == "muon" else {}
     others = [parameter for parameter in model.parameters() if parameter not in matrices]
     fused = others[0].device.type in ("cpu", "cuda")
     found: list[Optimizer] = [Adam(others, lr=config.learning_rate, betas=config.betas, fused=fused)]
@@ -156,13 +156,13 @@ def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     return found
 
 
-def step_all(optimisers: Sequence[Optimizer], config: TrainConfig, rate: float) -> None:
+def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) -> None:
     """Changes the weights at a learning rate of Adam, and at the same share of Muon's."""
-    for optimiser in optimisers:
-        muon = isinstance(optimiser, Muon)
-        for group in optimiser.param_groups:
+    for optimizer in optimizers:
+        muon = isinstance(optimizer, Muon)
+        for group in optimizer.param_groups:
             group["lr"] = config.muon_learning_rate * (rate / config.learning_rate) if muon else rate
-        optimiser.step()
+        optimizer.step()
 
 
 def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
@@ -190,24 +190,24 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
         old.copy_(new)
 
 
-def moments(model: nn.Module, optimisers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """The optimisers' state by the parameters' names ("head.weight.exp_avg"), sharded as they are; zeros before any
+def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
+    """The optimizers' state by the parameters' names ("head.weight.exp_avg"), sharded as they are; zeros before any
     gradient."""
-    states = {parameter: state for each in optimisers for parameter, state in each.state.items()}
+    states = {parameter: state for each in optimizers for parameter, state in each.state.items()}
     found = {
         f"{name}.{kind}": tensor
         for name, parameter in model.named_parameters()
         for kind, tensor in states.get(parameter, {}).items()
     }
-    expected = expected_moments(model, optimisers)
+    expected = expected_moments(model, optimizers)
     return {name: found[name] if name in found else torch.zeros_like(like) for name, like in expected.items()}
 
 
-def expected_moments(model: nn.Module, optimisers: Sequence[Optimizer]) -> dict[str, Tensor]:
+def expected_moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
     """Tensors of the names and shapes that `moments` has."""
     kinds = {
         parameter: ("momentum_buffer",) if isinstance(each, Muon) else ("step", "exp_avg", "exp_avg_sq")
-        for each in optimisers
+        for each in optimizers
         for group in each.param_groups
         for parameter in group["params"]
     }
@@ -218,9 +218,9 @@ def expected_moments(model: nn.Module, optimisers: Sequence[Optimizer]) -> dict[
     }
 
 
-def set_moments(model: nn.Module, optimisers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
+def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
     """The inverse of `moments`."""
-    owners = {parameter: each for each in optimisers for group in each.param_groups for parameter in group["params"]}
+    owners = {parameter: each for each in optimizers for group in each.param_groups for parameter in group["params"]}
     parameters = dict(model.named_parameters())
     for key, tensor in tensors.items():
         name, _, kind = key.rpartition(".")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.optimiser import clip_gradients, ema_decay, update_average
+from axial_transformers.training.optimizer import clip_gradients, ema_decay, update_average
 
 
 def layer(weight: list[float]) -> nn.Linear:

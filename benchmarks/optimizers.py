@@ -1,8 +1,8 @@
 """CPU seconds of a training step with Adam and with Muon, in turns in one process.
 
-    python benchmarks/optimisers.py                                fashion_mnist, 20 steps of each
-    python benchmarks/optimisers.py --recipe digits --steps 100
-    taskset -c 0 env OMP_NUM_THREADS=1 python benchmarks/optimisers.py        one core
+    python benchmarks/optimizers.py                                fashion_mnist, 20 steps of each
+    python benchmarks/optimizers.py --recipe digits --steps 100
+    taskset -c 0 env OMP_NUM_THREADS=1 python benchmarks/optimizers.py        one core
 
 The steps are those of `axial train` with the recipe's settings, on random values. Medians count. The last line is JSON.
 """
@@ -25,7 +25,7 @@ from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
 from command_line import run_command
 
-Optimiser = Literal["adam", "muon"]
+Optimizer = Literal["adam", "muon"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Options:
     """Steps of each, after two that are not counted."""
 
 
-def begun(options: Options, optimiser: Optimiser, folder: Path, processes: Processes) -> Run:
+def begun(options: Options, optimizer: Optimizer, folder: Path, processes: Processes) -> Run:
     recipe = NAMED[options.recipe]()
     config = recipe.model
     shape = (recipe.training.batch_size, *config.shape, config.channels)
@@ -46,16 +46,16 @@ def begun(options: Options, optimiser: Optimiser, folder: Path, processes: Proce
     values = np.random.default_rng(0).integers(0, config.num_values, shape, dtype=dtype)
     labels = np.zeros(len(values), np.int64) if config.num_classes else None
     examples = Examples(values, [""] * len(values), labels=labels, num_values=config.num_values)
-    training = replace(recipe.training, optimiser=optimiser, device="cpu")
+    training = replace(recipe.training, optimizer=optimizer, device="cpu")
     folder.mkdir()
     return Run(AxialTransformer(config), examples, training, folder, processes)
 
 
 def main() -> None:
     options = run_command(Options)
-    seconds: dict[str, list[float]] = {name: [] for name in get_args(Optimiser)}
+    seconds: dict[str, list[float]] = {name: [] for name in get_args(Optimizer)}
     with tempfile.TemporaryDirectory() as folder, Processes(torch.device("cpu")) as processes:
-        runs = {name: begun(options, name, Path(folder) / name, processes) for name in get_args(Optimiser)}
+        runs = {name: begun(options, name, Path(folder) / name, processes) for name in get_args(Optimizer)}
         for _ in range(2 + options.steps):
             for name, run in runs.items():
                 start = time.process_time()
