@@ -53,7 +53,7 @@ def test_cached_logits_equal_forward_logits(config, dtype, bound):
         torch.testing.assert_close(follow.logits, model(x, **given), rtol=0, atol=bound)
 
 
-@every_variant
+@pytest.mark.parametrize("config", OF_VALUES.values(), ids=OF_VALUES)
 def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(config):
     model = random_model(config, torch.float32)
     x, given = random_values(model, BATCH), random_given(model, BATCH)
