@@ -25,8 +25,8 @@ CARRIED = {
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     **{
-        f"src/axial_transformers/pretrained/{path.name}/README.md": f"pretrained/{path.name}.md"
-        for path in ROOT.glob("src/axial_transformers/pretrained/*")
+        path.relative_to(ROOT).as_posix(): f"pretrained/{path.parent.name}.md"
+        for path in ROOT.glob("src/axial_transformers/pretrained/*/README.md")
     },
 }
 """Pages of the repository outside of docs/, and their places on the site."""
