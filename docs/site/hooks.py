@@ -39,6 +39,7 @@ PLACES = {
 }
 COMMANDS = "commands"
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+WHOLE_LINK = re.compile(r"(?<!!)\[(?P<text>[^][]*)\]\((?P<path>[^)\s#:]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -86,16 +87,28 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns links to pages that are carried over, and the links of these, to their places on the site."""
+    """Turn links to pages that are carried over, and the links of these, to their places on the site.
+
+    A link to another file of the repository leads to the repository; where its address is unknown, the text remains.
+    """
     here = page.file.src_uri
     origin = next((source for source, place in (CARRIED | NOTEBOOKS).items() if place == here), f"docs/{here}")
 
+    def target_of(link: str) -> str:
+        return posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
+
+    def outside(link: re.Match[str]) -> str:
+        target = target_of(link["path"])
+        if target in PLACES or target.startswith("docs/") or not (ROOT / target).is_file():
+            return link[0]
+        return f"[{link['text']}]({config.repo_url}/blob/main/{target})" if config.repo_url else link["text"]
+
     def moved(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link[1]))
+        target = target_of(link[1])
         place = PLACES.get(target, target.removeprefix("docs/"))
         return posixpath.relpath(place, posixpath.dirname(here) or ".")
 
-    return LINK.sub(moved, markdown)
+    return LINK.sub(moved, WHOLE_LINK.sub(outside, markdown))
 
 
 class _Links(HTMLParser):
