@@ -22,7 +22,7 @@ from statistics import median
 from command_line import run_command
 
 HERE = Path(__file__).resolve()
-PRETRAINED = HERE.parents[1] / "pretrained"
+PRETRAINED = HERE.parents[1] / "src" / "axial_transformers" / "pretrained"
 RECIPES = ("digits", "fashion_mnist", "photos32")
 WORK = (
     *("evaluate", "evaluate_wide", "encode", "decode", "sample_1", "sample_4", "sample_16"),
@@ -46,7 +46,7 @@ def works(half: bool, compiled: bool) -> dict[str, Callable[[], Callable[[], obj
     from axial_transformers.layers.initialisation import randomise
 
     def pretrained() -> axial.AxialTransformer:
-        return axial.AxialTransformer.from_pretrained(PRETRAINED / "fashion_mnist")
+        return axial.AxialTransformer.from_pretrained(PRETRAINED / "fashion_mnist").float()
 
     def images(model: axial.AxialTransformer) -> torch.Tensor:
         return axial.sample(model, 32, generator=torch.Generator().manual_seed(1), compile=True)

@@ -1,6 +1,6 @@
 """An archive, encoded under one setting and decoded under others: each must give the same pixels.
 
-    python benchmarks/exact_settings.py pretrained/fashion_mnist fashion_mnist_test.npz --count 1000
+    python benchmarks/exact_settings.py fashion_mnist fashion_mnist_test.npz --count 1000
     python benchmarks/exact_settings.py RUN photos.npz --count 500 --only avx2 flushed
     python benchmarks/exact_settings.py RUN data.npz --count 10000 --results found.jsonl      goes on where it stopped
 
@@ -51,7 +51,7 @@ Result = dict[str, object]
 
 
 def measure(
-    model: Path, source: Path, count: int = 1000, slow_count: int = 8, block: int = 500,
+    model: str, source: Path, count: int = 1000, slow_count: int = 8, block: int = 500,
     results: Path | None = None,
     only: Annotated[tuple[str, ...], Parameter(help="names of decoders; all if none")] = (),
 ) -> dict[str, object]:  # fmt: skip
@@ -80,7 +80,7 @@ def measure(
     return {"decoders": found, "different": sum(not result["identical"] for result in found)}
 
 
-def _decoded(net: axial.AxialTransformer, model: Path, images: torch.Tensor, archive: Path, name: str) -> Result:
+def _decoded(net: axial.AxialTransformer, model: str, images: torch.Tensor, archive: Path, name: str) -> Result:
     """What a decoder makes of the archive of these images; the archive is written if there is none."""
     path = archive.with_suffix(f".{len(images)}")
     if not path.exists():
@@ -93,7 +93,7 @@ def _decoded(net: axial.AxialTransformer, model: Path, images: torch.Tensor, arc
     return {"images": len(images), "identical": same, "seconds": time.perf_counter() - begin, **error}
 
 
-def decode(model: Path, archive: Path, name: str) -> dict[str, object]:
+def decode(model: str, archive: Path, name: str) -> dict[str, object]:
     """One of the decoders; prints the checksum of the pixels."""
     torch.set_num_threads(2 if name == "threads" else 1)
     net = axial.AxialTransformer.from_pretrained(model)

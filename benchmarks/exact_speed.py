@@ -1,6 +1,6 @@
 """Images/s of archives beside compiled sampling, and the product rate of the kernels.
 
-    python benchmarks/exact_speed.py                                   pretrained/fashion_mnist, 96 images, one thread
+    python benchmarks/exact_speed.py                                   fashion_mnist, 96 images, one thread
     python benchmarks/exact_speed.py --images 1000 --threads 2 --rounds 1
 
 Sampling, encoding and decoding take turns in one process, best of three. Rates are billions of multiplications a second
@@ -11,7 +11,6 @@ wall time otherwise.
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from command_line import run_command
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    model: Path = Path("pretrained/fashion_mnist")
+    model: str = "fashion_mnist"
     images: int = 96
     threads: int = 1
     rounds: int = 3

@@ -51,14 +51,7 @@ class Outcome(NamedTuple):
 
 
 Axial = Callable[..., Outcome]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Runs are signed with a key of the tests' own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
+Refused = Callable[..., str]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -86,6 +79,19 @@ def axial(capsys: pytest.CaptureFixture[str]) -> Axial:
         except SystemExit as left:
             status = int(left.code or 0)
         return Outcome(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def refused(axial: Axial) -> Refused:
+    """The one line that a command leaves that ends with status 2."""
+
+    def run(*argv: object) -> str:
+        status, out, err = axial(*argv)
+        assert (status, out, err.count("\n")) == (2, "", 1), (status, out, err)
+        assert err.startswith(f"axial {argv[0]}: ")
+        return err
 
     return run
 

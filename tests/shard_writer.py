@@ -1,7 +1,9 @@
-"""Writes shards, good and bad ones."""
+"""Writes shards, and pictures and arrays as bytes."""
 
 import io
+import struct
 import tarfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,12 +15,18 @@ Members = Iterable[tuple[str, bytes]]
 
 def write(path: Path, members: Members) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
+    path.write_bytes(tar_of(members, tarfile.PAX_FORMAT))
+    return path
+
+
+def tar_of(members: Members, form: int = tarfile.USTAR_FORMAT) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
         for name, content in members:
             member = tarfile.TarInfo(name)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
-    return path
+    return file.getvalue()
 
 
 def picture(pixels: np.ndarray, suffix: str = ".png") -> bytes:
@@ -26,6 +34,18 @@ def picture(pixels: np.ndarray, suffix: str = ".png") -> bytes:
     options = {"lossless": True} if suffix == ".webp" else {}
     Image.fromarray(pixels).save(file, Image.registered_extensions()[suffix], **options)
     return file.getvalue()
+
+
+def deep_png(colour: int, channels: int) -> bytes:
+    """5x3 pixels of 16 bits a channel, of a colour type that PNG has; Pillow writes none."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    noise = np.random.default_rng(0).integers(0, 256, (3, 10 * channels), np.uint8)
+    rows = b"".join(b"\0" + row.tobytes() for row in noise)
+    head = struct.pack(">IIBBBBB", 5, 3, 16, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def array(values: np.ndarray) -> bytes:

@@ -58,6 +58,7 @@ def random_values(model: AxialTransformer, batch: int, seed: int = 0) -> Tensor:
     return torch.randint(config.num_values, (batch, *config.shape, config.channels), generator=generator)
 
 
+SIGNED = {"prediction": "neighbours_and_channels", "signed_differences": True}
 VARIANTS = {
     "1d": small_config((5,)),
     "1d channels": small_config((4,), 2),
@@ -86,6 +87,17 @@ VARIANTS = {
     "classes": small_config((2, 3), 2, num_classes=3),
     "classes without encoder": small_config((2, 3), num_classes=3),
     "two values": small_config((3, 3), num_values=2),
+    "predicted": small_config((3, 4), prediction="neighbours"),
+    "predicted sequence": small_config((5,), 2, "columns", prediction="neighbours_and_channels"),
+    "predicted columns": small_config((2, 3), 3, "columns", prediction="neighbours_and_channels"),
+    "predicted channels": small_config((3, 2), 2, prediction="neighbours_and_channels"),
+    "predicted after known frames": small_config((3, 1, 2), 2, "frames", known_channels=2, prediction="neighbours"),
+    "predicted volume": small_config((2, 3, 2), prediction="neighbours", num_values=2),
+    "predicted classes": small_config((1, 4), 3, "rows", prediction="neighbours", num_classes=3),
+    "signed": small_config((3, 4), **SIGNED | {"prediction": "neighbours"}),
+    "signed columns": small_config((2, 3), 3, "columns", **SIGNED),
+    "signed raster": small_config((3, 2), 2, "raster", inner="lstm", **SIGNED),
+    "signed after known channels": small_config((3, 2), 3, known_channels=1, **SIGNED),
 }
 """Every field of the configuration that changes the computation, at uneven sizes."""
 

@@ -1,16 +1,13 @@
 """Bad input through the command line: one clear line, status 2, nothing written, little memory."""
 
-import io
-import json
 import shutil
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import Axial
+from conftest import Axial, Refused
 
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 
@@ -31,51 +28,30 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def refused(axial: Axial, tmp_path: Path, *argv: object) -> str:
+@pytest.fixture
+def refused(refused: Refused, tmp_path: Path) -> Refused:
     """The one line that a command leaves, having written nothing."""
-    before = sorted(tmp_path.rglob("*"))
-    status, out, err = axial(*argv)
-    assert status == 2
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith(f"axial {argv[0]}: ")
-    assert sorted(tmp_path.rglob("*")) == before
-    return err
+
+    def run(*argv: object) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        err = refused(*argv)
+        assert sorted(tmp_path.rglob("*")) == before
+        return err
+
+    return run
 
 
-def train_refused(axial: Axial, tmp_path: Path, source: Path, *options: object) -> str:
-    """Training reads the train and the validation part: here these are everything."""
-    everything = ["--data.test-fraction", "0", "--training.steps", "1", *options]
-    return refused(axial, tmp_path, "train", source, "--out", tmp_path / "run", *everything)
-
-
-def test_an_image_of_another_size(axial: Axial, tmp_path, photos):
-    Image.new("RGB", (9, 8)).save(photos / "wide.png")
-    line = train_refused(axial, tmp_path, photos)
-    assert "wide.png" in line
-    assert "--data.fit crop" in line
-
-
-def test_an_array_whose_header_claims_terabytes(axial: Axial, tmp_path):
-    member = io.BytesIO()
-    header = {"descr": "|u1", "fortran_order": False, "shape": (1 << 20, 1024, 1024, 4)}
-    np.lib.format.write_array_header_2_0(member, header)
-    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
-        file.writestr("images.npy", member.getvalue())
-    assert "huge.npz" in train_refused(axial, tmp_path, tmp_path / "huge.npz")
-
-
-def test_an_unknown_recipe(axial: Axial, tmp_path):
-    line = refused(axial, tmp_path, "train", "imagnet32", "--out", tmp_path / "run")
+def test_an_unknown_recipe(refused, tmp_path):
+    line = refused("train", "imagnet32", "--out", tmp_path / "run")
     assert "perhaps you meant imagenet32" in line
 
 
-def test_a_recipe_without_its_data(axial: Axial, tmp_path):
-    assert "axial train imagenet32 " in refused(axial, tmp_path, "train", "imagenet32", "--out", tmp_path / "run")
+def test_a_recipe_without_its_data(refused, tmp_path):
+    assert "axial train imagenet32 " in refused("train", "imagenet32", "--out", tmp_path / "run")
 
 
-def test_data_of_another_shape_than_the_recipe_models(axial: Axial, tmp_path, photos):
-    line = refused(axial, tmp_path, "train", "digits", photos, "--out", tmp_path / "run")
+def test_data_of_another_shape_than_the_recipe_models(refused, tmp_path, photos):
+    line = refused("train", "digits", photos, "--out", tmp_path / "run")
     assert "[8, 8, 3]" in line
     assert f"axial train {photos}" in line
 
@@ -90,43 +66,19 @@ def model(trained: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("verb", [["evaluate"], ["sample"]])
-@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.999])
-def test_weights_that_were_cut_off(axial: Axial, tmp_path, model, verb, kept):
+def test_weights_that_were_cut_off(refused, model, verb):
     weights = (model / "model.safetensors").read_bytes()
-    (model / "model.safetensors").write_bytes(weights[: int(kept * len(weights))])
-    assert "model.safetensors: damaged or cut off" in refused(axial, tmp_path, *verb, model)
+    (model / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    assert "model.safetensors: damaged or cut off" in refused(*verb, model)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"dim": 16}, "not the weights of this configuration"),
-        ({"dim": 7}, "dim 7 must be a multiple of heads 2"),
-        ({"dim": 1 << 60}, "dim must be between 1 and"),
-        ({"shape": [1 << 19, 1 << 19]}, "too many sites"),
-        ({"inner_layers": 1 << 19}, ""),
-        ({"dim": "8"}, "dim is '8', not int"),
-        ({"colour": "blue"}, "unknown fields ['colour']"),
-        ({"model": "another"}, "not the configuration of a model called"),
-    ],
-)
-def test_a_configuration_that_was_edited(axial: Axial, tmp_path, model, changes, says):
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**config, **changes}))
-    assert says in refused(axial, tmp_path, "sample", model, "--output", tmp_path / "samples.png")
-
-
-def test_a_configuration_that_is_no_json(axial: Axial, tmp_path, model):
+def test_a_configuration_that_is_no_json(refused, model):
     (model / "config.json").write_text("{")
-    assert "config.json: not a model configuration" in refused(axial, tmp_path, "evaluate", model, "digits")
+    assert "config.json: not a model configuration" in refused("evaluate", model, "digits")
 
 
-def test_a_folder_that_is_no_model(axial: Axial, tmp_path):
-    assert "no model folder" in refused(axial, tmp_path, "sample", tmp_path)
-
-
-def test_data_that_is_not_the_models(axial: Axial, tmp_path, model, photos):
-    assert "[8, 8, 3]" in refused(axial, tmp_path, "evaluate", model, photos)
+def test_data_that_is_not_the_models(refused, model, photos):
+    assert "[8, 8, 3]" in refused("evaluate", model, photos)
 
 
 @pytest.mark.parametrize(
@@ -151,12 +103,12 @@ def test_data_that_is_not_the_models(axial: Axial, tmp_path, model, photos):
         (["--output", "samples.gif"], "samples.gif"),
     ],
 )
-def test_options_out_of_range(axial: Axial, tmp_path, model, options, says):
-    assert says in refused(axial, tmp_path, "sample", model, *options)
+def test_options_out_of_range(refused, model, options, says):
+    assert says in refused("sample", model, *options)
 
 
-def test_completions_that_no_memory_holds(axial: Axial, tmp_path, model):
-    line = refused(axial, tmp_path, "complete", model, "digits", "--rows", "4", "--count", 10**12)
+def test_completions_that_no_memory_holds(refused, model):
+    line = refused("complete", model, "digits", "--rows", "4", "--count", 10**12)
     fit = int(line.split("about ")[1].split()[0].replace(",", ""))
     assert 0 < fit < 10**9
 

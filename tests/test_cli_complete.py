@@ -49,13 +49,11 @@ def test_of_channels_only_the_known_ones_are_shown(axial: Axial, tmp_path):
         assert picture.getpixel((picture.width - 10, 30)) == (200, 200, 200)
 
 
-def test_other_masks_need_approximate_and_are_captioned(axial: Axial, trained, tmp_path):
+def test_other_masks_need_approximate_and_are_captioned(axial: Axial, refused, trained, tmp_path):
     mask = np.random.default_rng(0).random((8, 8)) < 0.5
     np.save(tmp_path / "mask.npy", mask)
     argv = ["complete", trained, "--mask", tmp_path / "mask.npy", "--examples", 2]
-    status, _, err = axial(*argv, "--output", tmp_path / "c.png")
-    assert status == 2
-    assert "approximate" in err
+    assert "approximate" in refused(*argv, "--output", tmp_path / "c.png")
     assert not (tmp_path / "c.png").exists()
     axial(*argv, "--approximate", "--output", tmp_path / "c.npz", "--count", 1)
     filled, whole = np.load(tmp_path / "c.npz")["images"], load("digits", split="test").values[[0, 148]]
@@ -75,11 +73,8 @@ def test_other_masks_need_approximate_and_are_captioned(axial: Axial, trained, t
         (["--rows", "3", "--count", "0"], "--count"),
     ],
 )
-def test_what_does_not_say_what_is_known_is_refused(axial: Axial, trained, options, says):
-    status, _, err = axial("complete", trained, *options)
-    assert status == 2
-    assert says in err
-    assert err.count("\n") == 1
+def test_what_does_not_say_what_is_known_is_refused(refused, trained, options, says):
+    assert says in refused("complete", trained, *options)
 
 
 def test_chosen_examples_are_completed(axial: Axial, gray):
@@ -100,18 +95,18 @@ def test_classes_are_named(axial: Axial, gray):
         assert "trained without classes" in axial(verb[0], gray, *verb[1:], "--label", 1).err
 
 
-def test_a_completion_that_is_not_exact_offers_a_command_that_works(axial: Axial):
+def test_a_completion_that_is_not_exact_offers_a_command_that_works(axial: Axial, refused):
     random_model(small_config((4, 4), channels=3, encoder_layers=2)).float().save_pretrained("my model")
     np.save("data.npy", np.zeros((1, 4, 4, 3), np.uint8))
     argv = ["complete", "my model", "data.npy", "--rows", 2, "--count", 1, "--output", "c.npz"]
-    status, _, err = axial(*argv)
-    assert (status, err.count("\n"), Path("c.npz").exists()) == (2, 1, False)
+    err = refused(*argv)
+    assert not Path("c.npz").exists()
     words = shlex.split(err[err.rindex("axial complete") :])
     assert words == ["axial", *map(str, argv), "--approximate"]
     assert axial(*words[1:]).status == 0
 
 
-def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: Axial):
+def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: Axial, refused):
     random_model(small_config((8, 8), 3, num_values=256)).float().save_pretrained("model")
     Image.fromarray(4 * np.arange(64, dtype=np.uint8).reshape(8, 8)).save("one.png")  # gray, and read in colour
     scored = axial("score", "model", "one.png")
@@ -124,5 +119,4 @@ def test_one_picture_is_scored_and_completed_by_a_mask_that_is_a_picture(axial: 
     filled = np.load("c.npz")["images"]
     assert (filled.reshape(-1, 8, 8, 3)[:, :4, :, 0] == np.asarray(Image.open("one.png"))[:4]).all()
     Path("torn.png").write_bytes(Path("mask.png").read_bytes()[:40])
-    refused = axial("complete", "model", "one.png", "--mask", "torn.png", "--output", "d.npz")
-    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "torn.png" in refused("complete", "model", "one.png", "--mask", "torn.png", "--output", "d.npz")

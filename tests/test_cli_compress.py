@@ -6,24 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from axial_transformers.cli import main
 from axial_transformers.data.video import frames_of, lossless_movie
-from axial_transformers.layers.initialisation import randomise
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from conftest import Axial
-from small_models import CHUNKS_OF_64, random_model, small_config
+from small_models import CHUNKS_OF_64, archiving_model, random_model, small_config
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
 def model(tmp_path) -> str:
-    net = AxialTransformer(AxialTransformerConfig(shape=(3, 5), dim=8, heads=2, outer_layers=2, inner_layers=1))
-    randomise(net, torch.Generator().manual_seed(0))
-    net.save_pretrained(tmp_path / "model")
+    archiving_model().save_pretrained(tmp_path / "model")
     return str(tmp_path / "model")
 
 
@@ -49,26 +44,6 @@ def test_an_array_goes_into_an_archive_and_comes_back(tmp_path, capsys, model, i
     assert np.array_equal(np.load(back)["images"], images)
 
 
-def test_the_table_names_what_it_compares(tmp_path, capsys, model, images):
-    assert main(["compress", model, str(tmp_path / "images.npz"), str(tmp_path / "a [b].axl"), "--no-verify"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"{tmp_path / 'a [b].axl'}: 70 images, ")
-    assert "bits/dim" in out
-
-
-def test_what_is_wrong_with_an_archive_is_one_line(tmp_path, capsys, model, images):
-    (tmp_path / "a.axl").write_bytes(b"\x89AXL\r\n\x1a\n\x03")
-    for archive, message in [
-        ("a.axl", "the header of the archive ends early"),
-        ("images.npz", "not an archive"),
-        ("b.axl", "No such file"),
-    ]:
-        assert main(["decompress", model, str(tmp_path / archive), str(tmp_path / "back.npz")]) == 2
-        said = capsys.readouterr()
-        assert message in said.err
-        assert said.err.count("\n") == 1
-
-
 def test_what_salvage_loses_is_said(tmp_path, capsys, model, images):
     archive = tmp_path / "a.axl"
     np.savez(tmp_path / "more.npz", images=np.concatenate([images, images]))
@@ -88,20 +63,6 @@ def test_nothing_to_salvage_is_an_error(tmp_path, capsys, model, images):
     assert main(["decompress", model, str(archive), str(target), "--salvage"]) == 2
     assert capsys.readouterr().err.endswith("a.axl: every chunk is damaged or missing, nothing can be restored\n")
     assert not target.exists()
-
-
-def test_an_archive_is_replaced_only_by_force(tmp_path, capsys, model, images):
-    source, archive = str(tmp_path / "images.npz"), str(tmp_path / "a.axl")
-    content = (tmp_path / "images.npz").read_bytes()
-    assert main(["compress", model, source, archive, "--no-verify"]) == 0
-    assert main(["compress", model, source, archive, "--no-verify"]) == 2
-    assert "a.axl exists already: give another name, or --force to replace it" in capsys.readouterr().err
-    assert main(["compress", model, source, archive, "--no-verify", "--force"]) == 0
-    assert main(["compress", model, source, source, "--force"]) == 2
-    assert "what is to be compressed" in capsys.readouterr().err
-    assert main(["compress", model, source, "/dev/null", "--force"]) == 2
-    assert "no regular file" in capsys.readouterr().err
-    assert (tmp_path / "images.npz").read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["[/x]", "z[old]", "[red]x[/red]", "[link=a]"])

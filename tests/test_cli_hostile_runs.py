@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from axial_transformers.storage.locks import folder_held
-from conftest import Axial
+from conftest import Axial, Refused
 from test_storage_model_folders import HOSTILE
 
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
@@ -37,20 +38,24 @@ def state_of(folder: Path) -> dict[Path, Any]:
     }
 
 
-def refused(axial: Axial, folder: Path, *argv: object) -> str:
+@pytest.fixture
+def refused(refused: Refused, tmp_path: Path) -> Refused:
     """The one line that a command leaves; all around the run stays as it was."""
-    before = state_of(folder.parent)
-    status, out, err = axial(*argv)
-    assert (status, out) == (2, "")
-    assert err.count("\n") == 1
-    assert err.startswith(f"axial {argv[0]}: ")
-    assert len(err) < 1500
-    assert state_of(folder.parent) == before
-    return err
+
+    def run(*argv: object) -> str:
+        before = state_of(tmp_path)
+        err = refused(*argv)
+        assert len(err) < 1500
+        assert state_of(tmp_path) == before
+        return err
+
+    return run
 
 
-def go_on(axial: Axial, run: Path) -> str:
-    return refused(axial, run, "train", run, "--training.steps", "6")
+@pytest.fixture
+def go_on(refused: Refused, run: Path) -> Callable[[], str]:
+    """The line with which the run is not resumed."""
+    return lambda: refused("train", run, "--training.steps", "6")
 
 
 def forge(checkpoint: Path, changes: dict[str, Any]) -> None:
@@ -65,29 +70,29 @@ def forge(checkpoint: Path, changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("content", HOSTILE, ids=lambda content: repr(content[:60]))
-def test_weights_that_are_none(axial: Axial, run: Path, content: bytes):
+def test_weights_that_are_none(go_on, refused, run: Path, content: bytes):
     for file in ("model.safetensors", *(f"{CHECKPOINT}/{name}" for name in FILES)):
         (run / file).write_bytes(content)
     forge(run / CHECKPOINT, {})
-    assert "model.safetensors" in refused(axial, run, "evaluate", run)
-    assert "no intact checkpoint" in go_on(axial, run)
+    assert "model.safetensors" in refused("evaluate", run)
+    assert "no intact checkpoint" in go_on()
 
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("change", [lambda x: x.to(torch.int32), lambda x: x.new_zeros(3, 3)], ids=["dtype", "shape"])
-def test_tensors_of_another_dtype_or_shape(axial: Axial, run: Path, file, change):
+def test_tensors_of_another_dtype_or_shape(go_on, refused, run: Path, file, change):
     tensors = load_file(run / CHECKPOINT / file)
     name = next(iter(tensors))
     save_file(tensors | {name: change(tensors[name])}, run / CHECKPOINT / file)
     forge(run / CHECKPOINT, {})
-    assert name in go_on(axial, run)
+    assert name in go_on()
     if file == "model.safetensors":
-        assert name in refused(axial, run, "evaluate", run, "--weights", "raw")
+        assert name in refused("evaluate", run, "--weights", "raw")
 
 
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_tensors_that_are_not_finite(axial: Axial, run: Path, file, value):
+def test_tensors_that_are_not_finite(go_on, refused, run: Path, file, value):
     """Right by every checksum, as a run that diverged may have written them."""
     tensors = load_file(run / CHECKPOINT / file)
     name, tensor = next((name, tensor) for name, tensor in tensors.items() if tensor.ndim)
@@ -95,18 +100,18 @@ def test_tensors_that_are_not_finite(axial: Axial, run: Path, file, value):
     save_file(tensors, run / CHECKPOINT / file)
     forge(run / CHECKPOINT, {})
     says = f"{file}: {name} holds NaN or infinity"
-    assert says in go_on(axial, run)
+    assert says in go_on()
     if file == "model.safetensors":
-        assert says in refused(axial, run, "evaluate", run, "--weights", "raw")
+        assert says in refused("evaluate", run, "--weights", "raw")
         shutil.copy(run / CHECKPOINT / file, run / file)
-        assert says in refused(axial, run, "evaluate", run)
-        assert says in refused(axial, run, "sample", run, "--output", run.parent / "samples.png")
+        assert says in refused("evaluate", run)
+        assert says in refused("sample", run, "--output", run.parent / "samples.png")
 
 
-def test_a_run_that_another_process_trains(axial: Axial, run: Path):
+def test_a_run_that_another_process_trains(axial: Axial, go_on, run: Path):
     (run / ".checkpoint.123.part").write_text("what the other process is writing")
     with folder_held(run):
-        assert f"{run} is in use by process {os.getpid()} on " in go_on(axial, run)
+        assert f"{run} is in use by process {os.getpid()} on " in go_on()
         assert axial("evaluate", run).status == 0  # reading is free
     assert axial("train", run, "--training.steps", "6").status == 0
     assert not list(run.glob(".*.part"))
@@ -131,9 +136,9 @@ COUNTERS = {"step": 4, "seconds": 1.0, "evaluated_step": None, "best_step": None
     ],
     ids=lambda changes: json.dumps(changes)[:90],
 )
-def test_a_forged_state(axial: Axial, run: Path, changes):
+def test_a_forged_state(go_on, run: Path, changes):
     forge(run / CHECKPOINT, changes)
-    assert "no intact checkpoint" in go_on(axial, run)
+    assert "no intact checkpoint" in go_on()
 
 
 @pytest.mark.parametrize("file", ["train.json", f"{CHECKPOINT}/state.json"])
@@ -142,11 +147,11 @@ def test_a_forged_state(axial: Axial, run: Path, changes):
     ["", "{", "[]", "null", "\xff", "[" * 100_000, '{"model": ' * 50_000, " " * (17 << 20)],
     ids=["empty", "open", "list", "null", "bytes", "deep list", "deep object", "large"],
 )
-def test_records_that_are_none(axial: Axial, run: Path, file, text):
+def test_records_that_are_none(go_on, refused, run: Path, file, text):
     (run / file).write_bytes(text.encode("latin-1"))
-    assert Path(file).name in go_on(axial, run)
+    assert Path(file).name in go_on()
     if file == "train.json":
-        assert file in refused(axial, run, "evaluate", run)
+        assert file in refused("evaluate", run)
 
 
 @pytest.mark.parametrize(
@@ -176,27 +181,27 @@ def test_records_that_are_none(axial: Axial, run: Path, file, text):
     ],
     ids=lambda edit: json.dumps(edit)[:50],
 )
-def test_an_edited_record(axial: Axial, run: Path, edit):
+def test_an_edited_record(go_on, refused, run: Path, edit):
     record = json.loads((run / "train.json").read_text())
     ((name, value),) = edit.items()
     record[name] = record[name] | value if isinstance(value, dict) and name in record else value
     (run / "train.json").write_text(json.dumps(record))
-    assert "train.json" in go_on(axial, run)
-    assert "train.json" in refused(axial, run, "evaluate", run)
+    assert "train.json" in go_on()
+    assert "train.json" in refused("evaluate", run)
 
 
-def test_an_identity_of_another_run_is_told_of_in_one_short_line(axial: Axial, run: Path):
+def test_an_identity_of_another_run_is_told_of_in_one_short_line(go_on, run: Path):
     for name, value in (("seed\n" * 9999, 0), ("seed", "x\n" * 99_999), ("seed", [[[[0] * 99] * 99]])):
         forge(run / CHECKPOINT, {"identity": {"training": {name: value}}})
-        assert "cannot be resumed" in go_on(axial, run)
+        assert "cannot be resumed" in go_on()
 
 
-def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axial, run: Path):
+def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axial, go_on, refused, run: Path):
     """As one begun from Python without saying what its data is."""
     record = json.loads((run / "train.json").read_text())
     (run / "train.json").write_text(json.dumps(record | {"about": None}))
-    assert "train.json names no data" in go_on(axial, run)
-    assert "does not know its data" in refused(axial, run, "evaluate", run)
+    assert "train.json names no data" in go_on()
+    assert "does not know its data" in refused("evaluate", run)
     assert json.loads(axial("evaluate", run, "digits", "--json").out)["weights"] == "EMA"
 
 
@@ -214,25 +219,25 @@ def test_a_run_that_names_no_data_is_evaluated_on_data_that_is_named(axial: Axia
         ("samples", False),
     ],
 )
-def test_links_out_of_the_folder(axial: Axial, run: Path, tmp_path, link, evaluated):
+def test_links_out_of_the_folder(go_on, refused, run: Path, tmp_path, link, evaluated):
     (run / link).rename(tmp_path / "elsewhere")
     (run / link).symlink_to(tmp_path / "elsewhere")
-    assert f"{link} is a link out of {run}" in go_on(axial, run)
+    assert f"{link} is a link out of {run}" in go_on()
     if evaluated:
-        assert "is a link out of" in refused(axial, run, "evaluate", run, "--weights", "raw")
+        assert "is a link out of" in refused("evaluate", run, "--weights", "raw")
 
 
-def test_a_link_to_what_does_not_exist_yet(axial: Axial, run: Path, tmp_path):
+def test_a_link_to_what_does_not_exist_yet(go_on, run: Path, tmp_path):
     (run / "metrics.jsonl").unlink()
     (run / "metrics.jsonl").symlink_to(tmp_path / "new")
-    assert "metrics.jsonl is a link out of" in go_on(axial, run)
+    assert "metrics.jsonl is a link out of" in go_on()
 
 
 @pytest.mark.parametrize("place", ["metrics.jsonl", f"{CHECKPOINT}/ema.safetensors"])
-def test_a_pipe_that_nobody_writes_to(axial: Axial, run: Path, place):
+def test_a_pipe_that_nobody_writes_to(go_on, run: Path, place):
     (run / place).unlink()
     os.mkfifo(run / place)
-    assert f"{place} is neither a file nor a folder" in go_on(axial, run)
+    assert f"{place} is neither a file nor a folder" in go_on()
 
 
 def test_lines_of_a_log_that_are_no_such_lines(axial: Axial, run: Path):

@@ -8,8 +8,6 @@ import pytest
 
 from axial_transformers import cli
 from axial_transformers.cli import inspect
-from axial_transformers.likelihood.dependencies import check_configuration
-from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.planning import machine
 from axial_transformers.planning.operations import engineering
 from conftest import Axial
@@ -47,27 +45,8 @@ def test_a_recipe_is_described_without_being_built(imagenet64):
     assert "not checked" in words
 
 
-def test_overrides_apply(axial: Axial):
-    facts = json.loads(axial("inspect", "digits", "--devices", 1, "--model.dim", "32", "--json").out)
-    assert facts["config"]["dim"] == 32
-
-
 def test_a_small_models_dependencies_are_exact(axial: Axial, trained):
     assert "no leak and no hole in 4,096 pairs" in axial("inspect", trained, "--devices", 1, "--dependencies").out
-
-
-def test_a_row_wise_model_has_holes():
-    """Without outer decoders nothing is heard from other rows, and inspection says so."""
-    config = AxialTransformerConfig(shape=(3, 5), num_values=4, dim=8, heads=2, outer_layers=0, inner_layers=1)
-    found = check_configuration(config)
-    assert found.leaks == 0
-    assert found.holes == 5 * 5 * 3  # pairs of sites of different rows
-
-
-def test_an_unknown_model_is_one_line(axial: Axial):
-    status, _, err = axial("inspect", "digts")
-    assert status == 2
-    assert "perhaps you meant digits" in err
 
 
 @pytest.mark.parametrize(("number", "text"), [(12, "12 "), (1234, "1.23 k"), (2.5e12, "2.5 T")])
@@ -129,10 +108,7 @@ def test_without_devices_it_is_this_machine_and_a_run_tells_its_data(axial: Axia
     assert "200,000 steps" not in words
 
 
-def test_devices_that_do_not_share_a_batch_are_one_line(axial: Axial):
-    status, _, err = axial("inspect", "imagenet64", "--devices", "7")
-    assert status == 2
-    assert "a batch of 64 does not divide" in err
-    status, _, err = axial("inspect", "imagenet64", "--utilisation", "40")
-    assert status == 2
-    assert "utilisation must be above 0 and at most 1, not 40" in err
+def test_devices_that_do_not_share_a_batch_are_one_line(refused):
+    assert "a batch of 64 does not divide" in refused("inspect", "imagenet64", "--devices", "7")
+    says = "utilisation must be above 0 and at most 1, not 40"
+    assert says in refused("inspect", "imagenet64", "--utilisation", "40")

@@ -50,16 +50,12 @@ def test_two_sources_are_told_apart_by_both_scores(axial: Axial, trained, tmp_pa
 
 
 @pytest.mark.parametrize(("options", "says"), [(["--output", "s.txt"], "s.txt"), (["--top", "0"], "--top")])
-def test_options_out_of_range(axial: Axial, trained, options, says):
-    status, _, err = axial("score", trained, *options)
-    assert status == 2
-    assert says in err
+def test_options_out_of_range(refused, trained, options, says):
+    assert says in refused("score", trained, *options)
 
 
-def test_a_pretrained_model_scores_pictures_of_other_sizes(axial: Axial, gray):
-    refused = axial("score", gray, "large photos")
-    assert refused.status == 2
-    assert "--data.fit tiles" in refused.err
+def test_a_pretrained_model_scores_pictures_of_other_sizes(axial: Axial, refused, gray):
+    assert "--data.fit tiles" in refused("score", gray, "large photos")
     for size in ([], ["--data.size", 4]):
         done = axial("score", gray, "large photos", "--data.fit", "tiles", *size)
         assert done.status == 0, done.err
@@ -86,12 +82,9 @@ def test_a_limit_takes_examples_from_all_over_the_data(axial: Axial, gray):
     assert axial("score", gray, "data.npy", "--limit", 0).err == "axial score: --limit must be at least 1, not 0\n"
 
 
-def test_a_part_without_examples_is_told_in_options_that_the_verb_has(axial: Axial):
+def test_a_part_without_examples_is_told_in_options_that_the_verb_has(refused):
     random_model(small_config((3, 4), num_values=256)).float().save_pretrained("model")
     np.save("data.npy", np.zeros((9, 3, 4), np.uint8))
     for verb in ("evaluate", "score"):
-        refused = axial(verb, "model", "data.npy", "--split", "test")
-        assert refused.status == 2
-        assert refused.err.endswith(
-            "data.npy has no test examples (it states train): take --split all, or other data\n"
-        )
+        err = refused(verb, "model", "data.npy", "--split", "test")
+        assert err.endswith("data.npy has no test examples (it states train): take --split all, or other data\n")

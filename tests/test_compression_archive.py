@@ -23,10 +23,9 @@ from axial_transformers.compression import (
     fingerprint,
 )
 from axial_transformers.compression.container import Chunk
-from axial_transformers.decoding import decode
-from axial_transformers.layers.initialisation import randomise
+from axial_transformers.decoding.sampling import sample
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from small_models import CHUNKS_OF_64, NO_WEBP
+from small_models import CHUNKS_OF_64, NO_WEBP, random_model
 
 SMALL = {"dim": 16, "heads": 2, "inner_layers": 2}
 VARIANTS = {
@@ -37,19 +36,12 @@ VARIANTS = {
 
 
 def build(**options) -> AxialTransformer:
-    model = AxialTransformer(AxialTransformerConfig(**{**SMALL, **options}))
-    randomise(model, torch.Generator().manual_seed(0))
-    return model
+    return random_model(AxialTransformerConfig(**{**SMALL, **options}), torch.float32)
 
 
 def draw(model: AxialTransformer, count: int, seed: int = 1) -> torch.Tensor:
     """Images uint8 [count, *A, C] drawn from the model itself."""
-    generator, config = torch.Generator().manual_seed(seed), model.config
-
-    def choose(logits, site):
-        return torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
-
-    return decode(model, choose, torch.zeros(count, *config.shape, config.channels, dtype=torch.int64)).to(torch.uint8)
+    return sample(model, count, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")

@@ -128,7 +128,7 @@ def test_an_archive_replaces_only_files_and_only_if_told(tmp_path, gray):
     source, archive = tmp_path / "images.npy", tmp_path / "a.axl"
     np.save(source, noise(2, 3, 5))
     compress_files(gray, source, archive)
-    with pytest.raises(FileExistsError, match=r"a\.axl exists already"):
+    with pytest.raises(FileExistsError, match=r"a\.axl exists already: give another name, or force=True"):
         compress_files(gray, source, archive)
     archive.write_text("old")
     compress_files(gray, source, archive, force=True)

@@ -16,6 +16,7 @@ from PIL import Image, ImageOps
 from axial_transformers.compression import ArchiveError, DamagedError, compress, compress_files, decompress_files
 from axial_transformers.compression.files import entries
 from axial_transformers.models import AxialTransformer
+from shard_writer import deep_png
 from small_models import archiving_model
 
 FORMATS = {
@@ -48,15 +49,6 @@ def picture(mode: str) -> Image.Image:
     if mode == "1":
         return Image.fromarray(noise(3, 5) > 100)
     return Image.frombytes(mode, (5, 3), noise(3, 5, depth, high=100).tobytes())
-
-
-def deep_png(colour: int, channels: int) -> bytes:
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    rows = b"".join(b"\0" + noise(5 * channels * 2).tobytes() for _ in range(3))
-    head = struct.pack(">IIBBBBB", 5, 3, 16, colour, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def deep_tiff(channels: int) -> bytes:

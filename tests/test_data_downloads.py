@@ -124,7 +124,9 @@ def test_an_address_that_leads_nowhere_is_named(address):
 
 def test_a_fault_that_passes_is_tried_again(serve, tar):
     server = serve(lambda h: reply(h, b"", 503) if len(server.requests) < 3 else reply(h, tar))
-    np.testing.assert_array_equal(data.load(server.address, split="all").values[:], VALUES)
+    examples = data.load(server.address, split="all")
+    np.testing.assert_array_equal(examples.values[:], VALUES)
+    assert examples.names[0] == "train.tar/0000.png"
     assert len(server.requests) == 3
 
 
@@ -192,5 +194,6 @@ def test_progress_is_in_hundredths_of_files(serve, tar):
             yield item
 
     for _ in range(2):
-        shard_files(server.address.replace("train", "{a,b,c}"), progress=progress)
+        files = shard_files(server.address.replace("train", "{a,b,c}"), progress=progress)
+        assert [file.name for file in files] == ["a.tar", "b.tar", "c.tar"]
     assert seen == [-300, 300]

@@ -3,7 +3,6 @@
 import io
 import struct
 import warnings
-import zlib
 from pathlib import Path
 
 import av
@@ -19,6 +18,7 @@ from axial_transformers.compression.files.file_archive import read_files
 from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.data import DataConfig, EmptySplitError
 from axial_transformers.models import AxialTransformerConfig
+from shard_writer import deep_png
 
 
 def _pixels(seed: int = 0, height: int = 6, width: int = 6, channels: int = 3) -> np.ndarray:
@@ -41,17 +41,11 @@ def test_a_number_of_values_for_a_folder_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "options"), [("png", {}), ("bmp", {}), ("tiff", {}), ("webp", {"lossless": True}), ("ppm", {})]
+    ("suffix", "options"), [("png", {}), ("BMP", {}), ("tiff", {}), ("webp", {"lossless": True}), ("ppm", {})]
 )
 def test_lossless_formats_are_read_exactly(tmp_path, suffix, options):
     _save(tmp_path / f"a.{suffix}", _pixels(), **options)
     np.testing.assert_array_equal(data.load(tmp_path, split="all").values, _pixels()[None])
-
-
-def test_jpeg_is_read_nearly(tmp_path):
-    ramp = np.broadcast_to(np.arange(0, 128, 8, dtype=np.uint8)[:, None, None], (16, 16, 3))
-    _save(tmp_path / "a.JPG", np.ascontiguousarray(ramp), quality=95)
-    assert np.abs(data.load(tmp_path, split="all").values[0].astype(int) - ramp).max() < 8
 
 
 def test_order_is_that_of_relative_paths(tmp_path):
@@ -197,22 +191,12 @@ def test_16_bit_gray_becomes_pairs_and_joins_again(tmp_path, suffix):
     assert scaled.values.shape == (1, 4, 4, 2)
 
 
-def _deep_png(colour_type: int, channels: int) -> bytes:
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    rows = b"".join(b"\0" + bytes(range(4 * channels * 2)) for _ in range(4))
-    head = struct.pack(">IIBBBBB", 4, 4, 16, colour_type, 0, 0, 0)
-    signature = b"\x89PNG\r\n\x1a\n"
-    return signature + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
 @pytest.mark.parametrize(("colour_type", "channels"), [(2, 3), (4, 2), (6, 4)])
 def test_16_bit_colour_is_refused_rather_than_rounded(tmp_path, colour_type, channels):
-    (tmp_path / "deep.png").write_bytes(_deep_png(colour_type, channels))
+    (tmp_path / "deep.png").write_bytes(deep_png(colour_type, channels))
     with pytest.raises(ValueError, match=r"deep\.png has 16 bits a channel in colour"):
         data.load(tmp_path)
-    archived = read_files(tmp_path, PictureEntry, AxialTransformerConfig(shape=(4, 4), dim=8, heads=1), "refuse")
+    archived = read_files(tmp_path, PictureEntry, AxialTransformerConfig(shape=(3, 5), dim=8, heads=1), "refuse")
     assert [file() for file in archived.files] == [(tmp_path / "deep.png").read_bytes()]
 
 

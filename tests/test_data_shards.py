@@ -8,11 +8,8 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from contextlib import suppress
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -271,7 +268,8 @@ def test_memory_does_not_grow_with_the_records(tmp_path, records):
     """For ten million: docs/data.md. The benchmark also checks that each comes once, at its own position."""
     script = Path(__file__).parents[1] / "benchmarks" / "shards.py"
     command = [sys.executable, script, "--records", str(records), "--folder", tmp_path, "--workers", "0"]
-    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    returned = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}  # arrays that are freed do not count as held
+    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, env=returned)
     assert ran.returncode == 0, ran.stderr[-3000:]
     figures = json.loads(ran.stdout.splitlines()[-1])
     assert figures["records"] == records
@@ -582,28 +580,6 @@ def test_a_shard_that_is_missing_is_named(shards):
         data.load(shards.replace("train-{000..002}.tar", "a-{0..1}.tar.gz"))
 
 
-@pytest.fixture
-def address(shards):
-    """The address of a server on this machine that holds the shards."""
-    folder = Path(shards).parent
-    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_addresses_are_downloaded_once(shards, address):
-    source = f"{address}/train-{{000..002}}.tar"
-    np.testing.assert_array_equal(data.load(source, split="all").values[:], VALUES)
-    for file in shard_files(shards):
-        file.unlink()
-    assert data.load(source, split="all").names[0] == "train-000.tar/0000.png"
-    with pytest.raises(OSError, match=r"missing.tar could not be downloaded \(HTTP Error 404"):
-        data.load(f"{address}/missing.tar")
-
-
 def test_a_hub_data_set_is_all_its_shards_or_those_of_a_pattern(shards, monkeypatch):
     """Without the hub: its client is replaced by one that returns local files."""
     folder, asked = Path(shards).parent, []
@@ -644,12 +620,10 @@ def test_a_run_on_shards_and_its_evaluation(axial: Axial, shards, tmp_path, monk
     assert figures["bits_per_dim"] == pytest.approx(alike["bits_per_dim"], abs=1e-9)
 
 
-def test_damage_is_one_line_and_status_2_or_counted(axial: Axial, tmp_path):
+def test_damage_is_one_line_and_status_2_or_counted(axial: Axial, refused, tmp_path):
     path, run = damaged(tmp_path, 1), tmp_path / "run"
     short = ["--training.steps", 1, "--training.batch-size", 2, "--model.encoder-layers", 2, "--out", run]
-    status, out, err = axial("train", path, *TINY, *short)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"axial train: {path}: 0.png is not a whole image")
+    assert refused("train", path, *TINY, *short).startswith(f"axial train: {path}: 0.png is not a whole image")
     status, _, err = axial("train", path, *TINY, *short, "--data.skip-bad", 1)
     assert status == 0
     assert err.count(f"warning: skipped: {path}: 0.png") == 1

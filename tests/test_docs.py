@@ -30,7 +30,7 @@ ROOMS = {path.name.removesuffix(".py") for path in PACKAGE.iterdir()} - {
     "__pycache__",
     "py.typed",
 }
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pretrained/*/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/axial_transformers/pretrained/*/*.md")])
 FOREIGN = "import axial_attention"
 """A package whose examples run where it is installed."""
 COMMAND = r"(?:axial|make) .+|python benchmarks/.+"
@@ -99,7 +99,6 @@ def is_word(flag: str, path: str) -> bool:
 def somewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the models and data that the examples name, small ones in place of those that are not here."""
     folder = tmp_path_factory.mktemp("examples")
-    (folder / "pretrained").symlink_to(ROOT / "pretrained")
     config = axial.AxialTransformerConfig(shape=(3, 5), dim=8, heads=2, outer_layers=2, inner_layers=1)
     axial.AxialTransformer(config).save_pretrained(folder / "runs" / "fashion_mnist")
     colour = replace(config, shape=(3, 4), channels=3, layout="columns")
@@ -153,7 +152,7 @@ def test_the_flags_named_by_themselves_exist(page, monkeypatch):
 def test_the_files_named_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists() or target in PAGES_OF_COMMANDS, target
-    for path in re.findall(r"\b(?:tests|benchmarks|docs|pretrained)/[\w/]+\.?\w+", page.read_text()):
+    for path in re.findall(r"\b(?:tests|benchmarks|docs)/[\w/]+\.?\w+", page.read_text()):
         assert (ROOT / path).exists(), path
     for path in spans(page):
         if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "COMMAND" not in path:
@@ -222,6 +221,12 @@ def test_every_public_name_has_an_entry_in_the_reference_with_an_example():
                 entries[named[1]] = "\n".join(re.findall(r"```python\n(.*?)```", entry, flags=re.DOTALL))
     assert set(entries) == set(public_names())
     assert [name for name, example in entries.items() if USES.get(name, name.split(".")[-1]) not in example] == []
+
+
+def test_the_package_has_its_public_names_and_no_other():
+    assert dir(axial) == sorted(axial.__all__) == sorted(axial._HOMES)
+    with pytest.raises(AttributeError, match="axial_atention"):
+        axial.axial_atention
 
 
 def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():

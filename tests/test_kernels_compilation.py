@@ -60,6 +60,16 @@ def test_kernels_are_compiled_again_when_a_file_that_they_take_constants_from_ch
     assert said.count("compiling kernels") == 1, said
 
 
+@pytest.fixture(autouse=True)
+def _kept_here(tmp_path, monkeypatch):
+    """Compiled code is kept in the test's own folder."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+
+def twice(x):
+    return 2 * x
+
+
 DAMAGE = {
     "emptied": lambda content: b"",
     "cut": lambda content: content[: len(content) // 2],
@@ -71,11 +81,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_code_on_disk_is_compiled_again_and_replaced(tmp_path, monkeypatch, suffix, damage):
-    def twice(x):
-        return 2 * x
-
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+def test_damaged_code_on_disk_is_compiled_again_and_replaced(tmp_path, suffix, damage):
     assert compilation.compiled(twice)(21) == 42
     (file,) = tmp_path.rglob(f"*.{suffix}")
     file.write_bytes(DAMAGE[damage](file.read_bytes()))
@@ -85,11 +91,7 @@ def test_damaged_code_on_disk_is_compiled_again_and_replaced(tmp_path, monkeypat
         assert sum(kernel.stats.cache_hits.values()) == loaded
 
 
-def test_code_of_other_types_is_not_taken_when_the_index_is_lost(tmp_path, monkeypatch):
-    def twice(x):
-        return 2 * x
-
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+def test_code_of_other_types_is_not_taken_when_the_index_is_lost(tmp_path):
     compilation.compiled(twice)(21)
     (code,) = tmp_path.rglob("*.nbc")
     (index,) = tmp_path.rglob("*.nbi")
@@ -101,9 +103,6 @@ def test_code_of_other_types_is_not_taken_when_the_index_is_lost(tmp_path, monke
 
 
 def test_code_is_kept_in_a_folder_named_by_the_digest_of_the_sources(tmp_path, monkeypatch):
-    def twice(x):
-        return 2 * x
-
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "new"))
     for digest in ("0123456789abcdef" * 4, "f" * 64):
         monkeypatch.setattr(compilation, "sources_digest", lambda found=digest: found)
@@ -122,9 +121,6 @@ def test_code_is_kept_in_a_folder_named_by_the_digest_of_the_sources(tmp_path, m
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("why", ["another user owns", "every user may write to"])
 def test_a_folder_that_others_can_write_to_is_refused_with_one_warning(tmp_path, monkeypatch, caplog, why, inner):
-    def twice(x):
-        return 2 * x
-
     folder = tmp_path / "code"
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
     unsafe = folder / compilation.sources_digest()[:16] if inner else folder
@@ -147,19 +143,15 @@ def test_a_folder_that_others_can_write_to_is_refused_with_one_warning(tmp_path,
 
 
 def test_a_kernel_runs_where_its_code_cannot_be_kept(tmp_path, monkeypatch):
-    def twice(x):
-        return 2 * x
-
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compilation.CheckedFiles, "_save_data", full)
     assert compilation.compiled(twice)(21) == 42
     assert not [*tmp_path.rglob("*.nb*")]
 
 
-def test_code_with_a_closure_is_kept_by_what_the_closure_holds(tmp_path, monkeypatch):
+def test_code_with_a_closure_is_kept_by_what_the_closure_holds():
     def times(count):
         @compilation.part
         def product(x):
@@ -167,7 +159,6 @@ def test_code_with_a_closure_is_kept_by_what_the_closure_holds(tmp_path, monkeyp
 
         return compilation.compiled(lambda x: product(x))
 
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     for kept in (0, 1):
         for count in (2, 3):
             kernel = times(count)
@@ -176,13 +167,10 @@ def test_code_with_a_closure_is_kept_by_what_the_closure_holds(tmp_path, monkeyp
 
 
 def test_a_part_of_kernels_is_called_by_kernels_and_never_by_python():
-    @compilation.exact_part
-    def twice(x):
-        return 2 * x
-
-    assert njit(lambda x: twice(x) + 1)(21) == 43
+    part = compilation.exact_part(twice)
+    assert njit(lambda x: part(x) + 1)(21) == 43
     with pytest.raises(TypeError, match="twice is a part of kernels"):
-        twice(21)
+        part(21)
 
 
 def test_a_compilation_is_announced_once_with_its_duration_and_only_that_of_kernels(caplog):

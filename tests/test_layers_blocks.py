@@ -69,10 +69,6 @@ def test_no_label_is_the_last_row():
     assert not torch.equal(labels(None, 1), labels(torch.tensor([2]), 1))
 
 
-def test_embeddings_keep_the_shape_of_what_is_looked_up():
-    assert Embedding(5, 4)(torch.zeros(2, 3, 1, dtype=torch.int64)).shape == (2, 3, 1, 4)
-
-
 def test_weights_begin_with_variance_one_over_fan_in():
     dense = Dense(400, 300)
     assert not dense.bias.any()

@@ -11,7 +11,6 @@ from axial_transformers.layers.attention import AxialAttention, CrossAttention, 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops.torch_attention import full_attention
 
 GRIDS = pytest.mark.parametrize("grid", [(3, 5, 2), (1, 7), (6,)], ids=lambda grid: "x".join(map(str, grid)))
 
@@ -76,14 +75,6 @@ def test_full_attention_is_the_formula_over_all_sites(grid, heads, widths, proje
         expected = expected @ array(layer.out.weight).T
     assert_equal(layer(x), expected.reshape(1, *grid, -1))
     assert sum(1 for _ in layer.parameters()) == 1 + project
-
-
-@GRIDS
-def test_attention_without_a_scale_is_the_function_of_queries_times_its_root(grid):
-    """Vanilla attention as Wang et al. 2020 print it (equation 1), y_o = sum_p softmax_p(q_o . k_p) v_p."""
-    q, k, v = draw(1, *grid, 1, 3), draw(1, *grid, 1, 3), draw(1, *grid, 1, 4)
-    expected = attention(*(array(part).reshape(-1, part.shape[-1]) for part in (q, k, v)), scale=1)
-    assert_equal(full_attention(q * sqrt(3), k, v), expected.reshape(1, *grid, 1, 4))
 
 
 @GRIDS

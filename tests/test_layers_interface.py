@@ -120,14 +120,6 @@ def test_statistics_of_scores_are_of_the_pairs_whose_key_is_present():
         torch.testing.assert_close(ours.get_buffer(name), statistic)
 
 
-def test_a_mask_is_computed_in_pieces_of_lines_as_it_is_at_once(monkeypatch):
-    tables, (q, k, v) = [draw(5, 1, 4) for _ in range(3)], draw(3, 6, 4, 7, 2, 4)
-    mask = torch.rand(6, 4, 7) > 0.4
-    whole = position_sensitive_attention(q, k, v, *tables, 2, key_mask=mask)
-    monkeypatch.setattr("axial_transformers.ops.torch_attention.PIECE", {"cpu": 200})
-    torch.testing.assert_close(position_sensitive_attention(q, k, v, *tables, 2, key_mask=mask), whole)
-
-
 @pytest.mark.parametrize("lines", [2, 64], ids=["torch", "compiled"])
 def test_a_scale_of_one_is_equation_4_as_printed(lines):
     tables, (q, k, v) = [torch.randn(127, 1, 4) for _ in range(3)], torch.randn(3, 1, lines, 64, 4, 4)

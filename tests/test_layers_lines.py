@@ -290,14 +290,6 @@ def test_queries_and_keys_are_normalised_and_heads_gated():
     np.testing.assert_allclose(array(layer(x))[0], affine(layer.out, gated), **EXACT)
 
 
-def test_a_layer_without_options_is_axial_attention():
-    plain, layer = axial.AxialAttention(8, 2, axes=2, causal=(2,)), axial.LineAttention(8, 2, 2, causal=True)
-    randomise(plain)
-    layer.load_state_dict(plain.layers["axis_2"].state_dict())
-    x, mask = torch.randn(2, 3, 5, 8), torch.rand(2, 3, 5) > 0.3
-    torch.testing.assert_close(layer(x, mask), plain(x, mask))
-
-
 STEPPED = {
     "none": Options(),
     "grouped": Options(kv_heads=2),

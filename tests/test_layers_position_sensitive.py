@@ -1,4 +1,4 @@
-"""Axial-DeepLab's equation 4: by brute force, in every span; receptive fields."""
+"""Axial-DeepLab's equation 4: by brute force, in every span; test_layers_formulas.py has it as it is printed."""
 
 import pytest
 import torch
@@ -34,66 +34,6 @@ def test_equation_4_by_brute_force(shape, rows, tables, causal):
             for a, b in zip(torch.autograd.grad(fast, args, g.to(fast.dtype)), slow_grads):
                 expected = torch.zeros_like(a) if b is None else b
                 torch.testing.assert_close(a.double(), expected.double(), rtol=0, atol=10 * bound)
-
-
-@pytest.mark.parametrize("rows", [3, 9], ids=["local", "global"])
-def test_gradients_with_local_and_global_spans(rows):
-    args = inputs((1, 5), rows, 1, torch.float64)
-    assert torch.autograd.gradcheck(lambda *a: position_sensitive_attention(*a, axis=2), args)
-
-
-@pytest.mark.parametrize("rows", [3, 9], ids=["local", "global"])
-def test_row_of_a_table_is_the_offset_from_the_query_to_the_key(rows):
-    """With q = k = v = 0, site o gets the mean of the value rows of its offsets p - o: at the left end, 0 and up."""
-    zero = torch.zeros(1, 5, 1, 1)
-    values = torch.arange(rows, dtype=torch.float32).view(rows, 1, 1) - rows // 2
-    nothing = torch.zeros(rows, 1, 1)
-    out = position_sensitive_attention(zero, zero, zero, nothing, nothing, values, axis=1).flatten()
-    radius = rows // 2
-    expected = [sum(w) / len(w) for w in ([p - o for p in range(5) if abs(p - o) <= radius] for o in range(5))]
-    torch.testing.assert_close(out, torch.tensor(expected))
-    assert out[0] > 0
-
-
-@pytest.mark.parametrize("term", ["query", "key"])
-@pytest.mark.parametrize("rows", [3, 9], ids=["local", "global"])
-def test_query_and_key_encodings_pull_towards_the_same_offset(term, rows):
-    """A large encoding at offset +1 in either term makes every site attend to its right neighbour."""
-    one, zero = torch.ones(1, 5, 1, 1), torch.zeros(1, 5, 1, 1)
-    v = torch.arange(5.0).view(1, 5, 1, 1)
-    nothing = torch.zeros(rows, 1, 1)
-    pull = nothing.clone()
-    pull[rows // 2 + 1] = 100
-    q, k, tables = (one, zero, (pull, nothing)) if term == "query" else (zero, one, (nothing, pull))
-    out = position_sensitive_attention(q, k, v, *tables, nothing, axis=1).flatten()
-    torch.testing.assert_close(out[:4], torch.tensor([1.0, 2.0, 3.0, 4.0]))
-
-
-def test_a_local_span_reaches_exactly_its_window_on_lines_of_any_length():
-    layer = PositionSensitiveAxialAttention(4, 2, axis=1, span=3).double()
-    randomise(layer)
-    for length in (1, 2, 3, 4, 9):
-        x = torch.randn(1, length, 4, dtype=torch.float64)
-        seen = torch.autograd.functional.jacobian(layer, x).view(length, 4, length, 4).abs().amax((1, 3)) > 1e-12
-        site = torch.arange(length)
-        assert torch.equal(seen, (site - site[:, None]).abs() <= 1)
-
-
-def test_a_global_layer_works_at_every_size_up_to_its_own():
-    layer = PositionSensitiveAxialAttention(8, 2, axis=2, size=6)
-    for length in (1, 4, 6):
-        assert layer(torch.randn(2, 3, length, 8)).shape == (2, 3, length, 8)
-    with pytest.raises(ValueError, match="more than size=6"):
-        layer(torch.randn(2, 3, 7, 8))
-
-
-def test_small_lines_of_a_large_layer_are_a_crop_of_its_tables():
-    large, small = (PositionSensitiveAxialAttention(8, 2, axis=1, size=size) for size in (6, 4))
-    randomise(large)
-    state = {k: v[2:-2] if k.endswith("table") else v for k, v in large.state_dict().items()}
-    small.load_state_dict(state)
-    x = torch.randn(2, 4, 3, 8)
-    torch.testing.assert_close(large(x), small(x))
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "a head"])

@@ -12,8 +12,10 @@ import torch
 from axial_transformers import cli, recipes
 from axial_transformers.ops import linear, processor
 from axial_transformers.ops.processor import ProductRates, multiplies_bfloat16, product_rates
+from axial_transformers.planning import machine
+from axial_transformers.planning.machine import free_memory
 from axial_transformers.training import TrainConfig, config, read_run
-from conftest import TINY, Axial
+from conftest import GIGABYTE, TINY, Axial
 
 WITH_BFLOAT16, WITHOUT = (ProductRates(float32=1e11, onednn=0.9e11, bfloat16=rate) for rate in (7e11, 0.05e11))
 TO_AVX2 = {
@@ -148,3 +150,20 @@ def test_the_machine_is_described_in_words(axial: Axial, monkeypatch):
         assert said in words
     status, _, err = axial("inspect", "--machine", "--devices", 2)
     assert (status, "--devices" in err) == (2, True)
+
+
+def test_free_memory_is_within_the_limit_of_the_process(at_most_a_gigabyte_more):
+    assert 0 < free_memory() <= GIGABYTE
+
+
+def test_free_memory_is_within_the_limit_of_the_container(monkeypatch, tmp_path):
+    """Files that can be dropped from memory do not count as used."""
+    (tmp_path / "memory.max").write_text("5000")
+    (tmp_path / "memory.current").write_text("1500")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 1000\n")
+    monkeypatch.setattr(
+        machine, "CONTROL_GROUPS", [(tmp_path / "memory.max", tmp_path / "memory.current", "inactive_file")]
+    )
+    assert free_memory() == 5000 - 500
+    (tmp_path / "memory.max").write_text("max")
+    assert free_memory() > 5000

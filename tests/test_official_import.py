@@ -11,45 +11,17 @@ import torch
 
 from axial_transformers.importers.official import VariablesError, import_official, import_official_to
 from axial_transformers.importers.official_variables import variables
-from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from small_models import random_model, small_config
 from tensor_bundle_writer import write_bundle
 
 Variables = dict[str, np.ndarray]
 
-RGB = AxialTransformerConfig(
-    shape=(3, 5),
-    channels=3,
-    num_values=11,
-    dim=8,
-    heads=2,
-    mlp_ratio=1.5,
-    encoder_layers=2,
-    outer_layers=4,
-    inner_layers=3,
-    input_divisor=255,
-)
-SINGLE = AxialTransformerConfig(
-    shape=(12, 5), channels=1, num_values=11, dim=8, heads=4, mlp_ratio=0.5, outer_layers=2, inner_layers=1
-)
-ROWS = AxialTransformerConfig(
-    shape=(4, 5),
-    channels=3,
-    num_values=11,
-    dim=8,
-    heads=4,
-    mlp_ratio=0.5,
-    outer_layers=2,
-    inner_layers=1,
-    layout="rows",
-)
+SIZES = {"num_values": 11, "outer_layers": 2, "inner_layers": 1, "mlp_ratio": 0.5}
+RGB = small_config((3, 5), 3, **SIZES | {"outer_layers": 4, "inner_layers": 3, "mlp_ratio": 1.5}, input_divisor=255)
+SINGLE = small_config((12, 5), heads=4, **SIZES)
+ROWS = small_config((4, 5), 3, "rows", heads=4, **SIZES)
 SCOPES = [(RGB, "ar_decoder/transformer2d/"), (SINGLE, "model/"), (ROWS, "model/transformer2d/")]
-
-
-def random_model(config: AxialTransformerConfig, seed: int = 0) -> AxialTransformer:
-    model = AxialTransformer(config)
-    randomise(model, torch.Generator().manual_seed(seed))
-    return model.eval()
 
 
 def raw(model: AxialTransformer, scope: str) -> Variables:
@@ -77,7 +49,7 @@ def assert_same_weights(a: AxialTransformer, b: AxialTransformer) -> None:
 
 @pytest.mark.parametrize(("config", "scope"), SCOPES)
 def test_every_parameter_has_its_variable(config: AxialTransformerConfig, scope: str) -> None:
-    model = random_model(config)
+    model = random_model(config, torch.float32)
     for view in variables(model.state_dict(), config, scope).values():
         view.fill_(torch.nan)
     assert all(parameter.isnan().all() for parameter in model.parameters())
@@ -85,7 +57,7 @@ def test_every_parameter_has_its_variable(config: AxialTransformerConfig, scope:
 
 @pytest.mark.parametrize(("config", "scope"), SCOPES)
 def test_weights_and_configuration_survive(tmp_path: Path, config: AxialTransformerConfig, scope: str) -> None:
-    model = random_model(config)
+    model = random_model(config, torch.float32)
     imported = import_official(write(tmp_path, raw(model, scope)), raw=True, heads=config.heads, verify=True)
     assert imported.config == config
     assert not imported.training
@@ -94,14 +66,14 @@ def test_weights_and_configuration_survive(tmp_path: Path, config: AxialTransfor
 
 
 def test_averages_are_taken_unless_the_raw_weights_are_asked_for(tmp_path: Path) -> None:
-    model, averaged = random_model(RGB, 0), random_model(RGB, 1)
+    model, averaged = (random_model(RGB, torch.float32, seed) for seed in (0, 1))
     write(tmp_path, as_trained(model, averaged, "ar_decoder/transformer2d/"))
     assert_same_weights(import_official(tmp_path, heads=2), averaged)
     assert_same_weights(import_official(tmp_path, heads=2, raw=True), model)
 
 
 def test_adams_slots_and_counters_may_be_absent(tmp_path: Path) -> None:
-    model = random_model(RGB)
+    model = random_model(RGB, torch.float32)
     trained = as_trained(model, model, "ar_decoder/transformer2d/")
     write(tmp_path, {name: values for name, values in trained.items() if "Adam" not in name and "beta" not in name})
     assert_same_weights(import_official(tmp_path, heads=2), model)
@@ -109,11 +81,11 @@ def test_adams_slots_and_counters_may_be_absent(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_averages_says_how_to_import_it(tmp_path: Path) -> None:
     with pytest.raises(VariablesError, match=r"no moving averages.*--raw"):
-        import_official(write(tmp_path, raw(random_model(SINGLE), "model/")), heads=4)
+        import_official(write(tmp_path, raw(random_model(SINGLE, torch.float32), "model/")), heads=4)
 
 
 def test_channels_as_rows_are_one_channel_of_more_rows(tmp_path: Path) -> None:
-    model = random_model(SINGLE)
+    model = random_model(SINGLE, torch.float32)
     write(tmp_path, raw(model, "model/"))
     stacked = import_official(tmp_path, raw=True, heads=4, channels=3)
     assert stacked.config == ROWS
@@ -156,7 +128,7 @@ ZEROS = np.zeros((3,), np.float32)
     ],
 )
 def test_every_difference_is_named(tmp_path: Path, change: Callable[[Variables], None], message: str) -> None:
-    model = random_model(RGB)
+    model = random_model(RGB, torch.float32)
     values = as_trained(model, model, "ar_decoder/transformer2d/")
     change(values)
     with pytest.raises(VariablesError, match=message) as error:
@@ -166,7 +138,7 @@ def test_every_difference_is_named(tmp_path: Path, change: Callable[[Variables],
 
 
 def test_a_model_of_many_layers_is_not_built_for_a_few_variables(tmp_path: Path) -> None:
-    values = raw(random_model(SINGLE), "model/")
+    values = raw(random_model(SINGLE, torch.float32), "model/")
     values |= {f"model/outer_row_{i}/x": np.zeros(0, np.float32) for i in range(500)}
     write(tmp_path, values)
     begun = time.process_time()
@@ -177,7 +149,7 @@ def test_a_model_of_many_layers_is_not_built_for_a_few_variables(tmp_path: Path)
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float) -> None:
-    values = raw(random_model(SINGLE), "model/")
+    values = raw(random_model(SINGLE, torch.float32), "model/")
     values["model/embs"] = values["model/embs"].copy()
     values["model/embs"][3, 2] = value
     with pytest.raises(ValueError, match=r"model\.ckpt\.index: model/embs holds NaN or infinity"):
@@ -194,14 +166,14 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: 
     ],
 )
 def test_a_global_step_that_is_none_is_refused(tmp_path: Path, value: np.ndarray, says: str) -> None:
-    write(tmp_path / "in", raw(random_model(SINGLE), "model/") | {"global_step": value})
+    write(tmp_path / "in", raw(random_model(SINGLE, torch.float32), "model/") | {"global_step": value})
     with pytest.raises(VariablesError, match=f"global_step is {says}"):
         import_official_to(tmp_path / "in", tmp_path / "out", raw=True, heads=4)
     assert not (tmp_path / "out").exists()
 
 
 def test_missing_and_unknown_variables_are_listed_together(tmp_path: Path) -> None:
-    values = raw(random_model(SINGLE), "model/")
+    values = raw(random_model(SINGLE, torch.float32), "model/")
     values["model/final_ln/gain"] = values.pop("model/final_ln/g")
     with pytest.raises(VariablesError, match="missing: model/final_ln/g; unknown: model/final_ln/gain"):
         import_official(write(tmp_path, values), raw=True, heads=4)
@@ -220,18 +192,18 @@ def test_an_option_that_does_not_fit_is_refused(
     tmp_path: Path, config: AxialTransformerConfig, scope: str, options: dict[str, int], message: str
 ) -> None:
     with pytest.raises(VariablesError, match=re.escape(message)):
-        import_official(write(tmp_path, raw(random_model(config), scope)), raw=True, **options)  # type: ignore[arg-type]
+        import_official(write(tmp_path, raw(random_model(config, torch.float32), scope)), raw=True, **options)  # type: ignore[arg-type]
 
 
 def test_sizes_that_no_data_backs_are_refused_before_anything_is_allocated(tmp_path: Path) -> None:
-    values = raw(random_model(SINGLE), "model/")
+    values = raw(random_model(SINGLE, torch.float32), "model/")
     values["model/embs"] = np.zeros((2, 1 << 19), np.float32)
     with pytest.raises(VariablesError, match="different: "):
         import_official(write(tmp_path, values), raw=True)
 
 
 def test_the_model_folder_is_an_ordinary_one_with_a_card(tmp_path: Path) -> None:
-    model = random_model(RGB)
+    model = random_model(RGB, torch.float32)
     write(tmp_path / "tensorflow", as_trained(model, model, "ar_decoder/transformer2d/"))
     import_official_to(tmp_path / "tensorflow", tmp_path / "model", heads=2)
     assert_same_weights(AxialTransformer.from_pretrained(tmp_path / "model"), model)
@@ -241,7 +213,7 @@ def test_the_model_folder_is_an_ordinary_one_with_a_card(tmp_path: Path) -> None
 
 
 def test_a_failed_import_leaves_no_folder(tmp_path: Path) -> None:
-    values = raw(random_model(SINGLE), "model/")
+    values = raw(random_model(SINGLE, torch.float32), "model/")
     write(tmp_path / "tensorflow", values)
     with pytest.raises(VariablesError):
         import_official_to(tmp_path / "tensorflow", tmp_path / "model")
@@ -249,6 +221,6 @@ def test_a_failed_import_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_full_folder_is_left_alone(tmp_path: Path) -> None:
-    write(tmp_path / "tensorflow", raw(random_model(SINGLE), "model/"))
+    write(tmp_path / "tensorflow", raw(random_model(SINGLE, torch.float32), "model/"))
     with pytest.raises(FileExistsError):
         import_official_to(tmp_path / "tensorflow", tmp_path / "tensorflow", raw=True)

@@ -243,13 +243,6 @@ def test_what_is_masked_out_or_not_a_number_elsewhere_has_no_influence(dtype):
 
 
 @needs_numba
-def test_large_scores_are_as_safe_as_small_ones():
-    q, k, v = (torch.randn(1, 40, 1, 4) for _ in range(3))
-    expected = F.scaled_dot_product_attention(*(x.squeeze(2).double() for x in (1e4 * q, k, v))).unsqueeze(2)
-    assert_near(attend(1e4 * q, k, v, 1), expected, torch.float32)
-
-
-@needs_numba
 def test_threads_do_not_change_a_bit():
     qkv, bias = torch.randn(2, 5, 33, 3 * 32, requires_grad=True), torch.randn(2, 4, 33, 33, requires_grad=True)
     before, results = torch.get_num_threads(), []

@@ -128,13 +128,15 @@ def test_a_layer_is_the_same_by_the_compiled_kernel(extent, normalisation, monke
     torch.testing.assert_close(half.float(), found[0][0].detach(), rtol=0.1, atol=0.2)
 
 
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
 @pytest.mark.parametrize("rows", [3, 13], ids=["local", "global"])
-def test_pieces_of_lines_are_the_whole(rows, monkeypatch):
+def test_pieces_of_lines_are_the_whole(rows, masked, monkeypatch):
+    mask = torch.rand(2, 3, 7) > 0.4 if masked else None
     tensors = [x.detach().double().requires_grad_() for x in inputs((2, 3, 7), 2, 4, 3, rows, 1)]
     found = []
     for piece in (2**20, 60):
         monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
-        out = equation_4.position_sensitive_attention(*tensors, 2)
+        out = equation_4.position_sensitive_attention(*tensors, 2, key_mask=mask)
         found.append((out, *torch.autograd.grad(out.square().sum(), tensors)))
     for a, b in zip(*found):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)

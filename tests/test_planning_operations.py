@@ -9,7 +9,7 @@ from axial_transformers.decoding import decode
 from axial_transformers.decoding.drawing import cache_numbers
 from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
 from axial_transformers.models.baselines.by_name import build, class_of
 from axial_transformers.planning.operations import (
@@ -18,27 +18,14 @@ from axial_transformers.planning.operations import (
     parameters,
     training_operations,
 )
+from small_models import small_config
 
 SEQUENCE = {"shape": (3, 3), "channels": 2, "num_values": 5, "dim": 8, "heads": 2}
 CONFIGS = [
-    AxialTransformerConfig(shape=(5,), num_values=7, dim=8, heads=2, outer_layers=(), inner_layers=2),
-    AxialTransformerConfig(shape=(3, 5), num_values=7, dim=8, heads=2, mlp_ratio=1.5, outer_layers=4, inner_layers=1),
-    AxialTransformerConfig(
-        shape=(2, 3, 4), channels=2, num_values=5, dim=8, heads=2, encoder_layers=3, outer_layers=(3, 2), inner_layers=2
-    ),
-    AxialTransformerConfig(
-        shape=(2, 3, 4),
-        channels=2,
-        num_values=5,
-        dim=8,
-        heads=2,
-        encoder_layers=2,
-        outer_layers=2,
-        inner_layers=2,
-        layout="frames",
-        known_channels=2,
-        channel_planes="index",
-    ),
+    small_config((5,), num_values=7, inner_layers=2),
+    small_config((3, 5), mlp_ratio=1.5, outer_layers=4),
+    small_config((2, 3, 4), 2, inner_layers=2, mlp_ratio=4.0),
+    small_config((2, 3, 4), 2, "frames", inner_layers=2, known_channels=2, channel_planes="index"),
     ImageTransformerConfig(block=4, memory=3, inner_layers=2, **SEQUENCE),
     SparseTransformerConfig(inner_layers=1, **SEQUENCE),
     BlockTransformerConfig(blocks=((1, 6), (3, 2)), inner_layers=2, **SEQUENCE),
@@ -85,7 +72,7 @@ def test_parameters_are_those_of_the_model(model):
     assert counted["head"] == sum(parameter.numel() for parameter in model.head.parameters())
 
 
-def test_caches_hold_what_is_said(model, monkeypatch):
+def test_caches_hold_what_is_said(model):
     """One cache a masked layer, each made anew for every slab: the largest number alive at once is one of each."""
     stacks = [*model.outer_decoders, model.inner_decoder]
     caches = [cache for stack in stacks for cache in stack.start(1) if isinstance(cache, KeyValueCache)]
@@ -94,8 +81,7 @@ def test_caches_hold_what_is_said(model, monkeypatch):
 
 def test_an_lstm_is_counted_by_its_weights():
     attention, lstm = (
-        AxialTransformerConfig(shape=(3, 5), dim=8, heads=2, outer_layers=2, inner_layers=1, inner=inner)
-        for inner in ("attention", "lstm")
+        small_config((3, 5), num_values=256, mlp_ratio=4.0, inner=inner) for inner in ("attention", "lstm")
     )
     layer = 15 * (8 * 8**2 + 4 * 8 * 32 + 4 * 5 * 8)
     assert forward_operations(attention) - forward_operations(lstm) == layer - 15 * 16 * 8**2

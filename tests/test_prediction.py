@@ -1,4 +1,7 @@
-"""Models of differences from a prediction: an exact bijection of the values, with the likelihood of the values."""
+"""Models of differences from a prediction: an exact bijection of the values, with the likelihood of the values.
+
+Sampling, likelihoods and archives are tested of them as of all `small_models.VARIANTS`.
+"""
 
 from dataclasses import replace
 from itertools import product
@@ -7,42 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers import complete, compress, decompress, recipes, sample
+from axial_transformers import complete, recipes
 from axial_transformers.data import Examples
-from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
-from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels.exact import reference
-from axial_transformers.kernels.exact.definition import PRECISION
-from axial_transformers.likelihood import bits_map, random_slice_loss
+from axial_transformers.likelihood import random_slice_loss
 from axial_transformers.likelihood.dependencies import check, influence
-from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
+from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.models.prediction import Predictor
-from small_models import random_given, random_model, random_values, small_config
-
-pytest.importorskip("numba", reason="exact kernels are compiled by numba")
-
-from axial_transformers.kernels.exact import compiled
+from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 KINDS = ("neighbours", "neighbours_and_channels")
-VARIANTS = {
-    "sequence": small_config((5,), 2, "columns", prediction="neighbours_and_channels"),
-    "gray": small_config((3, 4), prediction="neighbours"),
-    "columns": small_config((2, 3), 3, "columns", prediction="neighbours_and_channels"),
-    "channels": small_config((3, 2), 2, prediction="neighbours_and_channels"),
-    "frames": small_config((3, 1, 2), 2, "frames", known_channels=2, prediction="neighbours"),
-    "volume": small_config((2, 3, 2), prediction="neighbours", num_values=2),
-    "classes": small_config((1, 4), 3, "rows", prediction="neighbours", num_classes=3),
-    "signed": small_config((3, 4), prediction="neighbours", signed_differences=True),
-    "signed columns": small_config((2, 3), 3, "columns", prediction="neighbours_and_channels", signed_differences=True),
-    "signed raster": small_config(
-        (3, 2), 2, "raster", prediction="neighbours_and_channels", signed_differences=True, inner="lstm", inner_layers=1
-    ),
-    "signed channels": small_config(
-        (3, 2), 3, known_channels=1, prediction="neighbours_and_channels", signed_differences=True
-    ),
-}
-every_variant = pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+PREDICTED = {name: config for name, config in VARIANTS.items() if config.prediction != "none"}
+every_predicted = pytest.mark.parametrize("config", PREDICTED.values(), ids=PREDICTED)
 
 
 def by_definition(x: torch.Tensor, values: int, of_channels: bool, signed: bool) -> torch.Tensor:
@@ -91,7 +70,7 @@ def test_a_difference_that_leads_beyond_the_last_value_has_the_logit_of_the_diff
 
 
 def test_untrained_models_find_small_differences_likelier_in_either_direction_if_differences_are_signed():
-    modular, signed = (AxialTransformer(replace(VARIANTS[kind], num_values=9)) for kind in ("gray", "signed"))
+    modular, signed = (AxialTransformer(replace(VARIANTS[kind], num_values=9)) for kind in ("predicted", "signed"))
     assert not modular.head[1].bias.any()
     logits = signed.head[1].bias  # of 0, 1, .., 8, -9, -8, .., -1
     assert torch.equal(logits[1:9], logits[10:].flip(0))
@@ -106,59 +85,7 @@ def test_logits_depend_on_every_earlier_site_and_on_no_other(layout):
         assert (found.leaks, found.holes) == (0, 0)
 
 
-@every_variant
-def test_bits_are_those_of_the_logits_of_values(config):
-    model = random_model(config)
-    x, given = random_values(model, 2), random_given(model, 2)
-    with torch.no_grad():
-        log_p = model(x, **given).log_softmax(-1).gather(-1, x.unsqueeze(-1)).squeeze(-1)
-    bits = bits_map(model, x, **given)
-    generated = tuple(model.order.T)
-    torch.testing.assert_close(bits[:, *generated], -log_p[:, *generated] / torch.tensor(2.0).log().double())
-
-
-@every_variant
-def test_samples_equal_those_of_naive_decoding(config):
-    model = random_model(config)
-    x, given = random_values(model, 3), random_given(model, 3)
-    draw = GumbelChoice(noise=gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)))
-    expected = decode_naively(model, draw, x, Conditioning(**given))
-    assert torch.equal(decode(model, draw, x, Conditioning(**given)), expected)
-    assert torch.equal(sample(model, noise=draw.noise, known=x, **given).long(), expected)
-
-
-@every_variant
-def test_compiled_samples_and_completions_equal_the_eager_ones(config):
-    model = random_model(config, torch.float32)
-    x, given = random_values(model, 2), random_given(model, 2)
-    noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(0))
-    mask = torch.rand(x.shape[1:], generator=torch.Generator().manual_seed(3)) < 0.5
-    some = {"noise": noise, **given}
-    assert torch.equal(sample(model, known=x, compile=True, **some), sample(model, known=x, compile=False, **some))
-    compiled, eager = (
-        complete(model, x, mask=mask, approximate=True, top_k=3, compile=compile, **some) for compile in (True, False)
-    )
-    assert torch.equal(compiled, eager)
-
-
-@pytest.mark.parametrize("kind", ["gray", "columns", "channels", "signed columns", "signed raster"])
-def test_archives_hold_the_values(kind):
-    model = random_model(VARIANTS[kind], torch.float32)
-    x = random_values(model, 3)
-    assert torch.equal(decompress(model, compress(model, x)).long(), x)
-
-
-@pytest.mark.parametrize("kind", ["columns", "signed columns", "signed raster"])
-def test_the_kernels_of_archives_and_their_reference_give_the_same_intervals(kind):
-    model = random_model(VARIANTS[kind], torch.float32)
-    x = random_values(model, 3)
-    found, slow = (ExactNetwork(model, each).intervals(x) for each in (compiled, reference))
-    assert np.array_equal(found, slow)
-    bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
-    np.testing.assert_allclose(bits, bits_map(model, x).flatten(1).sum(1), rtol=1e-3)
-
-
-@every_variant
+@every_predicted
 def test_known_values_of_any_mask_are_kept_and_the_others_are_the_likeliest_after_them(config):
     model = random_model(config)
     known, given = random_values(model, 2), random_given(model, 2)
@@ -173,16 +100,8 @@ def test_known_values_of_any_mask_are_kept_and_the_others_are_the_likeliest_afte
         assert torch.equal(logits[here].argmax(-1), found[here])
 
 
-def test_values_that_come_first_are_kept_without_leaving_compiled_decoding():
-    model = random_model(VARIANTS["columns"], torch.float32)
-    known = random_values(model, 2)
-    found = complete(model, known, rows=1, temperature=0, compile=True).long()
-    assert torch.equal(found[:, :1], known[:, :1])
-    assert torch.equal(found, complete(model, known, rows=1, temperature=0, compile=False).long())
-
-
 def test_a_mask_whose_sites_do_not_come_first_needs_leave():
-    model = random_model(VARIANTS["columns"])
+    model = random_model(VARIANTS["predicted columns"])
     with pytest.raises(ValueError, match=r"completion is not exact.*approximate=True"):
         complete(model, random_values(model, 1), channels=1)
 

@@ -41,14 +41,6 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
     assert names(tmp_path) == ["file"]
 
 
-def test_a_file_takes_the_place_of_the_old_one(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    with written_whole(path) as aside:
-        aside.write_text("new")
-    assert path.read_text() == "new"
-
-
 def test_a_folder_appears_when_the_block_ends(tmp_path):
     path = tmp_path / "new" / "folder"
     with folder_written_whole(path) as aside:
@@ -106,30 +98,18 @@ def test_of_two_writers_of_one_new_folder_the_first_to_end_succeeds_and_the_othe
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
-def test_a_folder_has_the_mode_that_new_folders_have(tmp_path):
-    (tmp_path / "ordinary").mkdir()
-    with folder_written_whole(tmp_path / "folder"):
-        pass
-    assert (tmp_path / "folder").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
-
-
-@pytest.mark.skipif(os.name != "posix", reason="umasks of POSIX")
-def test_the_umask_is_respected(tmp_path):
-    before = os.umask(0o077)
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_what_is_written_has_the_modes_of_new_files_and_folders(tmp_path, umask):
+    before = os.umask(umask)
     try:
-        with folder_written_whole(tmp_path / "folder"):
-            pass
+        with folder_written_whole(tmp_path / "folder") as aside:
+            (aside / "private").touch(mode=0o600)
+        with written_whole(tmp_path / "file") as aside:
+            aside.write_text("new")
     finally:
         os.umask(before)
-    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
-
-
-def test_files_of_a_folder_can_be_read_by_whom_the_umask_lets(tmp_path):
-    with folder_written_whole(tmp_path / "folder") as aside:
-        (aside / "private").touch(mode=0o600)
-    plain = tmp_path / "plain"
-    plain.touch()
-    assert (tmp_path / "folder" / "private").stat().st_mode == plain.stat().st_mode
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("folder", "folder/private", "file")]
+    assert modes == [0o777 & ~umask, 0o666 & ~umask, 0o666 & ~umask]
 
 
 def test_temporary_names_cannot_be_guessed_and_links_are_not_followed(tmp_path):
@@ -146,13 +126,6 @@ def test_temporary_names_cannot_be_guessed_and_links_are_not_followed(tmp_path):
     with written_whole(tmp_path / "link.png") as aside:
         aside.write_text("new")
     assert path.read_text() == "kept"
-
-
-def test_a_written_file_has_the_mode_that_new_files_have(tmp_path):
-    (tmp_path / "ordinary").touch()
-    with written_whole(tmp_path / "file") as aside:
-        aside.write_text("new")
-    assert (tmp_path / "file").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
 
 
 def test_devices_folders_and_pipes_are_not_replaced(tmp_path):

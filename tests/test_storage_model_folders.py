@@ -1,6 +1,7 @@
 """A model folder is read back bitwise, or refused in one line that names the file, before much is allocated."""
 
 import json
+import logging
 import pickle
 import resource
 import struct
@@ -17,8 +18,8 @@ from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.config import MOST_LAYERS
-from axial_transformers.storage.model_folders import CONFIG, WEIGHTS
-from small_models import VARIANTS, random_model, random_values, small_config
+from axial_transformers.storage.model_folders import CONFIG, SHIPPED, WEIGHTS, shipped_names
+from small_models import VARIANTS, random_model, random_values, small_config, small_model
 
 MEGABYTE = 1 << 20
 
@@ -287,7 +288,7 @@ def test_no_folder_there(tmp_path, place):
 def test_another_models_configuration_is_refused(folder):
     config = json.loads((folder / CONFIG).read_text())
     (folder / CONFIG).write_text(json.dumps(config | {"model": "axial_resnet"}))
-    assert "'axial_transformer'" in refusal(folder)
+    assert "not the configuration of a model called 'axial_transformer'" in refusal(folder)
     config.pop("model")
     (folder / CONFIG).write_text(json.dumps(config))
     assert "'axial_transformer'" in refusal(folder)
@@ -309,20 +310,21 @@ BILLION = 10**9
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        ({"wdith": 8}, "wdith"),
-        ({"dim": "8"}, "dim"),
+        ({"wdith": 8}, "unknown fields ['wdith']"),
+        ({"dim": "8"}, "dim is '8', not int"),
         ({"dim": 8.0}, "dim"),
         ({"dim": True}, "dim"),
         ({"dim": None}, "dim"),
         ({"dim": [8]}, "dim"),
         ({"dim": -8}, "dim"),
-        ({"dim": BILLION, "heads": 1}, "dim"),
-        ({"dim": 1 << 20}, "weights"),
+        ({"dim": BILLION, "heads": 1}, "dim must be between 1 and"),
+        ({"dim": 1 << 20}, "not the weights of this configuration"),
         ({"num_values": BILLION}, "num_values"),
         ({"num_values": 1 << 20}, "weights"),
         ({"num_classes": BILLION}, "num_classes"),
         ({"shape": [BILLION, BILLION]}, "shape"),
         ({"shape": [1 << 20, 1 << 10]}, "weights"),
+        ({"shape": [1 << 19, 1 << 19]}, "too many sites"),
         ({"shape": []}, "shape"),
         ({"shape": 6}, "shape"),
         ({"shape": "2x3"}, "shape"),
@@ -337,7 +339,7 @@ BILLION = 10**9
         ({"dim": 10**400}, "dim"),
         ({"dropout": 10**400}, "dropout"),
         ({"shape": [10**400]}, "shape"),
-        ({"heads": 3}, "heads"),
+        ({"heads": 3}, "dim 8 must be a multiple of heads 3"),
         ({"heads": 0}, "heads"),
         ({"mlp_ratio": 1e300}, "mlp_ratio"),
         ({"mlp_ratio": 10**400}, "mlp_ratio"),
@@ -386,3 +388,25 @@ def test_a_field_with_a_default_may_be_missing(folder):
     del config["dropout"]
     (folder / CONFIG).write_text(json.dumps(config))
     assert AxialTransformer.from_pretrained(folder).config.dropout == 0
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_model_of_the_package_is_read_by_its_name_as_float32(name, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "axial_transformers")
+    monkeypatch.chdir(tmp_path)
+    model = AxialTransformer.from_pretrained(name)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert caplog.messages == [f"{name}: the model that comes with the package"]
+
+
+def test_a_folder_comes_before_a_model_of_the_package_of_its_name(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "axial_transformers")
+    monkeypatch.chdir(tmp_path)
+    small_model((2, 3)).save_pretrained("fashion_mnist")
+    assert AxialTransformer.from_pretrained("fashion_mnist").config.shape == (2, 3)
+    assert caplog.messages == ["fashion_mnist: the folder here, not the model that comes with the package"]
+
+
+def test_the_models_of_the_package_take_at_most_six_megabytes():
+    assert {"fashion_mnist", "photos32", "clips32"} <= {*shipped_names()}
+    assert sum(path.stat().st_size for path in SHIPPED.rglob("*")) < 6e6

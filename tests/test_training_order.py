@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from axial_transformers.data.examples import Examples
 from axial_transformers.training import TrainConfig
@@ -38,21 +37,6 @@ def test_a_position_decides_whatever_is_asked_with_it():
 
 def test_another_seed_is_another_order():
     assert list(example_indices(1, 50, np.arange(50))) != list(example_indices(2, 50, np.arange(50)))
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_shares_of_all_ranks_are_the_batch(ranks):
-    """Asserted on examples, slices, flips, labels and operations, over a border of epochs."""
-    augmentation = {"distribution_augmentation": 0.5, "shift_augmentation": 0.5}
-    config = TrainConfig(batch_size=8, seed=5, horizontal_flip=True, label_dropout=0.5, **augmentation)
-    for step in range(4):
-        whole = draw_batch(some_examples(), range(1, 2), 3, config, step_positions(step, 8))
-        shares = [
-            draw_batch(some_examples(), range(1, 2), 3, config, step_positions(step, 8, rank, ranks))
-            for rank in range(ranks)
-        ]
-        for of_whole, of_shares in zip(whole, zip(*shares, strict=True), strict=True):
-            assert torch.equal(of_whole, torch.cat(of_shares))
 
 
 def test_a_batch_that_does_not_divide_is_refused():

@@ -22,7 +22,10 @@ CARRIED = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
-    **{f"pretrained/{path.name}/README.md": f"pretrained/{path.name}.md" for path in ROOT.glob("pretrained/*")},
+    **{
+        f"src/axial_transformers/pretrained/{path.name}/README.md": f"pretrained/{path.name}.md"
+        for path in ROOT.glob("src/axial_transformers/pretrained/*")
+    },
 }
 """Pages of the repository outside of docs/, and their places on the site."""
 PLACES = {"README.md": "index.md", **CARRIED, **{name.removesuffix("/README.md"): to for name, to in CARRIED.items()}}

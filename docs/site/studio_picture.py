@@ -1,6 +1,6 @@
 """The picture of docs/studio.md: Studio in a headless chromium, with a part of an example erased and completed.
 
-.venv-studio/bin/python docs/site/studio_picture.py pretrained/fashion_mnist fashion_mnist_test.npz
+.venv-studio/bin/python docs/site/studio_picture.py fashion_mnist fashion_mnist_test.npz
 """
 
 import argparse

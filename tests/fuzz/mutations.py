@@ -7,6 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tensor_bundle_writer import varint
+
 LONGEST = 1 << 18
 """Bytes of an input."""
 INTEGERS = (
@@ -26,15 +28,6 @@ JSON_TEXTS = (
 )
 _NUMBER = re.compile(rb"\d+")
 _PLACEHOLDER = "@@placeholder@@"
-
-
-def varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
-    octets = b""
-    while value >= 0x80:
-        octets += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return octets + bytes([value])
 
 
 def mutated(content: bytes, other: bytes, draw: Random) -> bytes:

@@ -20,7 +20,7 @@ import checksums
 import numpy as np
 import torch
 from checksums import BETWEEN
-from mutations import INTEGERS, TEXTS, mutated, mutated_json, varint
+from mutations import INTEGERS, TEXTS, mutated, mutated_json
 from PIL import Image
 
 from axial_transformers.compression import compress, compress_files, container, decompress, decompress_files
@@ -36,9 +36,9 @@ from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, rea
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
 from axial_transformers.training.checkpoints import Record
-from shard_writer import array, picture
+from shard_writer import array, picture, tar_of
 from small_models import random_model, small_config
-from tensor_bundle_writer import entry, header, table_bytes, write_bundle
+from tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
 from tfrecord_writer import bytes_feature, example, floats_feature, framed, video_record
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
@@ -67,16 +67,6 @@ def put(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
-
-
-def _tar(members: list[tuple[str, bytes]], form: int = tarfile.USTAR_FORMAT) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return file.getvalue()
 
 
 _MEMBERS = [
@@ -110,9 +100,13 @@ def tar_files(place: Path) -> Parser:
         head = tarfile.TarInfo("x")
         head.type, head.size = draw.choice((b"x", b"g", b"L", b"K", b"S", b"X")), len(body)
         block = head.tobuf(tarfile.USTAR_FORMAT) + body.ljust(-(-len(body) // 512) * 512, b"\0")
-        return "a.tar", block * draw.choice((1, 1, 2)) + _tar([("a.npy", array(PIXELS))])
+        return "a.tar", block * draw.choice((1, 1, 2)) + tar_of([("a.npy", array(PIXELS))])
 
-    seeds = [_tar(_MEMBERS, tarfile.PAX_FORMAT), _tar(_MEMBERS, tarfile.GNU_FORMAT), _tar(_MEMBERS[:5])]
+    seeds = [
+        tar_of(_MEMBERS, tarfile.PAX_FORMAT),
+        tar_of(_MEMBERS, tarfile.GNU_FORMAT),
+        tar_of(_MEMBERS[:5]),
+    ]
     return Parser(seeds=[("a.tar", tar) for tar in seeds], parse=parse, mend=checksums.of_tar, hostile=hostile)
 
 
@@ -126,7 +120,7 @@ def _pax(key: str, value: str) -> bytes:
 
 def shard_index(place: Path) -> Parser:
     """Files of the cache, beside sound shards: what is read must be what the shards hold, or an error."""
-    cache, shard = place / "cache", put(place / "a.tar", _tar(_MEMBERS, tarfile.GNU_FORMAT))
+    cache, shard = place / "cache", put(place / "a.tar", tar_of(_MEMBERS, tarfile.GNU_FORMAT))
 
     def loaded() -> tuple[Any, ...]:
         with patch.dict(os.environ, XDG_CACHE_HOME=str(cache)):

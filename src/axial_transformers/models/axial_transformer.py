@@ -268,9 +268,11 @@ class AxialTransformer(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> Self:
-        """Reads a model folder, or a hub id "owner/name" or "owner/name@revision", in evaluation mode on the CPU.
+        """Return the model of a folder, in evaluation mode on the CPU.
 
         Args:
+            folder: a model folder; the name of a model that comes with the package, such as "fashion_mnist", where
+                there is no such folder; or a hub id, "owner/name" or "owner/name@revision".
             revision: branch, tag or commit of a model on the hub; None: what the id names, or main.
 
         Raises:

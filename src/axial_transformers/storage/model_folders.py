@@ -1,6 +1,7 @@
 """Model folders: name and configuration of a model in config.json, its weights in model.safetensors."""
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ FLOATING_POINT = ("F64", "F32", "F16", "BF16")
 """Names that a weights file gives to floating-point dtypes."""
 LARGEST_HEADER = 8 << 20
 """Bytes of a weights file's header, at most. Of Adam's moments of a model of 1,024 layers it has 6 MB."""
+SHIPPED = Path(__file__).parents[1] / "pretrained"
+"""The folder of the models that come with the package, their weights in 16 bits."""
+log = logging.getLogger("axial_transformers")
 
 
 def save(
@@ -83,19 +87,32 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def locate(folder: str | Path, revision: str | None = None) -> Path:
-    """Path of a model folder, or of a local copy of the hub repository "owner/name" or "owner/name@revision".
+    """Return the path of a model folder, of a model that comes with the package, or of a local copy from the hub.
+
+    Args:
+        folder: a folder; or a name in `SHIPPED`, such as "fashion_mnist"; or "owner/name" or "owner/name@revision" of
+            the hub. A folder comes first.
 
     Raises:
         FileNotFoundError: neither exists, the hub cannot be reached, or holds no model of this package there.
         ValueError: a revision of a folder.
         OSError: the hub refuses, or something else failed.
     """
+    shipped = SHIPPED / folder if str(folder) in shipped_names() else None
+    if shipped and not Path(folder).exists():
+        log.info("%s: the model that comes with the package", folder)
+        return shipped
     if (Path(folder) / CONFIG).is_file():
+        if shipped:
+            log.info("%s: the folder here, not the model that comes with the package", folder)
         if revision is not None:
             raise ValueError(f"{folder} is a folder, which has no revision {revision}: only models on the hub have")
         return Path(folder)
     if Path(folder).exists() or not (named := hub.split_id(folder.as_posix() if isinstance(folder, Path) else folder)):
-        raise FileNotFoundError(f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS})")
+        names = ", ".join(shipped_names())
+        raise FileNotFoundError(
+            f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS}); the package has {names}"
+        )
     repository, named_revision = named
     try:
         copy = hub.download(repository, revision or named_revision, [CONFIG, WEIGHTS])
@@ -104,6 +121,11 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
     if not (copy / CONFIG).is_file():
         raise FileNotFoundError(f"{folder}: no model of this package on the hub (it has no {CONFIG})")
     return copy
+
+
+def shipped_names() -> list[str]:
+    """Return the names of the models that come with the package."""
+    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
 
 
 def load_config(folder: Path, name: str) -> dict[str, Any]:
@@ -140,7 +162,7 @@ def count_tensors(folder: Path) -> int:
 
 
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Reads the weights in `folder`, as `read_tensors` does.
+    """Read the weights in `folder`, as `read_tensors` does; those that come with the package as float32.
 
     Raises:
         ValueError: as `read_tensors`, the weights are of several floating-point dtypes, or the file is a link out of
@@ -153,7 +175,7 @@ def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tens
     if len(first) > 1:
         mixed = ", ".join(f"{name} is {dtype}" for dtype, name in reversed(first.items()))
         raise ValueError(f"{path}: the weights are of several types ({mixed}): convert them to one")
-    return tensors
+    return {name: tensor.float() for name, tensor in tensors.items()} if folder.parent == SHIPPED else tensors
 
 
 def _weights(folder: Path) -> Path:
