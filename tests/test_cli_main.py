@@ -2,36 +2,41 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import axial_transformers
-from axial_transformers import cli
+from axial_transformers import cli, recipes
 from axial_transformers.cli import sample
 from axial_transformers.cli.completion import parser_of
-from axial_transformers.cli.parsing import in_options
+from axial_transformers.cli.parsing import MOST_USED, in_options
+from axial_transformers.storage import hub
+from axial_transformers.training import TrainConfig
 from conftest import Axial
+from small_models import small_model
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_help_shows_every_verb_with_an_example(axial: Axial):
+def test_help_shows_every_command_with_an_example(axial: Axial):
     status, out, _ = axial("--help")
     assert status == 0
-    for verb, (summary, example) in cli.COMMANDS.items():
-        assert f"  {verb} " in out
+    for command, (summary, example) in cli.COMMANDS.items():
+        assert f"  {command} " in out
         assert summary in out
         assert example in out
-        assert example.split()[1] == verb
+        assert example.split()[1] == command
     assert axial().out == out
 
 
-def test_every_verb_is_in_one_group_of_the_help(axial: Axial):
-    assert sorted(verb for group in cli.GROUPS.values() for verb in group) == sorted(cli.COMMANDS)
+def test_every_command_is_in_one_group_of_the_help(axial: Axial):
+    assert sorted(command for group in cli.GROUPS.values() for command in group) == sorted(cli.COMMANDS)
     titles = [line for line in axial().out.splitlines()[3:-1] if line and not line.startswith(" ")]
     assert titles == [*cli.GROUPS]
 
@@ -45,7 +50,7 @@ def test_help_waits_for_no_library():
 
 
 @pytest.mark.parametrize("verb", cli.COMMANDS)
-def test_every_verb_teaches_itself(axial: Axial, verb):
+def test_every_command_teaches_itself(axial: Axial, verb):
     status, out, _ = axial(verb, "--help")
     assert status == 0
     assert "Usage: axial" in out or "usage: axial" in out
@@ -162,7 +167,7 @@ def test_of_several_processes_on_a_machine_the_first_one_speaks(axial: Axial, mo
         ("train digits --training.time-limit 1e300", "--training.time-limit must be at most 1,000,000,000, not 1e+300"),
         ("train digits --samples 1000000000", "--samples must be at most 10,000, not 1,000,000,000"),
         ("train digits --samples -1", "--samples must be at least 0, not -1"),
-        ("evaluate", "missing: MODEL"),
+        ("evaluate", "missing: MODEL (usage: axial evaluate MODEL [SOURCE] [OPTIONS])"),
         ("evaluate a b c", "unexpected word 'c': quote what holds blanks, and begin options with --"),
         ("sample --cuont 5", "Unknown option: --cuont. Did you mean --count?"),
         ("import-official x", "Parameter --output requires an argument."),
@@ -227,3 +232,38 @@ def test_the_command_and_the_package_are_found(axial: Axial):
     assert axial("--version").out == f"{version}\n"
     module = subprocess.run([sys.executable, "-m", "axial_transformers", "--help"], capture_output=True, text=True)
     assert module.stdout == axial("--help").out
+
+
+def test_help_of_a_recipe_shows_the_most_used_options_first_in_80_columns(axial: Axial, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = axial("train", "digits", "--help")
+    titles = re.findall(r"^╭─ ([\w ]+) ─", out, re.MULTILINE)
+    assert titles == ["Most used", "Run", "Data", "Model", "Training"]
+    assert max(map(len, out.splitlines())) <= 80
+    options = re.findall(r"^│ (--[\w.-]+)", out, re.MULTILINE)
+    assert options[: len(MOST_USED)] == [*MOST_USED]
+    assert [options.count(name) for name in MOST_USED] == [1] * len(MOST_USED)
+    monkeypatch.setenv("COLUMNS", "200")
+    options = re.findall(r"^│ (--[\w.-]+)", axial("train", "digits", "--help").out, re.MULTILINE)
+    assert {f"--training.{field.name.replace('_', '-')}" for field in fields(TrainConfig)} <= {*options}
+
+
+def test_recipes_are_listed_with_what_they_reach_in_80_columns(axial: Axial):
+    _, out, _ = axial("recipes")
+    assert max(map(len, out.splitlines())) <= 80
+    assert {f"  {name}" for name in recipes.NAMED} <= {*out.splitlines()}
+    words = " ".join(out.split())
+    assert all(make().reaches in words for make in recipes.NAMED.values())
+
+
+def test_a_run_that_is_not_there_is_said_at_once_with_those_that_are(axial: Axial, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hub, "download", lambda *_: pytest.fail("the hub was asked"))
+    status, _, said = axial("sample", "runs/none")
+    assert (status, said) == (
+        2,
+        "axial sample: runs/none: no such run, and no other yet: axial train digits makes one\n",
+    )
+    for name in ("digits", "photos"):
+        small_model((2, 3)).save_pretrained(tmp_path / "runs" / name)
+    assert axial("sample", "runs/none")[2] == "axial sample: runs/none: no such run; runs has digits, photos\n"

@@ -12,6 +12,7 @@ GROUPS = {
     "Train": {
         "demo": ("train on handwritten digits and show the results on one page", "axial demo"),
         "train": ("train a recipe, or a model of your own data", "axial train digits --training.steps 500"),
+        "recipes": ("list the recipes, and what they reach", "axial recipes"),
     },
     "Look": {
         "evaluate": ("exact bits/dim of a data set", "axial evaluate runs/digits"),

@@ -32,15 +32,38 @@ _PYTHONIC = re.compile(r"(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w./'(])")
 _CURRENT: ContextVar[App | None] = ContextVar("parser of the command that runs", default=None)
 
 
+MOST_USED = (
+    "--out", "--training.steps", "--training.time-limit", "--training.batch-size", "--training.learning-rate",
+    "--training.optimizer", "--training.device", "--model.dim", "--data.size", "--data.fit",
+)  # fmt: skip
+"""The options of a recipe that its help shows first."""
+
+
 class _HelpFormatter(DefaultFormatter):
-    """The library's, which shows the defaults of a recipe, and a docstring of several lines as one paragraph."""
+    """The library's, which shows the defaults of a recipe, and a docstring of several lines as one paragraph.
+
+    The options of a recipe are in groups, the most used ones first.
+    """
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         super().__init__()
         self._defaults = dict(_by_option(defaults))
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        super().__call__(console, options, panel.copy(entries=[self._shown(entry) for entry in panel.entries]))
+        for title, entries in self._groups(panel).items():
+            shown = [self._shown(entry) for entry in entries]
+            super().__call__(console, options, panel.copy(title=title, entries=shown))
+
+    def _groups(self, panel: HelpPanel) -> dict[Any, list[HelpEntry]]:
+        if not self._defaults:
+            return {panel.title: panel.entries}
+        groups: dict[Any, list[HelpEntry]] = {"Most used": []}
+        for entry in panel.entries:
+            name = next(iter(entry.names), "")
+            part = name.removeprefix("--").split(".")[0] if "." in name else "run"
+            groups.setdefault("Most used" if name in MOST_USED else part.capitalize(), []).append(entry)
+        groups["Most used"].sort(key=lambda entry: MOST_USED.index(next(iter(entry.names))))
+        return groups
 
     def _shown(self, entry: HelpEntry) -> HelpEntry:
         text = Text(" ".join(entry.description.primary_renderable.plain.split()))
@@ -102,7 +125,7 @@ def parse(
     try:
         found = app(list(argv), exit_on_error=False, print_error=False, verbose=False)
     except CycloptsError as error:
-        raise ValueError(_message(error)) from None
+        raise ValueError(_message(error, app)) from None
     if found is None:
         raise SystemExit(0)
     return found
@@ -115,17 +138,24 @@ def parse_known(options: Callable[..., Options], argv: Sequence[str], command: s
     try:
         make, bound, others, _ = app.parse_known_args(list(argv))
     except CycloptsError as error:
-        raise ValueError(_message(error)) from None
+        raise ValueError(_message(error, app)) from None
     return make(*bound.args, **bound.kwargs), others
 
 
-def _message(error: CycloptsError) -> str:
-    """The library's, but where words of ours help more."""
+def _word(argument: Argument) -> str:
+    """Return what the help calls an argument that has no option."""
+    return argument.name.removeprefix("--").upper()
+
+
+def _message(error: CycloptsError, app: App) -> str:
+    """Return the library's message, but where words of ours help more."""
     match error:
         case UnusedCliTokensError(unused_tokens=[word, *_]):
             return f"unexpected word {word!r}: quote what holds blanks, and begin options with --"
         case MissingArgumentError(argument=Argument(index=int()) as argument, keyword=None):
-            return f"missing: {argument.name.removeprefix('--').upper()}"
+            named = [each for each in app.assemble_argument_collection() if each.index is not None]
+            words = [_word(each) if each.required else f"[{_word(each)}]" for each in named]
+            return f"missing: {_word(argument)} (usage: {' '.join([*app.name, *words])} [OPTIONS])"
         case UnknownOptionError():
             word = error.token.keyword or error.token.value
             for option in error.argument_collection:

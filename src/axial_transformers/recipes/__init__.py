@@ -1,6 +1,7 @@
 """Recipes: whole configurations, each a Python function that states the number it reaches."""
 
 from collections.abc import Callable
+from textwrap import wrap
 
 from axial_transformers.recipes.custom import custom, tiled
 from axial_transformers.recipes.named import (
@@ -48,10 +49,11 @@ __all__ = ["NAMED", "NOT_YET_MEASURED", "Machine", "Recipe", "custom", "tiled", 
 
 
 def listed() -> str:
-    """All recipes and what they reach, two lines each."""
-    width = max(map(len, NAMED)) + 2
-    lines = []
+    """Return all recipes with their data, the machine that each fits and what it reaches, in 80 columns."""
+    indent, lines = " " * 4, []
     for name, make in NAMED.items():
         recipe = make()
-        lines += [f"  {name:<{width}}{recipe.title}; fits {recipe.fits}", f"  {'':<{width}}{recipe.reaches}"]
+        lines.append(f"  {name}")
+        for text in (f"{recipe.title}; fits {recipe.fits}", recipe.reaches):
+            lines += wrap(text, 80, initial_indent=indent, subsequent_indent=indent)
     return "\n".join(lines)

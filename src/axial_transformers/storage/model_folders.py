@@ -113,6 +113,7 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
         raise FileNotFoundError(
             f"{folder}: no model folder there (it would hold {CONFIG} and {WEIGHTS}); the package has {names}"
         )
+    _require_no_run(Path(folder))
     repository, named_revision = named
     try:
         copy = hub.download(repository, revision or named_revision, [CONFIG, WEIGHTS])
@@ -121,6 +122,15 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
     if not (copy / CONFIG).is_file():
         raise FileNotFoundError(f"{folder}: no model of this package on the hub (it has no {CONFIG})")
     return copy
+
+
+def _require_no_run(folder: Path) -> None:
+    """Raise FileNotFoundError where a folder would lie among runs: the hub is not asked for it."""
+    runs = sorted(path.parent.name for path in folder.parent.glob(f"*/{CONFIG}"))
+    if runs:
+        raise FileNotFoundError(f"{folder}: no such run; {folder.parent} has {', '.join(runs)}")
+    if folder.parent.name == "runs":
+        raise FileNotFoundError(f"{folder}: no such run, and no other yet: axial train digits makes one")
 
 
 def shipped_names() -> list[str]:

@@ -245,7 +245,7 @@ def _settings(record: RunRecord, rows: Mapping[str, str]) -> str:
 def _machine(folder: Path, record: RunRecord, rows: Mapping[str, str]) -> str:
     text, block = "The run was begun from Python.", ""
     if record.about is not None:
-        commands = [shlex.join(["axial", verb, str(folder)]) for verb in ("train", "evaluate", "sample")]
+        commands = [shlex.join(["axial", name, str(folder)]) for name in ("train", "evaluate", "sample")]
         text, block = "To go on with the run:", f"<pre><code>{escape(chr(10).join(commands))}</code></pre>"
     return html.section("Commands and machine", text, block, html.facts(rows))
 
