@@ -94,7 +94,8 @@ def row(
     model = plan.model(name, seed, device)
     found["train_bits_per_dim"], found["train_seconds"] = trained(model, examples, steps, batch, seed)
     values = torch.from_numpy(some(test, plan.test_count))
-    figures = evaluate(model.eval(), values, batch_size=8, given_frames=plan.given_frames, autocast=torch.bfloat16)
+    with torch.autocast(device.type, torch.bfloat16):
+        figures = evaluate(model.eval(), values, batch_size=8, given_frames=plan.given_frames)
     found.update(bits_per_dim=figures.bits_per_dim, standard_error=figures.standard_error, images=figures.images)
     known = values[:1] if model.config.known_channels else None
     sampling = {"": lambda: sample(model, 1, known=known, compile=False)}

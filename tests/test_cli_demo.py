@@ -35,7 +35,7 @@ def test_the_page_says_what_was_measured(demo):
         "Samples by class",
         "Completions",
         "Curves",
-        "Samples over time",
+        "Samples",
         "Bits of each site",
     ):
         assert title in html

@@ -46,6 +46,7 @@ BASE = {
     "decompress": "run a.axl restored",
     "import-official": "checkpoint --output converted",
     "completion": "bash",
+    "recipes": "",
     "push": "run owner/name",
     "inspect": "digits",
 }
@@ -74,7 +75,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     "sample": {name: (KNOWN, f"{KNOWN} --{name} {value}") for name, value in READING.items()} | OPENING | COMPILING | {
         "model": ("run", "other"), "output": "other.png", "count": "3", "seed": "1", "temperature": "0.5",
         "top-k": "2", "top-p": "0.5", "label": "1", "known": ("run --count 3", KNOWN), "scale": "2",
-        "palette": "categories",
+        "precision": "bfloat16", "palette": "categories",
         "fps": ("run --output clips.gif", "run --output clips.gif --fps 3"),
     },
     "complete": READING | OPENING | COMPILING | {
@@ -85,13 +86,13 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "frames": ("run --frames 1", "run --frames 2"),
         "mask": ("run --frames 1 --approximate", "run --mask mask.npy --approximate"),
         "approximate": "", "examples": "3", "only": "4 1", "label": "1", "count": "2", "output": "other.png",
-        "scale": "2", "palette": "categories", "seed": "1", "temperature": "0.5",
+        "scale": "2", "palette": "categories", "seed": "1", "temperature": "0.5", "precision": "bfloat16",
         "fps": ("run --frames 1 --output clips.gif", "run --frames 1 --output clips.gif --fps 3"),
     },
     "score": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "split": "train",
         "output": "scores.csv", "heat-maps": "maps", "top": ("run --heat-maps maps", "run --heat-maps maps --top 2"),
-        "limit": "3", "against": ("run", "run --against others"), "batch-size": "2",
+        "limit": "3", "against": ("run", "run --against others"), "batch-size": "2", "precision": "bfloat16",
     },
     "studio": READING | OPENING | {
         "model": ("run", "other"), "source": ("run", "run data"), "limit": "3", "host": "localhost", "port": "8000",
@@ -116,6 +117,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "raw": "", "heads": "4", "channels": "3", "verify": "",
     },
     "completion": {"shell": ("bash", "zsh")},
+    "recipes": {},
     "push": {
         "folder": ("run owner/name", "other owner/name"), "repository": ("run owner/name", "run owner/other"),
         "private": "", "revision": "v2", "licence": "mit", "dry-run": "",
@@ -169,6 +171,8 @@ class Recorder:
 
         def recorded(*given: Any, **options: Any) -> Any:
             self.calls.append((name, plain([given, options])))
+            if name in REPLACEMENTS and torch.is_autocast_enabled("cpu"):
+                self.calls.append((f"{name} under autocast", None))
             if answer is None:
                 raise Reached
             return answer(*given, **options)
@@ -269,6 +273,7 @@ REPLACEMENTS = {
     "decompress": _ends_at("decompress_files"),
     "import-official": _ends_at("import_official_to"),
     "completion": lambda *given: None,
+    "recipes": lambda *given: None,
     "push": _push,
     "inspect": _inspect,
 }

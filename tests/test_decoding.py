@@ -7,6 +7,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.decoding import GumbelChoice, decode, decode_naively, gumbel
+from axial_transformers.decoding.backend_choice import choose_backend
+from axial_transformers.decoding.sampling import sample
 from axial_transformers.models import AxialTransformer, Conditioning
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
@@ -49,6 +51,39 @@ def test_cached_logits_equal_forward_logits(config, dtype, bound):
     assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
     with torch.no_grad():
         torch.testing.assert_close(follow.logits, model(x, **given), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("config", OF_VALUES.values(), ids=OF_VALUES)
+def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(config):
+    model = random_model(config, torch.float32)
+    x, given = random_values(model, BATCH), random_given(model, BATCH)
+    follow = Follow(model, x)
+    exact = model(x, **given)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(decode(model, follow, blank(model, x), Conditioning(**given)), x)
+        torch.testing.assert_close(follow.logits, model(x, **given).float(), rtol=0, atol=0.02)
+    assert 0 < (follow.logits - exact).square().mean().sqrt() < 0.01
+
+
+def test_caches_under_autocast_have_its_dtype():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        caches = [*model.inner_decoder.start(2), *model.outer_decoders[0].start(2)]
+        assert {part.dtype for cache in caches if cache is not None for part in cache} == {torch.bfloat16}
+        assert model.double().inner_decoder.start(2)[0].keys.dtype == torch.float64, "autocast leaves it as it is"
+    assert model.float().inner_decoder.start(2)[0].keys.dtype == torch.float32
+
+
+def test_autocast_on_a_cpu_is_obeyed_by_eager_decoding_and_compiles_nothing():
+    model = random_model(VARIANTS["2d"], torch.float32)
+    noise = gumbel((BATCH, *model.config.shape, model.config.channels, model.config.num_values))
+    sample(model, noise=noise, compile=True)  # kernels are loaded
+    with torch.autocast("cpu", torch.bfloat16):
+        drawn = sample(model, noise=noise)
+        assert torch.equal(drawn, sample(model, noise=noise, compile=False))
+        with pytest.raises(ValueError, match="compile=True, but on CPU nothing is compiled in bfloat16"):
+            sample(model, noise=noise, compile=True)
+        assert choose_backend(model, GumbelChoice(noise=noise), BATCH).outer_decoders == list(model.outer_decoders)
 
 
 @every_variant

@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 
 from axial_transformers.compression import compress, decompress
 from axial_transformers.data.examples import Examples
+from axial_transformers.decoding import gumbel
 from axial_transformers.decoding.sampling import sample
-from axial_transformers.likelihood.bits import random_slice_loss
+from axial_transformers.likelihood.bits import bits_per_dim, random_slice_loss
 from axial_transformers.likelihood.evaluation import bits_of_each
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
@@ -46,6 +47,30 @@ def test_more_lines_than_a_kernel_takes_are_attended_along(shape):
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), (q, k, v)))
 
 
+@pytest.mark.parametrize("kind", ["key mask", "bias of all", "bias of an example", "bias of a line"])
+def test_a_mask_is_not_copied_for_those_that_share_it(kind):
+    batch, lines, length, heads = 8, 16, 511, 2  # keys that are no multiple of 8 are copied, with all that is given
+    q, k, v = (torch.randn(batch, lines, length, heads, 32, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    shapes = {"bias of all": (1,), "bias of an example": (batch,), "bias of a line": (1, lines)}
+    masks = {"key_mask": torch.rand(batch, lines, length, device="cuda") > 0.3}
+    if kind in shapes:
+        masks = {"attn_bias": torch.randn(*shapes[kind], heads, length, length, device="cuda", dtype=torch.bfloat16)}
+    of_mask = sum(mask.numel() * q.itemsize for mask in masks.values())
+    forget_peak_memory(CUDA)
+    before = peak_memory(CUDA)
+    out = axial_attention(q, k, v, 2, **masks)
+    assert peak_memory(CUDA) - before < 6 * q.nbytes + 3 * of_mask  # all scores are more
+    wide = [x[-1, -1].double().movedim(1, 0) for x in (q, k, v)]
+    scores = wide[0] @ wide[1].mT / 32**0.5
+    if kind in shapes:
+        bias = masks["attn_bias"].double()
+        scores += bias[-1, -1] if bias.ndim == 5 else bias[-1]
+    else:
+        scores.masked_fill_(~masks["key_mask"][-1, -1], -torch.inf)
+    expected = (torch.softmax(scores, dim=-1) @ wide[2]).movedim(0, 1)
+    torch.testing.assert_close(out[-1, -1].double(), expected, rtol=0, atol=0.03)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_every_device_records_graphs_of_its_own():
     model = random_model(VARIANTS["2d"], torch.float32)
@@ -54,6 +79,42 @@ def test_every_device_records_graphs_of_its_own():
         for device, compile in (("cuda:0", True), ("cuda:1", True), ("cuda:1", True), ("cuda:1", False))
     ]
     assert all(torch.equal(each, drawn[-1]) for each in drawn)
+
+
+def test_noise_is_that_of_the_cpu_or_of_a_generator_of_the_gpu():
+    on_cpu, on_gpu = (gumbel((1 << 21,), torch.Generator().manual_seed(0), device) for device in ("cpu", "cuda"))
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu, rtol=1e-6, atol=1e-6)
+    drawn = [gumbel((1 << 21,), torch.Generator("cuda").manual_seed(seed), "cuda") for seed in (0, 0, 1)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    for noise in (*drawn, on_gpu):
+        assert abs(float(noise.mean()) - 0.5772) < 0.01
+        assert abs(float(noise.std()) - 1.2825) < 0.01
+
+
+@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+def test_likelihoods_under_autocast_are_near_those_in_float32(config):
+    model = random_model(config, torch.float32).to("cuda")
+    x, given = random_values(model, 16), random_given(model, 16)
+    exact = bits_per_dim(model, x, **given)
+    with torch.autocast("cuda", torch.bfloat16):
+        rough = bits_per_dim(model, x, **given)
+    assert not torch.equal(exact, rough)
+    torch.testing.assert_close(rough, exact, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["2d", "lstm"])
+def test_graphs_under_autocast_draw_what_eager_decoding_draws(name):
+    model = random_model(VARIANTS[name], torch.float32).to("cuda")
+    for _ in range(2):  # the second time a graph is replayed, by weights that have changed since it was recorded
+        drawn = []
+        for compile in (True, False):
+            with torch.autocast("cuda", torch.bfloat16):
+                drawn.append(sample(model, 64, generator=torch.Generator().manual_seed(0), compile=compile))
+            torch.empty(1 << 26, device="cuda").fill_(torch.nan)  # in what autocast has freed
+        assert (drawn[0] != drawn[1]).flatten(1).any(1).sum() <= 4
+        with torch.no_grad():
+            model.head[-1].bias.uniform_(-2, 2)
 
 
 CUDA = torch.device("cuda")

@@ -3,6 +3,7 @@
 import re
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -31,8 +32,10 @@ from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.layers.position_sensitive import _normalised_over
+from axial_transformers.likelihood import evaluation
 from axial_transformers.likelihood.bits import bits_map, random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
+from axial_transformers.likelihood.outliers import score
 from axial_transformers.models import AxialTransformer, Conditioning
 from axial_transformers.models.baselines import (
     BlockTransformer,
@@ -43,6 +46,8 @@ from axial_transformers.models.baselines import (
     SparseTransformerConfig,
 )
 from axial_transformers.ops import axial_attention, reference, torch_attention
+from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.planning.machine import products_in
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
 
 SIZES: dict[str, Any] = {"shape": (2, 3), "num_values": 5, "dim": 8, "heads": 2, "inner_layers": 1}
@@ -55,6 +60,9 @@ KINDS = "lstm, index plane, rows, axis, frames, known channels, classes"
 MODELS = {name: (AxialTransformer, VARIANTS[name]) for name in KINDS.split(", ")} | BASELINES
 EAGER = partial(backend_choice.choose_backend, compile=False)
 every_model = pytest.mark.parametrize(("kind", "config"), MODELS.values(), ids=MODELS)
+
+
+CUDA = torch.device("cuda")
 
 
 class WithoutDeviceGuards(TorchFunctionMode):
@@ -159,6 +167,66 @@ def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(boun
         torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
 
 
+GRID = 4, 3, 7, 2  # examples, lines, places: no multiple of 8, heads
+SHARED_MASKS: dict[str, tuple[dict[str, Any], int]] = {
+    "key mask": ({"masked": True}, 4 * 3 * 7),
+    "causal key mask": ({"masked": True, "causal": True}, 4 * 3 * 7 * 7),
+    "one bias": ({"bias": (1, 2, 7, 7)}, 2 * 7 * 7),
+    "bias of an example": ({"bias": (4, 2, 7, 7)}, 4 * 2 * 7 * 7),
+    "bias of an example and all heads": ({"bias": (4, 1, 7, 7)}, 4 * 7 * 7),
+    "bias of a key": ({"bias": (4, 1, 1, 7)}, 4 * 7),
+    "bias of a query": ({"bias": (4, 1, 7, 1)}, 4 * 7 * 7),
+    "bias of a line": ({"bias": (1, 3, 2, 7, 7)}, 3 * 2 * 7 * 7),
+    "bias of a line and all heads": ({"bias": (1, 3, 1, 7, 7)}, 3 * 7 * 7),
+    "bias of each line": ({"bias": (4, 3, 2, 7, 7)}, 4 * 3 * 2 * 7 * 7),
+}
+
+
+@pytest.mark.parametrize("bound", [{}, {"MOST_LINES": 5}, {"MOST_LINES": 2}], ids=str)
+@pytest.mark.parametrize(("options", "numbers"), SHARED_MASKS.values(), ids=SHARED_MASKS)
+def test_masks_keep_sizes_of_one(options, numbers, bound, monkeypatch):
+    """Where the number of keys is no multiple of 8, memory-efficient attention copies the mask that it is given."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*GRID, width, generator=generator, requires_grad=True) for width in (4, 4, 3))
+    mask = torch.rand(GRID[:3], generator=generator) > 0.4 if "masked" in options else None
+    bias = torch.randn(options["bias"], generator=generator, requires_grad=True) if "bias" in options else None
+    arguments = q, k, v, 2, options.get("causal", False), mask
+    inputs = [x for x in (q, k, v, bias) if x is not None]
+    of_lines = bias if bias is None or bias.ndim == 5 else bias[:, None]
+    expected = reference.axial_attention(*arguments, None if of_lines is None else of_lines.expand(4, 3, 2, 7, 7))
+    given = []
+
+    def record(*args: Any, attn_mask: Tensor, **kwargs: Any) -> Tensor:
+        given.append(attn_mask.numel())
+        return sdpa(*args, attn_mask=attn_mask, **kwargs)
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
+    monkeypatch.setattr(torch_attention, "copies_count", lambda device: True)
+    for name, value in bound.items():
+        monkeypatch.setattr(torch_attention, name, value)
+    found = axial_attention.axial_attention(*arguments, bias)
+    if not bound:
+        assert given == [numbers]
+    torch.testing.assert_close(found, expected)
+    grad = torch.randn(found.shape, generator=generator)
+    for mine, right in zip(torch.autograd.grad(found, inputs, grad), torch.autograd.grad(expected, inputs, grad)):
+        torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 7, 7), (4, 2, 7, 7), (1, 3, 2, 7, 7)], ids=str)
+def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*GRID, 4, generator=generator) for _ in range(3))
+    bias = torch.randn(shape, generator=generator)
+    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
+    monkeypatch.setattr(torch_attention, "copies_count", lambda device: True)
+    compiled = torch.compile(axial_attention.axial_attention, backend="aot_eager", fullgraph=True, dynamic=False)
+    expected = axial_attention.axial_attention(q, k, v, 2, attn_bias=bias)
+    torch.testing.assert_close(compiled(q, k, v, 2, attn_bias=bias), expected)
+
+
 def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
     shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
     return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), draw=Draw(**options))
@@ -228,6 +296,42 @@ def test_rows_are_recorded_anew_for_other_shapes_options_and_weights_elsewhere(r
     assert len(graph_backend._kept[model]) == graph_backend.MOST_KEPT
 
 
+class Casts(TorchDispatchMode):
+    """Counts the copies in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += (kwargs or {}).get("dtype") == torch.bfloat16
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_graph_under_autocast_casts_the_weights_itself(monkeypatch):
+    """Copies that autocast keeps are freed when its region ends: a graph that reads them draws from other weights."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name in ("Stream", "current_stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device: stream)
+    for name in ("device", "stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **options: nullcontext())
+    model = random_model(VARIANTS["2d"], torch.float32)
+    inner, context = model.inner_decoder, torch.zeros(2, model.layout.shape[-1], model.config.dim)
+    casts = []
+
+    def site() -> Tensor:
+        with Casts() as counted:
+            found = model.head(inner.step(context[:, 0], 0, inner.start(2)))
+        casts.append(counted.count)
+        return found
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        graph_backend.record(site, CUDA)
+        site()
+    assert casts[0] > 2
+    assert casts == [casts[0]] * 3, "while warming up, while recording, and by steps that follow"
+
+
 def test_graphs_are_gone_with_their_model(monkeypatch):
     monkeypatch.setattr(graph_backend, "record", lambda work, device: (work(), lambda: None))  # holds kernels only
     model = random_model(VARIANTS["2d"], torch.float32)
@@ -272,7 +376,7 @@ def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causa
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
-    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(axial_attention, "copies_count", lambda device: True)
     monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
     found = layer(x)
     assert [len(each) for each in storages] == [1]
@@ -284,7 +388,7 @@ def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causa
 def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
     q, k, v = torch.randn(3, 2, 3, 5, 2, 4, generator=torch.Generator().manual_seed(0))
     expected = axial_attention.axial_attention(q, k, v, 1)
-    monkeypatch.setattr(axial_attention, "_copies_count", lambda device: True)
+    monkeypatch.setattr(axial_attention, "copies_count", lambda device: True)
     monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
     fused = torch_attention._fused
     for name, value, lines in (("MOST_LINES", 10, 2), ("MOST_LINES", 9, 9), ("MOST_NUMBERS", 5000, 4)):
@@ -330,6 +434,76 @@ def test_statistics_over_the_pairs_that_attend_never_wait_for_a_gpu():
         assert _normalised_over(norm, terms, allowed).device.type == "cuda"
 
 
+def precision_read() -> tuple[object, ...]:
+    """The precision of CUDA's products by its newer name, and by both former ones where these can be read."""
+
+    def read(former: Callable[[], object]) -> object:
+        try:
+            return former()
+        except RuntimeError:
+            return "mixed"
+
+    matmul = torch.backends.cuda.matmul
+    return matmul.fp32_precision, read(lambda: matmul.allow_tf32), read(torch.get_float32_matmul_precision)
+
+
+@pytest.mark.parametrize("before", ["highest", "high", "medium", "newer name"])
+def test_tf32_can_be_read_by_its_former_and_its_newer_name(before):
+    """Inductor of torch 2.9 and 2.10 reads the former names while it compiles a step; 2.13 where it autotunes."""
+    try:
+        if before == "newer name":
+            torch.backends.cuda.matmul.fp32_precision = "tf32"
+        else:
+            torch.set_float32_matmul_precision(before)
+        found = precision_read(), torch.backends.mkldnn.matmul.fp32_precision
+        with arithmetic(CUDA, tf32=True):
+            assert precision_read() == ("tf32", True, "high")
+            with arithmetic(CUDA, tf32=False):
+                assert precision_read() == ("ieee", False, "highest")
+            assert precision_read() == ("tf32", True, "high")
+        assert (precision_read(), torch.backends.mkldnn.matmul.fp32_precision) == found
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "capability", "half"),
+    [
+        ("auto", "cuda", (8, 0), True),
+        ("auto", "cuda", (7, 5), False),
+        ("auto", "cpu", None, False),
+        ("float32", "cuda", (9, 0), False),
+        ("bfloat16", "cuda", (7, 5), True),
+        ("bfloat16", "cpu", None, True),
+    ],
+)
+def test_products_are_in_bfloat16_where_a_gpu_has_them_or_they_are_asked_for(
+    precision, device, capability, half, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)  # by emulation, where not natively
+    with products_in(precision, torch.device(device)):
+        assert torch.is_autocast_enabled(device) == half
+        assert torch.get_autocast_dtype(device) == torch.bfloat16 or not half
+
+
+def test_likelihoods_and_scores_obey_autocast(monkeypatch):
+    model, found = random_model(VARIANTS["2d"], torch.float32), []
+    x = random_values(model, 3)
+    monkeypatch.setattr(
+        evaluation,
+        "bits_per_dim",
+        lambda *given, **options: found.append(torch.is_autocast_enabled("cpu")) or torch.ones(3),
+    )
+    for precision in ("bfloat16", "float32"):
+        with products_in(precision, torch.device("cpu")):
+            evaluate(model, x)
+            score(model, x.numpy().astype("uint8"))
+    assert found == [True, True, False, False]
+
+
 class Moved(Exception):
     """A tensor moves from the CPU to the GPU."""
 
@@ -372,6 +546,32 @@ def test_values_and_labels_are_checked_before_they_move_to_a_gpu(call, monkeypat
     monkeypatch.setattr(AxialTransformer, "check", lambda self, x: x)  # so that the labels are next
     with pytest.raises(ValueError, match=r"label must be \[2\] classes in 0\.\.2.*found 0\.\.999"):
         call(model, x, torch.tensor([0, 999]))
+
+
+class Places(TorchDispatchMode):
+    """The devices that make numbers, by operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[str, set[str]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor):
+            self.of.setdefault(func.overloadpacket.__name__, set()).add(found.device.type)
+        return found
+
+
+def test_logarithms_of_noise_are_taken_on_the_device_and_its_generator_draws_there(monkeypatch):
+    with Places() as places:
+        gumbel((2, 3), torch.Generator(), "meta")
+    assert places.of["rand"] == {"cpu"}
+    assert places.of["log_"] == {"meta"}
+    monkeypatch.setattr(torch, "rand", lambda count, generator, **options: torch.empty(count, **options))
+    generator: Any = SimpleNamespace(device=torch.device("meta"))
+    with Places() as places:
+        gumbel((2, 3), generator, "meta")
+    assert set.union(*places.of.values()) == {"meta"}
 
 
 class Launches(TorchDispatchMode):

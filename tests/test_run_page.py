@@ -52,7 +52,7 @@ def test_a_run_from_python_has_a_page_with_its_curves(tmp_path):
     page = (tmp_path / "run/index.html").read_text()
     assert len(re.findall("<svg", page)) == 4
     assert "1.2500 bits/dim" in page
-    assert "begun from Python" in page
+    assert "Next steps" not in page
     assert f"9, SHA-256 <code>{EXAMPLES.fingerprint}" in page
 
 

@@ -8,7 +8,18 @@ from typing import Annotated
 import torch
 from cyclopts import Parameter
 
-from axial_transformers.cli.options import Appearance, Compile, Device, Model, Reading, Source, Temperature, Weights
+from axial_transformers.cli.options import (
+    Appearance,
+    Compile,
+    Device,
+    Model,
+    Precision,
+    Reading,
+    Source,
+    Temperature,
+    Weights,
+    products_in,
+)
 from axial_transformers.cli.parsing import command, parse, require_within
 from axial_transformers.data import Split
 from axial_transformers.data.images import read_mask
@@ -70,6 +81,7 @@ class Complete:
     """Equal seeds draw equal completions."""
     temperature: Temperature = 1.0
     weights: Weights = "ema"
+    precision: Precision = "auto"
     device: Device = "auto"
     compile: Compile = None
 
@@ -89,18 +101,19 @@ def main(argv: Sequence[str]) -> None:
     examples = trained.examples(options.source, options.split)[0]
     known = (examples.spread(options.examples) if options.only is None else examples.named(options.only)).values
     require_room(config, options.count, len(known), appearance.pixels(options.output))
-    filled = complete(
-        trained.model,
-        torch.from_numpy(known),
-        mask=mask,
-        count=options.count,
-        approximate=options.approximate,
-        temperature=options.temperature,
-        label=None if label is None else label.expand(len(known)),
-        generator=torch.Generator().manual_seed(options.seed),
-        compile=options.compile,
-        progress=bar(f"drawing {options.count} completions of {len(known)} examples"),
-    )
+    with products_in(options.precision, trained.model.device):
+        filled = complete(
+            trained.model,
+            torch.from_numpy(known),
+            mask=mask,
+            count=options.count,
+            approximate=options.approximate,
+            temperature=options.temperature,
+            label=None if label is None else label.expand(len(known)),
+            generator=torch.Generator().manual_seed(options.seed),
+            compile=options.compile,
+            progress=bar(f"drawing {options.count} completions of {len(known)} examples"),
+        )
     values, look = filled.cpu().numpy(), vars(appearance)
     if options.output.suffix in (".npz", ".mkv"):
         save_examples(options.output, values, config.num_values, trained.uint16, **look)

@@ -5,18 +5,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from axial_transformers.cli.console import print_rows, rank_zero_output
-from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
+from axial_transformers.cli.options import BatchSize, Device, Model, Precision, Reading, Source, Weights, products_in
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.data import Examples, Split, imagenet_version
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.progress import bar
-from axial_transformers.training.config import warn_if_slow
 from axial_transformers.training.processes import processes_on
 from axial_transformers.training.trained_model import open_model
 
@@ -49,8 +48,7 @@ class Evaluate:
     """Of clips, count only the bits of the frames after the first so many. A model whose first frames are known never
     counts these."""
     batch_size: BatchSize = 64
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the matrix products."""
+    precision: Precision = "float32"
     device: Device = "auto"
     json: bool = False
     """Print one JSON object."""
@@ -64,10 +62,9 @@ def main(argv: Sequence[str]) -> None:
         require_within("given-frames", options.given_frames, 0)
         require_within("limit", options.limit, 1)
         processes = processes_on(options.device)
-    with processes:
+        products = products_in(options.precision, processes.device)
+    with processes, products:
         with rank_zero_output():
-            if options.precision == "bfloat16":
-                warn_if_slow("precision", processes.device)
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             whole, described = trained.examples(options.source, options.split)
             examples = whole.spread(options.limit)
@@ -81,11 +78,11 @@ def main(argv: Sequence[str]) -> None:
             torch.from_numpy(examples.labels) if options.labels and examples.labels is not None else None,
             batch_size=min(options.batch_size, len(examples)),
             given_frames=given_frames,
-            autocast=torch.bfloat16 if options.precision == "bfloat16" else None,
             progress=bar("bits/dim"),
             fill=processes.fill,
         )
         seconds = time.monotonic() - began
+        precision = "bfloat16" if torch.is_autocast_enabled(processes.device.type) else "float32"
     if not processes.rank_zero:
         return
     figures = {
@@ -94,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
         "fingerprint": examples.fingerprint,
         "weights": trained.weights,
         "labels": options.labels,
-        "precision": options.precision,
+        "precision": precision,
     }
     special = {
         "given_frames": given_frames,

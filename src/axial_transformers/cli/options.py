@@ -4,11 +4,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 from cyclopts import Parameter
 
 from axial_transformers.cli.parsing import require_within
 from axial_transformers.pictures import Palette
+from axial_transformers.planning import machine
 from axial_transformers.training import trained_model
+from axial_transformers.training.config import warn_if_slow
 from axial_transformers.training.trained_model import TrainedModel
 
 Model = Annotated[str | Path, Parameter(help="Folder of a run or of an exported model, or a hub id.")]
@@ -26,11 +29,22 @@ Temperature = Annotated[
     float,
     Parameter(help="1 draws from the model's distribution, less favours likely values, 0 takes the likeliest ones."),
 ]
+Precision = Annotated[
+    machine.Precision,
+    Parameter(help="Arithmetic of matrix products. auto: bfloat16 on a GPU that has them, otherwise float32."),
+]
 Compile = Annotated[
     bool | None,
     Parameter(help="Compile the decoding. Neither: only where it saves time.", show_default=False),
 ]
 Fit = Literal["exact", "crop", "stretch", "tiles"]
+
+
+def products_in(precision: machine.Precision, device: torch.device) -> torch.autocast:
+    """Return the context in which matrix products have this precision; warn where bfloat16 is slow on the device."""
+    if precision == "bfloat16":
+        warn_if_slow("precision", device)
+    return machine.products_in(precision, device)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,17 @@ import torch
 from cyclopts import Parameter
 
 from axial_transformers.cli.console import rank_zero_output
-from axial_transformers.cli.options import Appearance, Compile, Device, Model, Reading, Temperature, Weights
+from axial_transformers.cli.options import (
+    Appearance,
+    Compile,
+    Device,
+    Model,
+    Precision,
+    Reading,
+    Temperature,
+    Weights,
+    products_in,
+)
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.decoding.drawing import draw_in_shares, require_room
 from axial_transformers.decoding.sampling import sample
@@ -52,6 +62,7 @@ class Sample:
     data: Reading = Reading()
     appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
     weights: Weights = "ema"
+    precision: Precision = "auto"
     device: Device = "auto"
     compile: Compile = None
 
@@ -64,7 +75,8 @@ def main(argv: Sequence[str]) -> None:
         options.appearance.check()
         require_within("seed", options.seed, -(2**63))
         processes = processes_on(options.device)
-    with processes:
+        products = products_in(options.precision, processes.device)
+    with processes, products:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             config = trained.model.config

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from axial_transformers.cli.console import printable, rank_zero_output
-from axial_transformers.cli.options import BatchSize, Device, Model, Reading, Source, Weights
+from axial_transformers.cli.options import BatchSize, Device, Model, Precision, Reading, Source, Weights, products_in
 from axial_transformers.cli.parsing import parse, require_within
 from axial_transformers.data import Split
 from axial_transformers.likelihood.bits import bits_map
@@ -55,6 +55,7 @@ class Score:
     """Another source, all of it, whose images the scores should tell from those of the first."""
     weights: Weights = "ema"
     batch_size: BatchSize = 64
+    precision: Precision = "auto"
     device: Device = "auto"
 
 
@@ -67,7 +68,8 @@ def main(argv: Sequence[str]) -> None:
         require_within("batch-size", options.batch_size, 1)
         require_scores(options.output, options.heat_maps)
         processes = processes_on(options.device)
-    with processes:
+        products = products_in(options.precision, processes.device)
+    with processes, products:
         with rank_zero_output():
             trained = options.data.of(open_model(options.model, options.weights, str(processes.device)))
             sources = [(options.source, options.split)] + ([(options.against, "all")] if options.against else [])
@@ -84,7 +86,8 @@ def main(argv: Sequence[str]) -> None:
     model, drawn = trained.model, examples[order[: options.top]]
     maps = (bits_map(model, torch.from_numpy(values[None]))[0].cpu().numpy() for values in drawn.values)
     named = zip(drawn.names, maps, strict=True)
-    save_scores(options.output, ranked, options.heat_maps, named, model.config.num_values)
+    with products:
+        save_scores(options.output, ranked, options.heat_maps, named, model.config.num_values)
     if options.output:
         print(options.output)
     else:

@@ -62,6 +62,8 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
         return _obstacle_of_graphs(model)
     if device.type != "cpu":
         return f"on {device.type} nothing is compiled"
+    if torch.is_autocast_enabled("cpu"):
+        return "on CPU nothing is compiled in bfloat16 or under autocast"
     dtypes = {parameter.dtype for parameter in model.parameters()} | {noise.dtype}
     if dtypes != {torch.float32}:
         return f"model and noise must be float32 on CPU, not {' and '.join(map(str, dtypes))}"

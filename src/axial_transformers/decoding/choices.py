@@ -155,14 +155,16 @@ def row_choice(choose: Choose | KnownFirst, sites: Integer[Tensor, "l axes"]) ->
 def gumbel(
     shape: tuple[int, ...], generator: torch.Generator | None = None, device: torch.device | str = "cpu"
 ) -> Float[Tensor, "..."]:
-    """Standard Gumbel noise, float32, drawn on the CPU so that a seed gives the same noise on every device.
+    """Return standard Gumbel noise, float32.
+
+    A CPU's generator gives the same noise on every device, up to the rounding of logarithms. One of a GPU is faster.
 
     The values are drawn in the order of the last axis first: those of an example, along the first axis, depend on the
     generator and on the number of values before them only.
     """
     noise = torch.empty(shape, dtype=torch.float32, device=device)
     for part in noise.view(-1).split(DRAWN_AT_ONCE):
-        uniform = _uniform(len(part), generator)
+        uniform = _uniform(len(part), generator).to(device)  # a GPU takes logarithms while the CPU draws the next part
         part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
     return noise
 
@@ -174,7 +176,8 @@ def skip_noise(count: int, generator: torch.Generator) -> None:
 
 
 def _uniform(count: int, generator: torch.Generator | None) -> Float[Tensor, " n"]:
-    return torch.rand(count, generator=generator, dtype=torch.float64)
+    device = "cpu" if generator is None else generator.device
+    return torch.rand(count, generator=generator, dtype=torch.float64, device=device)
 
 
 def _at(tensor: Tensor, sites: tuple[int | Tensor, ...]) -> Tensor:

@@ -69,7 +69,10 @@ def _recorded_row(
 
 
 def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
-    """The output of `work` on a CUDA device, and a function that computes it again in place, as one CUDA graph."""
+    """The output of `work` on a CUDA device, and a function that computes it again in place, as one CUDA graph.
+
+    Under autocast, the graph casts the weights itself, at their first use: new values are taken.
+    """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device):
         stream = torch.cuda.Stream(device)  # the default one of captures is on the device that captured first
@@ -77,9 +80,11 @@ def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Ca
         with torch.cuda.stream(stream):  # libraries allocate their workspaces before the capture, not in it
             work()
         torch.cuda.current_stream(device).wait_stream(stream)
+        torch.clear_autocast_cache()  # otherwise the graph reads copies of weights that autocast frees when it ends
         # Other threads, such as those that pin memory, may call CUDA meanwhile.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             output = work()
+        torch.clear_autocast_cache()  # those copies lie in the graph's memory
 
     def repeat() -> None:
         with torch.cuda.device(device):

@@ -35,7 +35,7 @@ def sample(  # noqa: PLR0913
         temperature: 1 draws from the model's distribution; 0 takes the most likely value of every site.
         top_k, top_p: restrict each draw to the k most likely values, or to the fewest most likely ones that together
             reach probability p. Values that are as likely as the last of these are kept too.
-        generator: a CPU generator, for reproducible samples.
+        generator: for reproducible samples; one of the CPU draws the same on every device, one of the GPU is faster.
         noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: values are
             argmax(logits + temperature * noise); with a `prediction`, of differences.
         label: [B] classes, or one int, the class of all samples. cond: [B, *A, D].

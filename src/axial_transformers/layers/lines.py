@@ -197,8 +197,10 @@ class LineAttention(nn.Module):
         """
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
-        lines = batch * prod(slab), self.kv_heads, length
-        keys, values = (self.qkv.weight.new_empty(*lines, width // self.kv_heads) for width in self.widths[1:])
+        lines, weight = (batch * prod(slab), self.kv_heads, length), self.qkv.weight
+        single = weight.dtype == torch.float32 and torch.is_autocast_enabled(weight.device.type)
+        dtype = torch.get_autocast_dtype(weight.device.type) if single else weight.dtype  # of what the projection gives
+        keys, values = (weight.new_empty(*lines, width // self.kv_heads, dtype=dtype) for width in self.widths[1:])
         return KeyValueCache(keys, values)
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:

@@ -52,7 +52,6 @@ class EvaluationOptions(TypedDict, total=False):
 
     batch_size: int
     given_frames: int
-    autocast: torch.dtype | None
     progress: Progress
     fill: Fill
 
@@ -74,16 +73,16 @@ def bits_of_each(
     *,
     batch_size: int = 64,
     given_frames: int = 0,
-    autocast: torch.dtype | None = None,
     progress: Progress = iter,
     fill: Fill = fill,
 ) -> Float[Tensor, " n"]:
     """Exact bits/dim of each image of x [N, *A, C]: [N] float64 on the CPU.
 
+    Matrix products have the dtype of the weights, never TF32, or that of `torch.autocast` around the call.
+
     Args:
         batch_size: number of images that the model computes at once; the last batch may be smaller.
         given_frames: number of frames at the start of a clip whose sites are not counted.
-        autocast: dtype of the matrix products (torch.bfloat16), or None for the weights' own, never TF32.
         progress: wraps the loop over batches, for a progress bar.
         fill: computes the batches, such as `Processes.fill`, which shares them out over processes.
 
@@ -100,10 +99,7 @@ def bits_of_each(
 
     def compute(batch: slice) -> Float[Tensor, " b"]:
         labels = None if label is None else label[batch]
-        with (
-            arithmetic(device, tf32=False),
-            torch.autocast(device.type, dtype=autocast, enabled=autocast is not None),
-        ):
+        with arithmetic(device, tf32=False):
             return bits_per_dim(model, torch.as_tensor(x[batch]), labels, given_frames=given_frames).cpu()
 
     batches = (slice(start, start + batch_size) for start in progress(range(0, len(x), batch_size)))

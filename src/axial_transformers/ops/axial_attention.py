@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axial_transformers.ops import compiled_attention, torch_attention
 from axial_transformers.ops.argument_checks import check_options, check_tensors, data_axis
-from axial_transformers.ops.kernel_choice import compiled_can_run
+from axial_transformers.ops.kernel_choice import compiled_can_run, copies_count
 from axial_transformers.ops.linear import linear
 from axial_transformers.ops.positions import rotate
 
@@ -145,7 +145,7 @@ def project_by_head(
 
 def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None) -> bool:
     """Whether `project_by_head` avoids copies along axis 1..d: on a GPU, not along the innermost, without a mask."""
-    return _copies_count(x.device) and key_mask is None and axis != x.ndim - 2
+    return copies_count(x.device) and key_mask is None and axis != x.ndim - 2
 
 
 def own_places(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
@@ -310,17 +310,12 @@ def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
 
     If so, and if the kernel takes as many heads, torch's fused kernels read the lines where they lie, by strides.
     """
-    if not _copies_count(x.device) or axis == x.ndim - 3:
+    if not copies_count(x.device) or axis == x.ndim - 3:
         return False
     groups = range(axis - 1), range(axis + 1, x.ndim - 2)
     evenly = all(x.stride(d) == x.stride(d + 1) * x.shape[d + 1] for dims in groups for d in dims)
     heads = x.shape[axis + 1 : -1].numel()
     return evenly and torch_attention.most_lines(heads, x.shape[axis], x.shape[-1]) > 0
-
-
-def _copies_count(device: torch.device) -> bool:
-    """False on a CPU, whose kernels read lines where they are, or copy blocks of them into its cache."""
-    return device.type != "cpu"
 
 
 def _as_more_heads(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:

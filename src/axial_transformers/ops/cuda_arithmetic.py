@@ -21,17 +21,23 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
     if device.type != "cuda":
         yield
         return
-    places: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
-    before, before_deterministic = (
-        [each.fp32_precision for each in places],
-        torch.are_deterministic_algorithms_enabled(),
-    )
+    backends: Any = torch.backends
+    places = backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.rnn
+    precisions = [each.fp32_precision for each in places]
+    before_deterministic = torch.are_deterministic_algorithms_enabled()
     try:
-        for each in places:
-            each.fp32_precision = "tf32" if tf32 else "ieee"
+        named = torch.get_float32_matmul_precision()
+    except RuntimeError:  # what a caller has set has no former name
+        named = "highest"
+    try:
+        # The former name sets the newer one too. Inductor reads the former (in torch 2.9 and 2.10, and later when it
+        # autotunes), which raises where only the newer one is set: pytorch#166387.
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        backends.cudnn.rnn.fp32_precision = "tf32" if tf32 else "ieee"
         torch.use_deterministic_algorithms(deterministic or before_deterministic)
         yield
     finally:
         torch.use_deterministic_algorithms(before_deterministic)
-        for each, precision in zip(places, before, strict=True):
+        torch.set_float32_matmul_precision(named)
+        for each, precision in zip(places, precisions, strict=True):
             each.fp32_precision = precision

@@ -61,3 +61,8 @@ def fused_can_run(device: torch.device, dtype: torch.dtype, keys: int, plain: bo
     if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
         return "a comparison would tie the exported graph to the sizes that it was traced with"
     return None if keys > (2048 if dtype.itemsize == 2 else 63) else "on a CPU it is slower for short lines"
+
+
+def copies_count(device: torch.device) -> bool:
+    """Return whether copies of lines cost time. A CPU reads lines where they are, or copies them into its cache."""
+    return device.type != "cpu"

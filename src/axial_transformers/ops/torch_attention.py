@@ -4,7 +4,7 @@
 """
 
 from itertools import repeat
-from math import sqrt
+from math import prod, sqrt
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from axial_transformers.ops import torch_attention
 from axial_transformers.ops.argument_checks import check_tensors
-from axial_transformers.ops.kernel_choice import fused_can_run
+from axial_transformers.ops.kernel_choice import copies_count, fused_can_run
 from axial_transformers.ops.torch_private import is_transformed
 
 PIECE = {"cpu": 2**19}
@@ -160,7 +160,7 @@ def fused(
     most = max(1, most_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
     if len(q) <= most:
         return _fused(q, k, v, mask, causal, dropout)
-    masks = repeat(None) if mask is None else mask.expand(len(q), -1, -1, -1).split(most)
+    masks = repeat(mask) if mask is None or len(mask) == 1 else mask.split(most)
     parts = zip(q.split(most), k.split(most), v.split(most), masks)
     return torch.cat([_fused(*part, causal, dropout) for part in parts])
 
@@ -205,15 +205,35 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tenso
     plain = not dropout and not (bias is not None and bias.requires_grad)
     if fused_can_run(q.device, q.dtype, k.shape[-2], plain) is not None:
         return composed(q, k, v, bias, allowed, dropout)
-    mask = _mask(bias, allowed, q)
-    if mask is not None:
-        mask = mask.expand(*q.shape[:2], *mask.shape[2:]).flatten(0, 1)
-    out = fused(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), mask, dropout=dropout).unflatten(0, q.shape[:2])
-    return _zero_without_keys(out, allowed)
+    return _zero_without_keys(_fused_groups(q, k, v, _mask(bias, allowed, q), dropout), allowed)
+
+
+def _fused_groups(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """`fused` of [groups, lines, heads, length, width], without a copy of the mask for each that shares it.
+
+    The kernel takes two dimensions in place of these three, and a mask may have size 1 in either. The groups and lines
+    are the first, the heads the second. A mask of each group for all its lines, or of each line for all groups, would
+    be copied then: all dimensions that share it are the second.
+    """
+    order, first = [0, 1, 2], 2
+    if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
+        shared = [dim for dim in order if mask.shape[dim] == 1]
+        longest, widest = max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])
+        if copies_count(q.device) and most_lines(prod([q.shape[dim] for dim in shared]), longest, widest):
+            order, first = [dim for dim in order if dim not in shared] + shared, 3 - len(shared)
+        else:
+            mask = mask.expand(*q.shape[:2], -1, -1, -1)
+
+    def flat(x: Tensor) -> Tensor:
+        return x.permute(*order, 3, 4).flatten(first, 2).flatten(0, first - 1)
+
+    out = fused(flat(q), flat(k), flat(v), None if mask is None else flat(mask), dropout=dropout)
+    sizes = [q.shape[dim] for dim in order]
+    return out.unflatten(1, sizes[first:]).unflatten(0, sizes[:first]).movedim((0, 1, 2), order)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    mask = None if mask is None else mask.expand(-1, *q.shape[1:-1], k.shape[-2])
+    mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # of its sizes only this one may not be 1
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
 
 

@@ -22,6 +22,8 @@ class Line(NamedTuple):
     points: Points
     best: bool = False
     """Drawn in the accent colour."""
+    name: str = ""
+    """Written at the end of the line, above it, or below it in the accent colour."""
 
 
 def line_chart(
@@ -56,7 +58,13 @@ def line_chart(
     marks.append(f'<text x="{left:.1f}" y="{height - 6:.0f}">step 0</text>')
     marks.append(f'<text x="{width:.0f}" y="{height - 6:.0f}" text-anchor="end">step {last:,.0f}</text>')
     for line in lines:
-        marks.append(_drawn(line, [place(*point) for point in line.points]))
+        places = [place(*point) for point in line.points]
+        marks.append(_drawn(line, places))
+        if places and line.name:
+            x, y = places[-1]
+            at = min(y + 18, floor - 4) if line.best else max(y - 8, 12.0)
+            kind = "best" if line.best else "plain"
+            marks.append(f'<text class="{kind}" x="{x:.1f}" y="{at:.1f}" text-anchor="end">{escape(line.name)}</text>')
     kind = "wide" if size == WIDE else "small"
     box = f'class="{kind}" viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}"'
     return f"<svg {box}>{''.join(marks)}</svg>"

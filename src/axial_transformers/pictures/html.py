@@ -48,6 +48,7 @@ svg line { stroke: var(--line); }
 svg path { fill: none; stroke: var(--soft); stroke-width: 1.75; stroke-linejoin: round; }
 svg circle { fill: var(--soft); }
 svg path.best { stroke: var(--accent); background: none; }
+svg text.best { fill: var(--accent); background: none; }
 svg circle.best { fill: var(--accent); }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 13rem), 1fr)); gap: 1.5rem; }
 .half { max-width: 32rem; }

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -24,6 +24,7 @@ from axial_transformers.ops.processor import (
 )
 from axial_transformers.planning.operations import engineering
 
+Precision = Literal["auto", "float32", "bfloat16"]
 CPU = torch.device("cpu")
 SHARE_OF_FREE_MEMORY = 0.9
 """Share of the free memory that a step may take by its estimate."""
@@ -122,6 +123,13 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threa
             _wait(device)
             best = min(best, time.perf_counter() - start)
     return products * 2 * n**3 / best
+
+
+def products_in(precision: Precision, device: torch.device) -> torch.autocast:
+    """Return the context in which matrix products have this precision; auto: bfloat16 on GPUs with such products."""
+    if precision == "auto":
+        precision = "bfloat16" if device.type == "cuda" and multiplies_bfloat16(device) else "float32"
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def free_memory(device: torch.device = CPU, whole: bool = False) -> int | None:

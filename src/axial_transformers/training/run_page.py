@@ -139,13 +139,14 @@ def _page(folder: Path, record: RunRecord, standing: str | None, refresh: int | 
     parts = [
         f"<h1>{escape(name)}</h1>",
         _standing(folder, record, curves, standing, refresh),
+        _samples(folder),
         *sections,
         _curves(record, curves),
-        _samples(folder),
         _bits(folder),
+        _next_steps(folder, record),
         _data(folder, rows["data"]),
         _settings(record, rows["training"]),
-        _machine(folder, record, rows["machine"]),
+        html.section("Machine", "", html.facts(rows["machine"])),
     ]
     return html.document(name, [part for part in parts if part], refresh)
 
@@ -174,7 +175,8 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
     if not training and not validation:
         return html.section("Curves", f"None yet: the first point is at step {record.training.log_every:,}.")
     unit = "Bits per byte of the 16-bit values" if record.about and record.about.uint16 else "Bits per dimension"
-    chart = line_chart([Line(training), Line(validation, best=True)], "bits/dim by step")
+    lines = [Line(training, name="training"), Line(validation, best=True, name="validation")]
+    chart = line_chart(lines, "bits/dim by step")
     others = {
         "learning_rate": "learning rate",
         "examples_per_second": "examples/s",
@@ -187,7 +189,7 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
     ]
     return html.section(
         "Curves",
-        f"{unit} by step, fewer is better. Gray: training batches. Orange: validation, averaged weights. "
+        f"{unit} by step; lower is better. The validation examples are evaluated with the EMA weights. "
         "Values far above the others are drawn at the upper edge.",
         html.figure(chart),
         html.tiles(small),
@@ -201,8 +203,8 @@ def _samples(folder: Path) -> str:
     chosen = sorted({round(i) for i in np.linspace(0, len(grids) - 1, min(GRIDS, len(grids)))})
     *earlier, newest = [grids[i] for i in chosen]
     return html.section(
-        "Samples over time",
-        "Drawn from the averaged weights, none left out. The newest first, then earlier ones.",
+        "Samples",
+        "The newest first, then earlier ones, none left out. The EMA weights (averaged) draw them.",
         f'<div class="half">{html.figure(_picture(newest, folder, MOST_PIXELS), _step_of(newest))}</div>',
         html.tiles([html.figure(_picture(each, folder, FEWER_PIXELS), _step_of(each)) for each in earlier]),
     )
@@ -242,12 +244,18 @@ def _settings(record: RunRecord, rows: Mapping[str, str]) -> str:
     return html.section("Settings", "", html.facts({**facts, **rows}), html.details("all settings", html.facts(every)))
 
 
-def _machine(folder: Path, record: RunRecord, rows: Mapping[str, str]) -> str:
-    text, block = "The run was begun from Python.", ""
-    if record.about is not None:
-        commands = [shlex.join(["axial", name, str(folder)]) for name in ("train", "evaluate", "sample")]
-        text, block = "To go on with the run:", f"<pre><code>{escape(chr(10).join(commands))}</code></pre>"
-    return html.section("Commands and machine", text, block, html.facts(rows))
+def _next_steps(folder: Path, record: RunRecord) -> str:
+    if record.about is None:
+        return ""
+    run = shlex.quote(str(folder))
+    steps = {
+        f"axial sample {run} --count 64": "draw new examples",
+        f"axial evaluate {run}": "measure bits/dim",
+        f"axial train {run}": "go on with the run",
+        "axial train my_images/": "train on your own images, a folder of any kind",
+    }
+    rows = (f"{command:<{max(map(len, steps))}}  # {what}" for command, what in steps.items())
+    return html.section("Next steps", "", f"<pre><code>{escape(chr(10).join(rows))}</code></pre>")
 
 
 def _picture(path: Path, folder: Path, side: int) -> str:
