@@ -1,8 +1,8 @@
 """A look at every page of the built site in a headless browser, on a phone in the dark and on a desk.
 
 It fails if a page scrolls sideways, if code is wider than its column, if a page logs an error, misses a file
-or asks another host, or if the search does not find the right page first, from a server and from the disk. It also fails
-without a browser. `--pictures FOLDER` keeps an image of each page.
+or asks another host, or if the search does not find the right page first, from a server and from the disk. It fails
+without a browser, too. `--pictures FOLDER` keeps an image of each page.
 """
 
 import argparse
@@ -32,10 +32,10 @@ FOUND_BY = {
     "anomaly": {"tutorials/outliers"},
     "out-of-distribution": {"tutorials/outliers"},
     "inpainting": {"tutorials/own_images"},
-    "bpd": {"results", "glossary"},
-    "NLL": {"results", "glossary"},
+    "bpd": {"explanation/how_the_model_works", "results", "glossary"},
+    "NLL": {"explanation/how_the_model_works", "results", "glossary"},
     "throughput": {"benchmarks"},
-    "window size": {"layers/line_attention"},
+    "window size": {"layers/line_attention", "tutorials/attention"},
     "EMA": {"how-to/train_and_resume"},
     "KV cache": {"explanation/how_the_model_works"},
 }
