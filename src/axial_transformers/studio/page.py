@@ -34,7 +34,10 @@ MONOSPACE = ["ui-monospace", "monospace"]
 MOST_THUMBNAILS = 60
 """Examples of the data to choose from, at most, evenly spaced."""
 STYLE = """
-.thumbnails .grid-container { grid-template-columns: repeat(auto-fill, 3rem) !important; gap: .25rem; }
+.thumbnails .grid-container {
+    grid-template-columns: repeat(auto-fill, 3rem) !important; grid-auto-rows: 3rem !important;
+    gap: .25rem; padding-top: 1.5rem;
+}
 .thumbnails button.thumbnail-item { width: 3rem; height: 3rem; }
 .thumbnails img { image-rendering: pixelated; }
 figure { margin: 0; }
