@@ -38,6 +38,11 @@ PLACES = {
     **{name.removesuffix("/README.md"): to for name, to in CARRIED.items()},
 }
 COMMANDS = "commands"
+BOOSTS = {"reference/": 0.001, f"{COMMANDS}/": 0.001, "project/": 0.001, "glossary.md": 0.3}
+"""Weights of pages in the search by the beginning of their path: pages that explain a word come before lists of names.
+
+A word in a title counts a thousand times as much as one in a text.
+"""
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 WHOLE_LINK = re.compile(r"(?<!!)\[(?P<text>[^][]*)\]\((?P<path>[^)\s#:]+)(#[^)\s]*)?\)")
 
@@ -92,6 +97,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     A link to another file of the repository leads to the repository; where its address is unknown, the text remains.
     """
     here = page.file.src_uri
+    page.meta["search"] = {"boost": next((boost for start, boost in BOOSTS.items() if here.startswith(start)), 1)}
     origin = next((source for source, place in (CARRIED | NOTEBOOKS).items() if place == here), f"docs/{here}")
 
     def target_of(link: str) -> str:

@@ -94,7 +94,7 @@ def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> S
     no_options = {name: value for name, value in vars(defaults.model).items() if _is_nested(value)}
     for name in no_options:
         if any(word.split("=")[0] == f"--model.{name}" for word in overrides):
-            raise ValueError(f"--model.{name} cannot be set here: use Python (docs/how-to/train_and_resume.md)")
+            raise ValueError(f"--model.{name} cannot be set on the command line: call training.train from Python")
 
     def settings(
         *,

@@ -1,4 +1,4 @@
-"""The door of the kernels, compiled code for CPUs: other rooms import nothing from inside.
+"""The door of the kernels, compiled code for CPUs. Other rooms import nothing from inside: docs/explanation/kernels.md.
 
 Functions that return modules compile nothing. They import numba, which takes a second, so callers call them late.
 """
