@@ -40,9 +40,9 @@ FOUND_BY = {
     "KV cache": {"explanation/how_the_model_works"},
 }
 """Words of the search, and the pages of which one has to come first."""
-FIRST_HAS = """words => decodeURIComponent(document.querySelector('.md-search-result__link')?.href ?? '')
-    .replaceAll('+', ' ').includes(`h=${words}`)"""
-"""Whether the first result is of these words: its address ends with them."""
+RESULT = ".md-search-result__link"
+RESTS = 1_000
+"""Milliseconds after which the results are those of the last letter."""
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -115,17 +115,20 @@ def _is_here(address: str, home: str) -> bool:
 
 def _searched(page: Any, address: str) -> Iterator[str]:
     """Yield the words whose search does not lead to the right page first."""
+    from playwright.sync_api import TimeoutError
+
     page.goto(address)
     page.keyboard.press("/")
     for words, right in FOUND_BY.items():
         page.locator("input.md-search__input").fill("")
         page.keyboard.type(words)
         try:
-            page.wait_for_function(FIRST_HAS, arg=words)
-        except Exception as error:
-            yield f"the search of {address} finds nothing for {words!r}: {error}"
+            page.wait_for_selector(RESULT, timeout=PATIENCE / 10)
+        except TimeoutError:
+            yield f"the search of {address} finds nothing for {words!r}"
             continue
-        first = page.locator(".md-search-result__link").first.get_attribute("href") or ""
+        page.wait_for_timeout(RESTS)
+        first = page.locator(RESULT).first.get_attribute("href") or ""
         if not any(urlsplit(first).path.endswith(f"/{name}.html") for name in right):
             yield f"the search of {address} for {words!r} finds {first} first"
 
