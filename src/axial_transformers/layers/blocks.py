@@ -28,36 +28,30 @@ class ModuleListOf(nn.ModuleList, Generic[Part]):
 
 
 class Dropout(nn.Module):
-    """Dropout with probability p in training mode, by `ops.elementwise.dropout`."""
+    """Dropout by `ops.elementwise`."""
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """[...] -> [...]."""
         return dropout(x, self.p) if self.training and self.p else x
 
     def add_to(self, x: Float[Tensor, "*s"], y: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        """x + Dropout(y), of one shape."""
+        """Return x + Dropout(y)."""
         return add_dropped(x, y, self.p) if self.training and self.p else x + y
 
     def extra_repr(self) -> str:
-        """The settings shown by print."""
         return f"p={self.p}"
 
 
 class Branch(Dropout):
-    """The end of a residual branch: x + DropPath(gamma * Dropout(y)), with the parts of timm's blocks.
+    """The end of a residual branch, with the parts of timm's blocks: x + DropPath(gamma * Dropout(y)).
 
     Args:
         p: probability of dropout.
-        drop_path: probability with which the branch of an example is zero in training (stochastic depth, Huang et al.
-            2016); others are divided by 1 - drop_path.
-        gamma: the first gains of every channel (LayerScale, Touvron et al. 2021), [D]; no gains if not given.
-
-    Raises:
-        ValueError: a `drop_path` outside 0 <= p < 1.
+        drop_path: probability that an example's branch is zero in training (stochastic depth, Huang et al. 2016).
+        gamma: first gains [D] (LayerScale, Touvron et al. 2021).
     """
 
     gamma: nn.Parameter | None
@@ -70,7 +64,6 @@ class Branch(Dropout):
         self.register_parameter("gamma", None if gamma is None else nn.Parameter(gamma))
 
     def add_to(self, x: Float[Tensor, "b *a d"], y: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """x + the branch's output y, of one shape."""
         dropped = self.training and self.drop_path > 0
         if self.gamma is None and not dropped:
             return super().add_to(x, y)
@@ -91,11 +84,9 @@ class AttentionBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """One slab of `forward`; see `LineAttention.step`."""
         return x + self.dropout(self.attention.step(self.norm(x), i, cache))
 
 
@@ -110,7 +101,6 @@ class FeedforwardBlock(nn.Module):
         self.dropout = end
 
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
-        """[.., D] -> [.., D]."""
         return self.dropout.add_to(x, self.contract(quick_gelu(self.expand(self.norm(x)))))
 
 
@@ -124,24 +114,21 @@ class TransformerBlock(nn.Module):
 
     @property
     def causal(self) -> bool:
-        """True if the attention is causal: the block can then be evaluated step by step along its axis."""
+        """Return True if the attention is causal, and so has steps."""
         return self.attention.attention.causal
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
         return self.feedforward(self.attention(x))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
-        """See `LineAttention.start`."""
         return self.attention.attention.start(batch, slab, length)
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """One slab of `forward` along the causal axis; see `LineAttention.step`."""
         return self.feedforward(self.attention.step(x, i, cache))
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile each transformer block of `module` in place; blocks of equal sizes share one graph.
+    """Compile each transformer block in place; blocks of equal sizes share one graph.
 
     Call the module within `torch_private.whole_graphs`. Compile before `checkpoint_blocks`: the compiler skips what a
     checkpoint calls.
@@ -151,7 +138,7 @@ def compile_blocks(module: nn.Module) -> None:
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
-    """Checkpoint activations in place: each transformer block keeps its input only and computes the rest again."""
+    """Make each transformer block keep its input only, and recompute the rest in the backward pass."""
     for block in _transformer_blocks(module):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
@@ -167,8 +154,7 @@ def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
 
 
 def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
-    """The matrices of the linear layers inside transformer blocks, and the number of matrices in each: the one before
-    attention holds three, of queries, keys and values."""
+    """Return the matrices inside transformer blocks, with 3 for the one of queries, keys and values, else 1."""
     found: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
@@ -179,7 +165,7 @@ def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode in the context; restores the previous mode afterwards."""
+    """Enter evaluation mode, and restore the previous mode afterwards."""
     training = module.training
     module.eval()
     try:
