@@ -31,6 +31,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import axial_transformers as axial
 from axial_transformers import recipes
 from axial_transformers.data import Examples
+from axial_transformers.decoding import gumbel
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
@@ -71,7 +72,13 @@ class Options:
     def sized(self, config: AxialTransformerConfig) -> AxialTransformerConfig:
         """The model, without dropout; tiny in a dry run."""
         shape = tuple(min(3, length) for length in config.shape)
-        return replace(config, dropout=0.0, **{"shape": shape, "dim": 8, "heads": 2} if self.dry_run else {})
+        axes = len(config.bijection.shape)
+        tiny = {
+            "shape": shape, "dim": 8, "heads": 2, "inner_layers": 1,
+            "encoder_layers": axes if config.encoder_layers else 0,
+            "outer_layers": tuple(axes - level for level in range(axes - 1)),
+        }  # fmt: skip
+        return replace(config, dropout=0.0, **tiny if self.dry_run else {})
 
     @property
     def rounds(self) -> int:
@@ -93,7 +100,7 @@ def main(options: Options) -> None:
 def without_code_for_devices() -> Iterator[None]:
     """A context in which compiling traces, and generates no code: a dry run shows that the plan runs, not its speed."""
     compile = torch.compile
-    torch.compile = lambda *given, **how: compile(*given, **how, backend="aot_eager")
+    torch.compile = lambda *given, **how: compile(*given, **how, backend="eager")
     yield
     torch.compile = compile
 
@@ -105,6 +112,8 @@ def report(options: Options) -> int:
     for name in options.parts or PARTS:
         seconds, _ = PARTS[name]
         words = [sys.executable, __file__, "--only", name, *["--dry-run"] * options.dry_run]
+        if options.dry_run:
+            os.environ["OMP_NUM_THREADS"] = "1"
         part = found["parts"][name] = rows_of(words, seconds, options.out / f"{name}.rows")
         failed = [row["name"] for row in part["rows"] if not row.get("holds", True)]
         print(
@@ -366,17 +375,32 @@ def resume(options: Options) -> Iterator[Row]:
 
 
 def decoding(options: Options) -> Iterator[Row]:
-    """Samples of equal noise, eager and by CUDA graphs: how many differ, and seconds."""
+    """Samples of equal noise, eager and by CUDA graphs: how many differ, and seconds; and the time of noise."""
     model, count = random_model(options.model, options.device).eval(), 2 if options.dry_run else 64
     recorded = options.device.type == "cuda"
 
     def drawn(compile: bool) -> torch.Tensor:
         return axial.sample(model, count, generator=torch.Generator().manual_seed(0), compile=compile)
 
+    for name in ("float32", "bfloat16"):
+        with torch.autocast(options.device.type, torch.bfloat16, enabled=name == "bfloat16"):
+            differ = int((drawn(False) != drawn(recorded)).flatten(1).any(1).sum())
+            runs = {"eager": lambda: drawn(False), "graphs": lambda: drawn(recorded)}
+            seconds = interleaved(runs, 1 if options.dry_run else 5, 0 if options.dry_run else 1, options.device)
+        title = f"{count} samples, {name}"
+        yield row(title, "at most one in 16 differs", differ <= count // 16, differ=differ, seconds=seconds)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.9)
     differ = int((drawn(False) != drawn(recorded)).flatten(1).any(1).sum())
-    runs = {"eager": lambda: drawn(False), "graphs": lambda: drawn(recorded)}
-    seconds = interleaved(runs, 1 if options.dry_run else 5, 0 if options.dry_run else 1, options.device)
-    yield row(f"{count} samples", "at most one in 16 differs", differ <= count // 16, differ=differ, seconds=seconds)
+    yield row("after the weights have changed in place", "the same", differ <= count // 16, differ=differ)
+    shape = (2, 3, 4) if options.dry_run else (64, 64 * 64 * 3, 256)
+    for device in {torch.device("cpu"), options.device}:
+        began = now(options.device)
+        gumbel(shape, torch.Generator(device).manual_seed(0), options.device)
+        seconds = now(options.device) - began
+        quick = options.dry_run or device.type == "cpu" or seconds < 0.2
+        yield row(f"noise by a generator of {device.type}", "below 0.2 s on the device", quick, seconds=seconds)
 
 
 def archives(options: Options) -> Iterator[Row]:

@@ -46,6 +46,7 @@ BASE = {
     "decompress": "run a.axl restored",
     "import-official": "checkpoint --output converted",
     "completion": "bash",
+    "recipes": "",
     "push": "run owner/name",
     "inspect": "digits",
 }
@@ -116,6 +117,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
         "raw": "", "heads": "4", "channels": "3", "verify": "",
     },
     "completion": {"shell": ("bash", "zsh")},
+    "recipes": {},
     "push": {
         "folder": ("run owner/name", "other owner/name"), "repository": ("run owner/name", "run owner/other"),
         "private": "", "revision": "v2", "licence": "mit", "dry-run": "",
@@ -271,6 +273,7 @@ REPLACEMENTS = {
     "decompress": _ends_at("decompress_files"),
     "import-official": _ends_at("import_official_to"),
     "completion": lambda *given: None,
+    "recipes": lambda *given: None,
     "push": _push,
     "inspect": _inspect,
 }
