@@ -1,4 +1,4 @@
-"""Names and shapes of the authors' variables, and the configuration that follows from them.
+"""Names and shapes of the authors' variables, and the configuration that follows.
 
     SCOPE/embs, pos_embs_h, pos_embs_w             Transformer2d: the decoders of one channel
     SCOPE/outer_row_I, outer_col_I, inner_row_I        a block: layernorm_attn, attn, layernorm_mlp, mlp
@@ -24,7 +24,7 @@ _SLOTS = ("", AVERAGE, "/Adam", "/Adam_1")
 _BOOKKEEPING = {"global_step", "beta1_power", "beta2_power"}
 
 AUTHORS_DIVISOR = 255
-"""Number by which the authors' channel encoder divides values, however many there are."""
+"""For any number of values."""
 VARIABLES_OF_A_LAYER = 16
 """Two for each of two layer norms and six linear layers."""
 
@@ -32,15 +32,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class VariablesError(ValueError):
-    """The variables of a checkpoint are not those of the model; the message names them."""
+    """The checkpoint's variables are not those of the model; the message names them."""
 
 
 def decoder_scope(names: Mapping[str, object]) -> str:
-    """Scope of the Transformer2d among these variables, with its slash: "ar_decoder/transformer2d/", "model/".
-
-    Raises:
-        VariablesError: there is none, or more than one.
-    """
+    """Return the scope of the one Transformer2d, with its slash: "ar_decoder/transformer2d/", "model/"."""
     scopes = [name.removesuffix("embs") for name in names if re.search(r"(^|/)embs$", name)]
     if len(scopes) != 1:
         raise VariablesError(
@@ -50,17 +46,9 @@ def decoder_scope(names: Mapping[str, object]) -> str:
 
 
 def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTransformerConfig:
-    """Configuration of the model whose variables have these names and shapes.
+    """Return the configuration of the model with these variables, without those of training.
 
-    Args:
-        shapes: by name, without the variables of training.
-        heads: number of attention heads, on which no shape depends.
-        channels: number of channels of a model without channel encoder, which stacks them as rows; None: 3 if the names
-            are those of the authors' class for that (MultiChannelTransformer2d), otherwise 1.
-
-    Raises:
-        VariablesError: a variable that gives a size is missing, has another number of axes, or contradicts `channels`.
-        ValueError: no configuration has these sizes.
+    For `heads` and `channels`, see `import_official`.
     """
     scope = decoder_scope(shapes)
     parent = _parent(scope)
@@ -108,12 +96,7 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
 
 
 def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, scope: str) -> dict[str, Tensor]:
-    """Views of a two-axis model's tensors by the authors' names and in their shapes; writing to them changes the model.
-
-    Args:
-        tensors: by the model's own names: its state_dict, or gradients.
-        scope: scope of the Transformer2d, with its slash.
-    """
+    """Return views of a model's tensors by the authors' names and shapes; writing to them changes the model."""
     (outer_layers,) = config.layers_of_outer_decoders
     views = {f"{scope}embs": tensors["embed_value.table"]}
     views |= _positions(tensors, "position", scope)
@@ -130,14 +113,9 @@ def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, sco
 
 
 def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Checks that a checkpoint has the variables of the model, and no others than training adds to them.
+    """Raise VariablesError, with lists, unless a checkpoint has exactly the model's variables and those of training.
 
-    Args:
-        found: type and shape of each variable of the checkpoint, by name.
-        wanted: type and shape of each variable of the model, by name.
-
-    Raises:
-        VariablesError: lists the variables that are missing, unknown, or of another type or shape.
+    Both arguments are type and shape by name.
     """
     names = {name.removesuffix(AVERAGE) for name in wanted}
     known = _BOOKKEEPING | {name + slot for name in names for slot in _SLOTS}
@@ -156,7 +134,6 @@ def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None
 
 
 def _parent(scope: str) -> str | None:
-    """Scope around "transformer2d/", with its slash; None for other scopes."""
     match = re.fullmatch(r"(.+/)transformer2d/", scope)
     return match and match[1]
 

@@ -1,8 +1,7 @@
 """Models that the axial ones are compared with, and the axial residual network of Axial-DeepLab.
 
-The other rows of the paper's table 1 model one sequence in raster order under masked attentions of other patterns: each
-is an `AxialTransformer` (embeddings, blocks, likelihood, cached decoding) with another inner decoder. The plain
-Transformer (Vaswani et al. 2017) over the raster sequence is an `AxialTransformer` of layout "raster".
+Each other row of the paper's table 1 is an `AxialTransformer` with another inner decoder over one raster sequence. The
+plain Transformer (Vaswani et al. 2017) has layout "raster".
 """
 
 from axial_transformers.models.baselines.residual_network import (

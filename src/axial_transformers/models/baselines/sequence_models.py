@@ -1,4 +1,4 @@
-"""The other rows of table 1: models of one sequence in raster order, each with an inner decoder of its own."""
+"""The other rows of table 1: models of one sequence in raster order."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from axial_transformers.models.stacks import InnerAttention
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTransformerConfig(AxialTransformerConfig):
-    """`inner_layers` is the number of layers."""
+    """An Image Transformer of `inner_layers` layers."""
 
     layout: str = "raster"  # type: ignore[assignment]
     block: int = 256
@@ -36,7 +36,7 @@ class ImageTransformer(AxialTransformer):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTransformerConfig(AxialTransformerConfig):
-    """`inner_layers` is the number of layers; they take the shapes of `blocks` in turn."""
+    """A block-local transformer of `inner_layers` layers, which take the shapes of `blocks` in turn."""
 
     layout: str = "raster"  # type: ignore[assignment]
     blocks: tuple[tuple[int, ...], ...] = ()
@@ -49,7 +49,7 @@ class BlockTransformerConfig(AxialTransformerConfig):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Sizes of the grid of sites: the data's axes, with the channels interleaved along the last one."""
+        """Return the grid of sites: the data's axes, with channels interleaved along the last one."""
         return (*self.shape[:-1], self.shape[-1] * self.channels)
 
 
@@ -70,7 +70,7 @@ class BlockTransformer(AxialTransformer):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseTransformerConfig(AxialTransformerConfig):
-    """`inner_layers` is the number of layers; the stride is the length of a row: the last axis times the channels."""
+    """A Sparse Transformer of `inner_layers` layers; the stride is the last axis times the channels."""
 
     layout: str = "raster"  # type: ignore[assignment]
 
