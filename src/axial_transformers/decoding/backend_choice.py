@@ -1,4 +1,4 @@
-"""The choice of a backend: eager, compiled for the CPU, or CUDA graphs."""
+"""The choice of a backend."""
 
 import sys
 
@@ -15,7 +15,7 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 
 PAYS_FROM = 1.0
-"""Seconds that loading the kernels takes; shorter decoding stays eager."""
+"""Seconds that loading kernels takes."""
 
 
 def choose_backend(
@@ -24,11 +24,8 @@ def choose_backend(
     """Return the backend for `batch` examples.
 
     Args:
-        compile: False: eager. True: compiled for the CPU (float32, numba), or CUDA graphs of rows. None: eager on CUDA;
-            on a CPU, compiled where possible, with fused multiply-add, if kernels are loaded or pay.
-
-    Raises:
-        ValueError: `compile` is True, but the model or `choose` cannot be compiled.
+        compile: False: eager. True: kernels (float32, numba) or CUDA graphs, else ValueError. None: eager on CUDA; on a
+            CPU, kernels if possible, fast, and loaded or worth loading.
     """
     device = model.device
     obstacle = _obstacle(model, choose, device)
@@ -36,7 +33,7 @@ def choose_backend(
         raise ValueError(f"compile=True, but {obstacle}")
     if compile is False or obstacle or not batch:
         return eager(model, choose)
-    if device.type == "cuda":  # graphs on request only: their speed is not measured
+    if device.type == "cuda":  # on request only: their speed is not measured
         return graphs(model, choose) if compile else eager(model, choose)
     if not (compile or _pays(model, batch)):
         return eager(model, choose)
@@ -90,5 +87,5 @@ def _inner_parts(model: AxialTransformer) -> set[type]:
 
 
 def _pays(model: AxialTransformer, batch: int) -> bool:
-    """Return True if kernels are loaded, or loading takes less time than eager decoding (measured at width 128)."""
+    """Return True if kernels are loaded or worth loading (measured at width 128)."""
     return "numba" in sys.modules or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

@@ -1,4 +1,4 @@
-"""Choices of values: any function of logits and site. Compiled rows need tensor operations."""
+"""Choices of values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,12 +14,11 @@ from torch import Tensor
 from axial_transformers.kernels import Stream
 
 DRAWN_AT_ONCE = 1 << 20
-"""Bounds the memory of float64 noise."""
 
 
 @runtime_checkable
 class Choose(Protocol):
-    """A choice of values: sampling draws them, completion keeps known ones, an archive's decoder reads them."""
+    """A choice of values: sampling draws them, completion keeps known ones, an archive reads them."""
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the site (a1, .., ad, c), in data coordinates -> values int64 [B]."""
@@ -27,29 +26,25 @@ class Choose(Protocol):
 
 
 class CodesRows(Protocol):
-    """A choice of whole rows within the kernels of `inference`: an archive's entropy decoder."""
+    """A choice of whole rows in kernels: an archive's entropy decoder."""
 
     def __call__(
         self, read: Callable[[NDArray[np.int64], Stream], None], sites: Integer[Tensor, "l axes"]
     ) -> Integer[Tensor, "b l"]:
-        """Choose values [B, L] at `sites` [L, d + 1]; `read` fills them from a stream."""
+        """Choose values [B, L]; `read` fills them."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """argmax(logits + temperature * noise): with standard Gumbel noise, a draw from softmax(logits / temperature).
-
-    Raises:
-        ValueError: an option is out of range.
-    """
+    """argmax(logits + temperature * noise): with Gumbel noise, a draw from softmax(logits / temperature)."""
 
     temperature: float = 1.0
     """1 draws from the model's distribution; 0 takes the most likely value."""
     top_k: int | None = None
-    """Draw only from the k most likely values; ties with the last stay."""
+    """Draw only from the k most likely values, and ties with the last."""
     top_p: float | None = None
-    """Draw only from the fewest most likely values that reach probability p; ties with the last stay."""
+    """Draw only from the fewest most likely values that reach probability p, and ties with the last."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < inf:
@@ -67,7 +62,7 @@ class Draw:
         return noisy.argmax(dim=-1)
 
     def _least(self, logits: Tensor) -> Tensor:
-        """Return the least logit that can be drawn: a threshold keeps ties."""
+        """Return the least allowed logit: a threshold keeps ties."""
         least = torch.full_like(logits[:, :1], -torch.inf)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k).values[:, -1:]
@@ -81,7 +76,7 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class RowChoice:
-    """The choices of one row: known values, and draws elsewhere."""
+    """The choices of one row."""
 
     noise: Float[Tensor, "b l v"]
     known: Integer[Tensor, "b l"]
@@ -91,7 +86,6 @@ class RowChoice:
     def __call__(
         self, logits: Float[Tensor, "b v"], i: int, predicted: Integer[Tensor, " b"] | int
     ) -> Integer[Tensor, " b"]:
-        """Return differences [B] at the row's site i, from logits [B, V] and predicted values."""
         known = self.known[:, i]
         return torch.where(known < 0, self.draw(logits, self.noise[:, i]), (known - predicted) % logits.shape[-1])
 
@@ -105,7 +99,6 @@ class GumbelChoice:
     draw: Draw = Draw()
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] -> values [B]."""
         return self.draw(logits, _at(self.noise, site))
 
 
@@ -124,7 +117,7 @@ def choose_at(
     site: tuple[int, ...],
     predicted: Integer[Tensor, " b"] | int,
 ) -> Integer[Tensor, " b"]:
-    """Return differences [B] from predicted values; from 0, they are the values."""
+    """Return differences [B] from predicted values."""
     if not isinstance(choose, KnownFirst):
         return choose(logits, site)
     if choose.mask[site]:
@@ -133,14 +126,14 @@ def choose_at(
 
 
 def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
-    """Return the noise, or None if `choose` is not made of tensor operations."""
+    """Return the noise, or None without tensor operations."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
     return choose.noise if isinstance(choose, GumbelChoice) else None
 
 
 def row_choice(choose: Choose | KnownFirst, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
-    """Return `choose` along a row of sites [L, d + 1], or None if it is not made of tensor operations."""
+    """Return the choices along a row, or None without tensor operations."""
     row = tuple(sites.T)
     if isinstance(choose, GumbelChoice):
         noise = _at(choose.noise, row)
@@ -157,8 +150,8 @@ def gumbel(
 ) -> Float[Tensor, "..."]:
     """Return standard Gumbel noise, float32.
 
-    A CPU generator gives the same noise on every device, up to the rounding of logarithms; a GPU's is faster. An
-    example's noise depends only on the generator and the number of values before it.
+    A CPU generator gives the same noise on every device, up to rounding. An example's noise depends only on the
+    generator and the number of values before.
     """
     noise = torch.empty(shape, dtype=torch.float32, device=device)
     for part in noise.view(-1).split(DRAWN_AT_ONCE):

@@ -1,7 +1,7 @@
 """The one loop that decodes, at the cost of a single forward pass.
 
-Finished rows never change: unmasked layers mix sites of one row, masked ones attend to earlier rows. So keys and values
-are cached, and every layer runs once per site (section 3.2, "semi-parallel sampling").
+Finished rows never change: unmasked layers mix sites of one row, masked ones see earlier rows. So keys and values are
+cached (section 3.2, "semi-parallel sampling").
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Condition
 from axial_transformers.progress import Progress
 
 ROW = 3
-"""Axes of the context of a row, [B, L, D]."""
+"""[B, L, D]."""
 
 
 @torch.no_grad()
@@ -32,13 +32,13 @@ def decode(
     backend: BackendFactory = choose_backend,
     progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
-    """Return x with every value of `model.order` chosen by `choose`, site by site in this order.
+    """Return x with every value of `model.order` chosen by `choose`, site by site.
 
-    If the model has a prediction, `choose` sees logits of `model.differences` and returns differences.
+    If the model has a prediction, `choose` sees logits of differences, and returns differences.
 
     Args:
         x: [B, *A, C]; only its known channels matter.
-        backend: the implementation of the loop's parts; by default the fastest one that is ready.
+        backend: the loop's parts; default: the fastest that is ready.
         progress: wraps the loop over rows.
 
     Returns:
@@ -58,16 +58,14 @@ def decode(
 
 
 class _Walk(NamedTuple):
-    """The recursion over axes. (A recursive closure would keep the noise until garbage collection.)"""
+    """Recursion over axes. (A recursive closure would keep the noise until garbage collection.)"""
 
     parts: Backend
     rows: Integer[Tensor, "rows l axes"]
-    """Sites of each row, in generation order."""
     row_numbers: Iterator[int]
     so_far: ValuesSoFar
 
     def slab(self, level: int, context: Slab) -> Tensor:
-        """Return values or differences of a slab; its context includes all outer axes."""
         parts = self.parts
         if context.ndim == ROW:
             return self._row(context, next(self.row_numbers))
@@ -92,7 +90,7 @@ def decode_naively(
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:
-    """Decode with one whole forward pass per site: the oracle of `decode`."""
+    """Decode with one forward pass per site: the oracle of `decode`."""
     x, values = model.check(x).clone(), model.config.num_values
     with without_dropout(model):
         for site in model.order.tolist():

@@ -1,4 +1,4 @@
-"""Examples drawn in parts, which bounds the memory of noise and caches."""
+"""Examples drawn in parts of bounded memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,21 +20,19 @@ from axial_transformers.planning.operations import engineering
 from axial_transformers.progress import Item, Progress
 
 MOST_NUMBERS = 1 << 27
-"""Numbers of noise, and of caches, at a time: 537 MB each. The noise of one example may be more."""
+"""Of noise, and of caches: 537 MB each."""
 DRAWN_ALIKE = 4
-"""Samples that a kernel takes at a time: shares of whole fours have the same arithmetic."""
+"""In whole fours, samples have the same arithmetic."""
 LEAST_AT_ONCE = 16
-"""Fewer examples would read the weights too often."""
 SHARE_OF_GPU = 4
-"""On a GPU, noise and caches may each take this part of the free memory."""
+"""The part of a GPU's free memory for noise, and for caches."""
 
 
 class Numbers(NamedTuple):
-    """Four-byte numbers that decoding keeps of one example."""
+    """Four-byte numbers of one example."""
 
     noise: int
     state: int
-    """Caches, and the context of all sites."""
 
 
 def numbers_each(config: AxialTransformerConfig) -> Numbers:
@@ -44,7 +42,7 @@ def numbers_each(config: AxialTransformerConfig) -> Numbers:
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
-    """Return the numbers in one example's caches, or in an LSTM's state."""
+    """Return the numbers in one example's caches or LSTM state."""
     shape, dim = config.bijection.shape, config.dim
     outer = sum(
         layers // (len(shape) - level) * prod(shape[level:])
@@ -55,24 +53,22 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
 
 
 def most_together(config: AxialTransformerConfig, most: int | None = None) -> int:
-    """Return the examples to draw at a time; `most` bounds noise and caches."""
+    """Return the examples to draw at a time."""
     most, each = most or MOST_NUMBERS, numbers_each(config)
     return max(1, min(most // each.noise, max(LEAST_AT_ONCE, most // each.state)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A batch of examples to draw, each from its own noise."""
+    """A batch of examples to draw."""
 
     model: AxialTransformer
     draw: Draw
     known: Integer[Tensor, "b *a c"]
-    """Values of known channels, and of the mask, are kept."""
     mask: Bool[Tensor, "*a c"] | None = None
-    """True where known; None: nowhere."""
     conditioning: Conditioning
     noise: Float[Tensor, "b *a c v"] | None
-    """None: drawn example by example when needed."""
+    """None: drawn when needed."""
     generator: torch.Generator | None
 
     def __post_init__(self) -> None:
@@ -81,9 +77,9 @@ class Drawing:
             raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
 
     def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
-        """Return the examples: uint8 if V <= 256, else int64. NaN raises ValueError."""
+        """Return the examples; raise ValueError for NaN."""
         backend, parts = partial(choose_backend, compile=compile), self.parts()
-        for part in parts:  # find mistakes before hours of work
+        for part in parts:
             self.model.check(self.known[part])
             self.model.embed_conditioning(len(self.known[part]), self.conditioning.of(part))
         self._require_numbers()
@@ -100,7 +96,7 @@ class Drawing:
         return torch.cat(values)
 
     def parts(self) -> list[slice]:
-        """Return equal parts of bounded noise and caches; one part if noise is given."""
+        """Return equal parts; one if noise is given."""
         batch, most = len(self.known), most_together(self.model.config, self._most_numbers())
         if self.noise is not None or batch <= most:
             return [slice(0, batch)]
@@ -147,11 +143,7 @@ def draw_in_shares(
     processes: int,
     fill: Callable[[Tensor, Iterable[slice], Callable[[slice], Tensor]], Tensor],
 ) -> Integer[Tensor, "b *a c"]:
-    """Return `count` samples, drawn by P processes in equal parts, in every process.
-
-    Noise depends only on the seed and a sample's number. `draw` takes numbers and a generator; `fill` is like
-    `Processes.fill`.
-    """
+    """Return `count` samples, drawn by P processes; noise depends only on the seed and a sample's number."""
 
     def draw_part(part: slice) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -165,7 +157,7 @@ def draw_in_shares(
 
 
 def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pixels: int = 0) -> None:
-    """Raise ValueError where `count` examples for each of `inputs`, shown with `pixels` per site, exceed the memory."""
+    """Raise ValueError where `count` examples exceed the memory."""
     available = free_memory()
     if available is None:
         return
@@ -182,6 +174,6 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
 
 
 def comes_first(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "sites axes"]) -> bool:
-    """Return True if no site of the mask comes after one outside it."""
+    """Return True if no site of the mask follows another."""
     in_order = mask[tuple(order.T)]
     return not bool((in_order[1:] & ~in_order[:-1]).any())

@@ -1,4 +1,4 @@
-"""Decoding by the network of `inference`, with NumPy arrays."""
+"""Decoding by the network of `inference`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ from axial_transformers.models import AxialTransformer
 
 
 def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictions | None], Tensor]) -> Backend:
-    """Return the loop's parts; for `row`, see `Backend.row`."""
+    """Return the loop's parts."""
     return Backend(
         embed_conditioning=network.embed_conditioning,
         context=network.context,
@@ -45,7 +45,7 @@ def _read(
 
 
 def arrays_of(predictions: RowPredictions | None) -> Prediction:
-    """Return a row's predictions for the kernels, in the same memory."""
+    """Return a row's predictions, in the same memory."""
     if predictions is None:
         return NO_PREDICTION
     return Prediction(
@@ -58,7 +58,7 @@ def arrays_of(predictions: RowPredictions | None) -> Prediction:
 
 
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
-    """Return the backend of a float32 model, for choices made of tensors."""
+    """Return the backend of a float32 model."""
     network = ExactNetwork(model, exact_kernels(compiled=True))
     return backend_of(network, partial(_draw, network, choose))
 

@@ -13,9 +13,9 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
 LONGEST_ROW = 1 << 12
-"""Sites times layers: each step of a layer adds about twenty kernels."""
+"""Sites times layers, each about twenty kernels."""
 MOST_KEPT = 4
-"""Graphs kept per model: each keeps the activations of a row."""
+"""Graphs per model: each keeps a row's activations."""
 
 Row = Callable[[Tensor, RowChoice, RowPredictions | None], Tensor]
 _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
@@ -24,8 +24,7 @@ _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDiction
 def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     """Return the eager backend, with the kernels of a row as one CUDA graph.
 
-    The first row records it for its shape, dtype and options. A graph reads weights in place: new values are taken, and
-    moved weights are recorded anew.
+    A graph reads weights in place: new values are taken, moved ones recorded anew.
     """
     weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
     kept = _kept.setdefault(model, {})
@@ -68,19 +67,16 @@ def _recorded_row(
 
 
 def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
-    """Record `work` as a CUDA graph; return its output and a function that recomputes it in place.
-
-    Under autocast, the graph casts the weights itself, so it takes new values.
-    """
+    """Return the output of `work`, and a function that recomputes it as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device):
-        stream = torch.cuda.Stream(device)  # the default stream is on the device that captured first
+        stream = torch.cuda.Stream(device)  # the default one is on the device that captured first
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):  # libraries allocate workspaces before the capture
             work()
         torch.cuda.current_stream(device).wait_stream(stream)
-        torch.clear_autocast_cache()  # else the graph reads copies that autocast frees
-        # Other threads may call CUDA meanwhile, to pin memory.
+        torch.clear_autocast_cache()  # else it reads copies that autocast frees
+        # Other threads may pin memory meanwhile.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             output = work()
         torch.clear_autocast_cache()  # those copies lie in the graph's memory

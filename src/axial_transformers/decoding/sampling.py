@@ -32,16 +32,16 @@ def sample(  # noqa: PLR0913
 
     Args:
         count: number of samples B; optional where `noise`, `label`, `cond` or `known` has that length.
-        temperature: 1 draws from the model's distribution; 0 takes the most likely value of every site.
-        top_k, top_p: draw only from the k most likely values, or from the fewest most likely ones that together reach
-            probability p. Ties with the last one stay.
+        temperature: 1 draws from the model's distribution; 0 takes the most likely values.
+        top_k, top_p: draw only from the k most likely values, or from the fewest that together reach probability p.
+            Ties with the last stay.
         generator: for reproducible samples. A CPU generator draws the same on every device; a GPU's is faster.
-        noise: [B, *A, C, V] standard Gumbel noise, instead of the generator's. Values are argmax(logits + temperature *
-            noise); with a `prediction`, of differences.
-        label: [B] classes, or one int for all samples.
+        noise: [B, *A, C, V] standard Gumbel noise, instead: values (or, with a `prediction`, differences) are
+            argmax(logits + temperature * noise).
+        label: [B] classes, or one int for all.
         cond: [B, *A, D].
         known: [B, *A, C] data; required where the model has known_channels.
-        compile: run compiled; default: where that is faster. The samples are the same.
+        compile: run compiled; default: where faster. The samples are the same.
         progress: wraps the loop over rows, for a progress bar.
 
     Returns:
@@ -99,23 +99,23 @@ def complete(  # noqa: PLR0913
     """Draw the missing values of data that is known in part (inpainting).
 
     This is exact, a draw from p(missing | known), where known sites come first in the model's order. With
-    `approximate`, any mask is allowed, but values drawn before a known site do not depend on it.
+    `approximate`, values drawn before a known site do not depend on it.
 
     Args:
         known: [B, *A, C]; arbitrary values in 0..V-1 where unknown.
         mask: [*A] or [*A, C], True where known. Give exactly one of mask, rows, channels and frames.
-        rows: number of known rows (of the second axis from the end; for sequences, of known positions).
-        channels: number of known channels.
-        frames: number of known entries of the first axis.
+        rows: known rows (of the second axis from the end; for sequences, positions).
+        channels: known channels.
+        frames: known entries of the first axis.
         count: completions of each input.
-        approximate: allow known sites after missing ones.
-        noise: [B * count, *A, C, V], instead of the generator's. Other options: see `sample`.
+        approximate: allow any mask.
+        noise: [B * count, *A, C, V]. Other options: see `sample`.
 
     Returns:
         [B * count, *A, C], one input's completions in succession; uint8 if V <= 256, else int64.
 
     Raises:
-        ValueError: the model's layout is not exact for the mask (the message names those that are), or as `sample`.
+        ValueError: the layout is not exact for the mask (the message names those that are), or as `sample`.
     """
     known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
     exact = exact_layouts(model, known_sites)
@@ -151,7 +151,7 @@ def known_mask(
     channels: int | None = None,
     frames: int | None = None,
 ) -> Bool[Tensor, "*a c"]:
-    """Return the mask [*A, C], True where known, from exactly one of the options; see `complete`."""
+    """Return the mask [*A, C] of exactly one option; see `complete`."""
     config = model.config
     sizes = (*config.shape, config.channels)
     options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
@@ -172,14 +172,13 @@ def known_mask(
 
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
-    """Return the layouts that complete the known sites [*A, C] exactly."""
+    """Return the layouts that complete the known sites exactly."""
     config = model.config
 
     def is_exact(name: str) -> bool:
         if name == "frames" and len(config.shape) < 2:
             return False
         order = LAYOUTS[name](config.shape, config.channels).order
-        # In the model's own layout, given channels are not generated.
         return comes_first(known, order[-len(model.order) :] if name == config.layout else order)
 
     return [name for name in LAYOUTS if is_exact(name)]

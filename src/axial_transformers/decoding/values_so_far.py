@@ -1,4 +1,4 @@
-"""Values chosen so far, and the predictions that follow."""
+"""Values so far, and the predictions that follow."""
 
 from typing import NamedTuple, Self
 
@@ -11,13 +11,13 @@ from axial_transformers.models.prediction import Predictor
 
 
 class RowPredictions(NamedTuple):
-    """Predictions along a row, from values before it and in it."""
+    """Predictions along a row."""
 
     predictor: Predictor
     places: Integer[Tensor, "l 4"]
-    """Positions in the row of w, n, nw and the channel before, on the CPU; -1: before the row, or nowhere."""
+    """Of w, n, nw and the channel before; -1: not in the row."""
     known: Integer[Tensor, "b l 4"]
-    """Planes of the first three and value of the last, where before the row."""
+    """Planes of the first three, value of the last, before the row."""
     values: Integer[Tensor, "b l"]
     planes: Integer[Tensor, "b l"]
 
@@ -43,7 +43,7 @@ class RowPredictions(NamedTuple):
 
 
 class ValuesSoFar:
-    """All values x [B, *A, C] of a decoding, row by row."""
+    """All values of a decoding."""
 
     def __init__(self, model: AxialTransformer, x: Integer[Tensor, "b *a c"]):
         self._values, self._shape, self._predictor = x.flatten(1).clone(), x.shape, model.predictor
@@ -63,7 +63,6 @@ class ValuesSoFar:
         return self._values.view(self._shape)
 
     def predictions(self, row: int) -> RowPredictions | None:
-        """Return the predictions of a row, counted in generation order, or None."""
         predictor = self._predictor
         if predictor is None:
             return None

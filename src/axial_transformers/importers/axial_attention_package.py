@@ -1,7 +1,4 @@
-"""Weights of the package `axial_attention` (github.com/lucidrains/axial-attention, tested with 0.6.1).
-
-Axis N is `axial_attentions.{N-1}.fn` with to_q, to_kv (keys, then values) and to_out; only to_out has a bias.
-"""
+"""Weights of the package `axial_attention` (github.com/lucidrains/axial-attention, tested with 0.6.1)."""
 
 import re
 from collections.abc import Mapping
@@ -24,12 +21,12 @@ def from_axial_attention(
     Axes and widths follow from the tensors. The biases of queries, keys and values are zero.
 
     Args:
-        state: tensors by the package's names, such as layer.state_dict(). A leading "module." is ignored.
+        state: tensors by name, such as layer.state_dict(). A leading "module." is ignored.
         heads: number of heads, which no tensor says; 8 is the package's default.
         combine: "sum", or "sequence" for a layer made with sum_axial_out=False.
 
     Returns:
-        A layer on [B, *A, D], the package's dim_index=-1; for dim_index=1, wrap it in `ChannelsFirst`.
+        A layer on [B, *A, D], dim_index=-1; for dim_index=1, wrap it in `ChannelsFirst`.
 
     Raises:
         ValueError: a tensor is missing, left over, of another shape, or holds NaN or infinity.

@@ -1,9 +1,8 @@
-"""Weights of the authors' axial residual networks (github.com/csrhddlam/axial-deeplab) for `AxialResNet`.
+"""Weights of the authors' axial residual networks (github.com/csrhddlam/axial-deeplab).
 
-Differences:
-- their query-key-value projection is ordered by head first; ours by query, key, value first;
-- they index the tables of queries and values by o - p; we index all by p - o (equation 4);
-- their batch normalisation interleaves the two sums of the output by channel.
+- Their query-key-value projection is ordered by head first; ours by query, key, value first.
+- They index the tables of queries and values by o - p; we index all by p - o (equation 4).
+- Their batch normalisation interleaves the two sums of the output by channel.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
     """Load tensors by the authors' names into `model`.
 
     Args:
-        model: a network with the same blocks, width, heads, shape and classes; changed in place.
+        model: a network of the same blocks, width, heads, shape and classes; changed in place.
         state: tensors by name, such as torch.load(path, weights_only=True)["state_dict"]. A leading "module." is
             ignored.
 
@@ -55,8 +54,6 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
 
 
 class _Taker:
-    """Moves the tensors under one prefix to another, each once."""
-
     def __init__(self, state: State):
         self.state = state
 

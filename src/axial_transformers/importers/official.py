@@ -34,21 +34,18 @@ def import_official(
     channels: int | None = None,
     verify: bool = False,
 ) -> AxialTransformer:
-    """Return the model in a checkpoint of the authors' code.
+    """Return the model in a checkpoint of the authors' code, on the CPU, in evaluation mode.
 
-    The code's class is Transformer3d, Transformer2d or MultiChannelTransformer2d. Memory holds at most one tensor
-    beside the model.
+    The code's class is Transformer3d, Transformer2d or MultiChannelTransformer2d. Memory holds the model and one
+    tensor.
 
     Args:
         folder: holds model.ckpt.index and its shards, or those that its file `checkpoint` names.
         raw: take the weights of the last step instead of the EMA weights (averaged).
         heads: number of attention heads, which no checkpoint records; the published models have 16.
-        channels: number of channels of a model that stacks them as rows, also not recorded. Default: 3 for
+        channels: number of channels that a model stacks as rows, also not recorded. Default: 3 for
             MultiChannelTransformer2d, otherwise 1.
-        verify: check the checksums of the tensors too, not only that of the index.
-
-    Returns:
-        The model on the CPU, in evaluation mode.
+        verify: check the checksums of all tensors, not only that of the index.
 
     Raises:
         FormatError: damaged files or an unsupported format; the message names file and variable.
@@ -68,7 +65,7 @@ def import_official_to(
     channels: int | None = None,
     verify: bool = False,
 ) -> AxialTransformer:
-    """Write the model that `import_official` reads as a new model folder with a model card.
+    """Write what `import_official` reads as a new model folder with a model card.
 
     Keywords, result and errors are those of `import_official`.
 
@@ -112,7 +109,7 @@ def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, ver
     try:
         scope = decoder_scope(own)
         config = infer_config(own, heads=heads, channels=channels)
-        # Building many layers takes seconds: count variables first.
+        # Building many layers takes seconds.
         if len(own) < (least := VARIABLES_OF_A_LAYER * config.layers):
             raise VariablesError(f"{config.layers} layers have at least {least} variables, not {len(own)}")
         with torch.device("meta"):
@@ -164,7 +161,7 @@ images that they were trained on have terms of use of their own.
 
 
 def model_card(config: AxialTransformerConfig, *, file: str, sha256: str, raw: bool, steps: int | None) -> str:
-    """Return README.md of the model folder, from the index's name and digest, for the Hugging Face hub."""
+    """Return README.md of the model folder, with the index's name and digest."""
     return _CARD.format(
         file=file,
         sha256=sha256,

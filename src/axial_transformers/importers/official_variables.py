@@ -1,13 +1,13 @@
-"""Names and shapes of the authors' variables, and the configuration that follows.
+"""The authors' variables, and the configuration that follows.
 
     SCOPE/embs, pos_embs_h, pos_embs_w             Transformer2d: the decoders of one channel
     SCOPE/outer_row_I, outer_col_I, inner_row_I        a block: layernorm_attn, attn, layernorm_mlp, mlp
     SCOPE/final_ln, final_dense
-    PARENT/pos_embs_h, pos_embs_w                  Transformer3d, whose Transformer2d is SCOPE = PARENT/transformer2d
+    PARENT/pos_embs_h, pos_embs_w                  Transformer3d, whose SCOPE is PARENT/transformer2d
     PARENT/exterior_input_conv
     PARENT/exterior_row_I, exterior_col_I
-    NAME/ExponentialMovingAverage                  of each variable, from training; as are
-    NAME/Adam, NAME/Adam_1, global_step, beta1_power, beta2_power
+    NAME/ExponentialMovingAverage, Adam, Adam_1    of each variable, from training
+    global_step, beta1_power, beta2_power          from training
 
 MultiChannelTransformer2d is PARENT/transformer2d without an encoder, its channels stacked as rows.
 """
@@ -24,19 +24,17 @@ _SLOTS = ("", AVERAGE, "/Adam", "/Adam_1")
 _BOOKKEEPING = {"global_step", "beta1_power", "beta2_power"}
 
 AUTHORS_DIVISOR = 255
-"""For any number of values."""
 VARIABLES_OF_A_LAYER = 16
-"""Two for each of two layer norms and six linear layers."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 class VariablesError(ValueError):
-    """The checkpoint's variables are not those of the model; the message names them."""
+    """The checkpoint's variables are not the model's; the message names them."""
 
 
 def decoder_scope(names: Mapping[str, object]) -> str:
-    """Return the scope of the one Transformer2d, with its slash: "ar_decoder/transformer2d/", "model/"."""
+    """Return the scope of the one Transformer2d, with its slash."""
     scopes = [name.removesuffix("embs") for name in names if re.search(r"(^|/)embs$", name)]
     if len(scopes) != 1:
         raise VariablesError(
@@ -46,10 +44,7 @@ def decoder_scope(names: Mapping[str, object]) -> str:
 
 
 def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTransformerConfig:
-    """Return the configuration of the model with these variables, without those of training.
-
-    For `heads` and `channels`, see `import_official`.
-    """
+    """Return the configuration of the model with these variables; see `import_official`."""
     scope = decoder_scope(shapes)
     parent = _parent(scope)
 
@@ -96,7 +91,7 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
 
 
 def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, scope: str) -> dict[str, Tensor]:
-    """Return views of a model's tensors by the authors' names and shapes; writing to them changes the model."""
+    """Return views of a model's tensors by the authors' names and shapes; writing changes the model."""
     (outer_layers,) = config.layers_of_outer_decoders
     views = {f"{scope}embs": tensors["embed_value.table"]}
     views |= _positions(tensors, "position", scope)
@@ -113,10 +108,7 @@ def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, sco
 
 
 def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Raise VariablesError, with lists, unless a checkpoint has exactly the model's variables and those of training.
-
-    Both arguments are type and shape by name.
-    """
+    """Raise VariablesError unless a checkpoint has exactly the model's variables, by type and shape."""
     names = {name.removesuffix(AVERAGE) for name in wanted}
     known = _BOOKKEEPING | {name + slot for name in names for slot in _SLOTS}
     differences = {

@@ -1,6 +1,6 @@
-"""A model's float32 network on a CPU, with equal bits on every CPU.
+"""A model's float32 network, with equal bits on every CPU.
 
-Results for an example depend only on it and on the weights. Torch computes nothing: activations are NumPy arrays.
+An example's results depend only on it and the weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,13 +29,13 @@ from axial_transformers.ops.torch_private import has_hooks
 Values = NDArray[np.int64]
 
 ENCODED_AT_ONCE = 1 << 14
-"""Sites in the channel encoder at a time, at least one example."""
+"""At least one example."""
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
     *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions),
     *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
 }
-"""What the kernels compute: no subclasses."""
+"""No subclasses."""
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
 
 
@@ -44,17 +44,17 @@ class NoKernelsError(ValueError):
 
 
 def has_kernels() -> bool:
-    """Return True where exact kernels can be compiled; the slow reference gives the same bits."""
+    """Return True where exact kernels can be compiled."""
     return util.find_spec("numba") is not None
 
 
 def fastest_arithmetic() -> Any:
-    """Return the compiled kernels, or their reference implementation."""
+    """Return the compiled kernels, or their reference."""
     return exact_kernels(compiled=has_kernels())
 
 
 def obstacle(model: AxialTransformer) -> str | None:
-    """Return why kernels cannot compute a model's network, or None."""
+    """Return why kernels cannot compute a model, or None."""
     for name, module in model.named_modules():
         if type(module) not in MODULES:
             return f"there are no kernels for {type(module).__name__}"
@@ -66,7 +66,6 @@ def obstacle(model: AxialTransformer) -> str | None:
 
 
 def _parts(model: AxialTransformer) -> dict[str, object]:
-    """Return all settings and shapes: kernels take both from the configuration."""
     settings: dict[str, object] = {name: module.extra_repr() for name, module in model.named_modules()}
     return settings | {name: tensor.shape for name, tensor in model.state_dict().items()}
 
@@ -91,7 +90,7 @@ def network_of(model: AxialTransformer) -> "ExactNetwork | None":
 
 
 class ExactNetwork:
-    """A model's network in the arithmetic of `kernels.exact`, rounded to float32.
+    """A model's network in the arithmetic of `kernels.exact`.
 
     Steps must run within `arithmetic.ieee_arithmetic`, in each thread.
     """
@@ -113,7 +112,7 @@ class ExactNetwork:
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
-        """Return nats, -log p, of each value given those before it: [B, *A', slices], in model coordinates."""
+        """Return nats of each value: [B, *A', slices], in model coordinates."""
         found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
         no_intervals = np.zeros((0, 0, 0), np.int64)
         with self.arithmetic.ieee_arithmetic():
@@ -122,7 +121,7 @@ class ExactNetwork:
         return np.moveaxis(found, 0, -1)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
-        """Return start and frequency of each value: [B, rows, L, 2]; raise ValueError if logits are not finite."""
+        """Return start and frequency of each value: [B, rows, L, 2]; logits must be finite."""
         found, no_nats = list[Values](), np.zeros((0, 0), np.float32)
         with self.arithmetic.ieee_arithmetic():
             for context, values, predictions in self._slices(x, conditioning):
@@ -134,7 +133,6 @@ class ExactNetwork:
         return together
 
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values, Values]]:
-        """Yield context [B rows, L, D], values and predictions [B rows, L] of each slice."""
         model, length = self.model, self.shape[-1]
         signed = model.predictor is not None and model.predictor.signed
         x = model.check(x)
@@ -165,7 +163,7 @@ class ExactNetwork:
         )
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
-        self.model.embed_conditioning(batch, conditioning)  # checks both
+        self.model.embed_conditioning(batch, conditioning)
         embedded = None
         if self.model.labels is not None:
             table, classes = _array(self.model.labels.embed.table), self.model.labels.classes
@@ -181,7 +179,7 @@ class ExactNetwork:
         values = y.cpu().numpy()
         context = self._positions
         if self._encoder is not None:
-            same = c == 0 and embedded is None  # values do not matter
+            same = c == 0 and embedded is None
             context = context + self._encoder(values[: 1 if same else None], c, embedded)
         elif embedded is not None:
             context = context + embedded
@@ -189,7 +187,7 @@ class ExactNetwork:
 
 
 class _Outer:
-    """`OuterDecoder`, slab by slab."""
+    """See `OuterDecoder`."""
 
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
         self._length, self._sites = outer.length, prod(outer.slab)
@@ -205,14 +203,13 @@ class _Outer:
         return flat.reshape(u.shape)
 
     def add_upper(self, context: Array, values: Values, table: Array) -> None:
-        """Add the upper contexts of known values [B, *A] to the context."""
         if self._slabs is not None:
             rows = context.reshape(-1, context.shape[-1])
             self._slabs.add_upper(rows, values.reshape(-1), table, self._length, self._sites)
 
 
 class _Encoder:
-    """`ChannelEncoder` of one channel at a time."""
+    """See `ChannelEncoder`."""
 
     def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
         self._shape, self._channels, self._planes = network.shape, encoder.channels, encoder.planes

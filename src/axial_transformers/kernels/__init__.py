@@ -1,4 +1,4 @@
-"""The door of the kernels for CPUs: other rooms import nothing from inside. See docs/kernels.md.
+"""The door of the kernels for CPUs; see docs/kernels.md.
 
 Functions that return modules import numba, which takes a second.
 """
@@ -68,7 +68,6 @@ class Target(NamedTuple):
     processor: str
     vector_bits: int
     tile: tuple[int, int]
-    """Rows and columns of sums in registers."""
     multiplies_and_adds: bool
     """Without it (x86 before 2013), exact kernels are slow."""
 
@@ -83,7 +82,7 @@ def compiled_for() -> Target:
 
 
 def line_kernels(bfloat16: bool, large: bool) -> Any:
-    """Return `line_attention` or a module like it; `large` lines fill matrix registers."""
+    """Return `line_attention` or a module like it."""
     from axial_transformers.kernels import bfloat16_attention, bfloat16_tiles, line_attention
 
     if bfloat16 and bfloat16_tiles.has_matrix_registers():

@@ -1,4 +1,4 @@
-"""`line_attention` of bfloat16 products; sums and softmax are float32."""
+"""`line_attention` of bfloat16 products."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -184,10 +184,7 @@ def finish_scores(
     b: int, reach: int, width: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int,
     scores: Array,
 ) -> np.float32:  # fmt: skip
-    """Turn products into scores; return the factor that they lack.
-
-    An odd row is followed by one of minus infinity.
-    """
+    """Finish scores; return the factor that they lack. A row of minus infinity follows an odd one."""
     scale = np.float32(1 / np.sqrt(width))
     if bias.size:
         for key in range(reach):
@@ -202,7 +199,7 @@ def finish_scores(
 
 @part
 def load_sums(sums: Array, at: int, rows: int, inverses: Array, largest: Array) -> None:
-    """Load the sums of successive queries; zeros behind the last."""
+    """Load the sums of successive queries."""
     clear(inverses, 0, PANEL)
     clear(largest, 0, PANEL)
     for o in range(rows):

@@ -1,7 +1,6 @@
 """Products of bfloat16 matrices, by matrix registers (AMX) or by vectors of pairs.
 
-A word is a float32 with the bits of two numbers, the first in the lower half. A matrix "in rows" joins successive
-columns in a word, "in pairs" successive rows.
+A word holds two numbers, the first in the lower half: of successive columns ("in rows") or rows ("in pairs").
 """
 
 import ctypes
@@ -30,37 +29,33 @@ from axial_transformers.kernels.register_tiles import HIGH, PANEL, product_tile,
 WORDS = 16
 """Of a matrix register's row, and of an AVX-512 vector."""
 BLOCK = 2 * WORDS
-"""Four sums that need not wait for each other."""
+"""Four sums do not wait for each other."""
 NEEDED_FOR_MATRICES = {"+avx512f", "+amx-tile", "+amx-bf16"}
 NEEDED_FOR_PAIRS = {"+avx512f", "+avx512bf16"}
 REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
-"""Linux grants matrix registers on request (arch_prctl)."""
+"""Linux grants matrix registers on request."""
 
 Configuration = NDArray[np.uint8]
 CONFIGURATION = np.zeros(64, np.uint8)
-"""All registers whole: a palette, row bytes from 16 on, rows from 48 on."""
+"""A palette, row bytes from 16 on, rows from 48 on."""
 CONFIGURATION[0] = 1
 CONFIGURATION[16:32:2] = 4 * WORDS
 CONFIGURATION[48:56] = WORDS
 
 
 class Products(NamedTuple):
-    """The products of `bfloat16_attention`.
-
-    Scores and weights are [keys, PANEL], of which `columns` or `rows` count. Rows of words have `words` numbers; others
-    have `wide`, of which `width` count.
-    """
+    """The products of `bfloat16_attention`, with scores [keys, PANEL]."""
 
     multiple: int
-    """Of which the padded length is one."""
+    """Of the padded length."""
     exchange: Any
-    """(new, old): configures registers, after saving theirs to `old`."""
+    """(new, old): configures registers, and saves to `old`."""
     multiply_columns: Any
-    """(x, at, words, width, columns of words, rows, columns, out): out = x w."""
+    """(x, at, words, width, columns of words, rows, columns, out)."""
     combine: Any
-    """(weights in pairs, keys, x in pairs, at, wide, width, out, to, rows, spare): out = weights^T x."""
+    """(weights in pairs, keys, x in pairs, at, wide, width, out, to, rows, spare)."""
     add: Any
-    """(weights, keys, rows, x in pairs, at, wide, width, out, to): out += weights x."""
+    """(weights, keys, rows, x in pairs, at, wide, width, out, to)."""
 
 
 @cache
@@ -80,14 +75,12 @@ def multiplies_pairs() -> bool:
 
 @instructions
 def exchange_configuration(builder: Any, new: Any, old: Any) -> None:
-    """Configure this thread's registers and save their state: oneDNN has its own."""
+    """Configure registers, and save their state: oneDNN has its own."""
     _call(builder, "sttilecfg", old)
     _call(builder, "ldtilecfg", new)
 
 
 def _product(add: bool) -> Any:
-    """Registers 0 to 3 are sums, 4 and 5 hold x, 6 and 7 w."""
-
     @instructions
     def product(
         builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any, out_at: Any,
@@ -120,7 +113,7 @@ def _product(add: bool) -> Any:
 
 
 multiply_block = _product(add=False)
-"""out = x w, x in rows, w in pairs: BLOCK rows, BLOCK columns, `count` blocks of steps."""
+"""Rows times pairs: BLOCK rows, BLOCK columns, `count` blocks of steps."""
 multiply_add_block = _product(add=True)
 
 
@@ -139,7 +132,7 @@ def _call(builder: Any, name: str, *operands: Any) -> None:
 
 @instructions
 def pair_rows(builder: Any, x: Any, rows: Any, columns: Any, out: Any) -> None:
-    """Turn rows into pairs; `columns` is a multiple of BLOCK."""
+    """Turn rows into pairs."""
     x, out = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (x, out))
     two, lanes = rows.type(2), 2 * LANES
     with cgutils.for_range_slice(builder, rows.type(0), rows, two) as (row, _):
@@ -155,7 +148,7 @@ def pair_rows(builder: Any, x: Any, rows: Any, columns: Any, out: Any) -> None:
 
 @instructions
 def copy_bits(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-    """Copy numbers into words; out_at counts numbers."""
+    """Copy numbers into words."""
     out, done = builder.bitcast(out, x.type), count.type(0)
     for lanes in (2 * LANES, LANES // 2, 1):
         end = builder.and_(count, count.type(-lanes))
@@ -197,7 +190,7 @@ def matrix_products(multiply: Any = multiply_block, multiply_add: Any = multiply
 
 
 def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """Add the products of both numbers of each word to c."""
+    """Return c plus the products of both halves."""
     words = ir.VectorType(ir.IntType(32), WORDS)
     kind = ir.FunctionType(c.type, [c.type, words, words])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
@@ -231,7 +224,7 @@ multiply_pairs, multiply_add_pairs = (product_of_rows(add) for add in (False, Tr
 def multiply_columns(
     x: Array, at: int, words: int, width: int, w: Array, rows: int, columns: int, out: Array
 ) -> None:  # fmt: skip
-    """See `Products`."""
+    """Multiply words."""
     multiply_pairs(x, at, words, 1, (width + 1) // 2, w, 0, PANEL, out, 0, PANEL, rows, columns)
 
 
@@ -240,7 +233,7 @@ def combine(
     weights: Array, keys: int, x: Array, at: int, wide: int, width: int, out: Array, to: int, rows: int,
         spare: Array,
 ) -> None:  # fmt: skip
-    """See `Products`."""
+    """Combine words."""
     columns = round_up(width, LANES)
     multiply_pairs(weights, 0, 1, PANEL, (keys + 1) // 2, x, at, wide, out, to, wide, rows, columns)
 
@@ -249,14 +242,14 @@ def combine(
 def add_combined(
     weights: Array, keys: int, rows: int, x: Array, at: int, wide: int, width: int, out: Array, to: int
 ) -> None:  # fmt: skip
-    """See `Products.add`."""
+    """Add to out."""
     columns = round_up(width, LANES)
     multiply_add_pairs(weights, 0, PANEL // 2, 1, (rows + 1) // 2, x, at, wide, out, to, wide, keys, columns)
 
 
 @part
 def exchange_nothing(new: Configuration, old: Configuration) -> None:
-    """Vector registers need no configuration."""
+    """Keep vector registers as they are."""
 
 
 PAIR_PRODUCTS = Products(max(LANES, HIGH), exchange_nothing, multiply_columns, combine, add_combined)

@@ -1,7 +1,6 @@
 """Compilation by numba, kept on disk.
 
-Uses private names of numba: pyproject.toml bounds its version, `tests/test_kernels_compilation.py` fails when one
-changes.
+Uses private names of numba: `tests/test_kernels_compilation.py` fails when one changes.
 """
 
 import hashlib
@@ -25,34 +24,34 @@ from platformdirs import user_cache_path
 
 PACKAGE = "axial_transformers.kernels"
 LOOSE = {"reassoc", "contract", "nsz", "arcp"}
-"""Any order; infinities and NaN keep their meaning."""
+"""In any order; infinities and NaN keep their meaning."""
 
 config: Any = numba_config
 log = logging.getLogger("axial_transformers")
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compile at the first call, sums in any order; keep the code on disk."""
+    """Compile at the first call, sums in any order."""
     return _kept(_jitted(function, LOOSE))
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Compile like `compiled`, for kernels to call."""
+    """Compile for kernels to call."""
     return _kept(_part(function, LOOSE))
 
 
 def exact(function: Callable[..., Any]) -> Any:
-    """Compile with operations in the order written."""
+    """Compile operations in the order written."""
     return _kept(_jitted(function, False))
 
 
 def exact_part(function: Callable[..., Any]) -> Any:
-    """Compile like `exact`, for kernels to call."""
+    """Compile in order, for kernels to call."""
     return _part(function, False)
 
 
 class Part(CPUDispatcher):
-    """A function that Python cannot call: it compiles faster."""
+    """Not for Python to call: it compiles faster."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self.py_func.__name__} is a part of kernels: Python cannot call it")
@@ -72,16 +71,16 @@ def _jitted(function: Callable[..., Any], fastmath: Any, **options: bool) -> Any
 def _kept(kernel: Any) -> Any:
     folder = code_folder(Path(config.CACHE_DIR or user_cache_path("axial-transformers", appauthor=False) / "kernels"))
     if folder is not None:
-        with suppress(RuntimeError, OSError):  # no source files, or read-only now
+        with suppress(RuntimeError, OSError):  # no source files, or read-only
             kernel._cache = KernelCache(kernel.py_func, folder)
     return kernel
 
 
 @cache
 def code_folder(parent: Path) -> Path | None:
-    """Return the folder of this package content's code, or None, with a warning, if unsafe.
+    """Return the folder of this package content's code, or None if unsafe.
 
-    Code includes other files' constants; numba compares only the function's file.
+    Numba compares the function's file only, not those of its constants.
     """
     try:
         return _private(_private(parent) / sources_digest()[:16])
@@ -104,7 +103,7 @@ def _private(path: Path) -> Path:
 
 
 class KernelCache(FunctionCache):
-    """numba's cache, in the folder of one package content."""
+    """numba's cache, in our folder."""
 
     def __init__(self, function: Callable[..., Any], folder: Path):
         before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
@@ -129,10 +128,9 @@ class KernelCache(FunctionCache):
 
 
 class CheckedFiles(IndexDataCacheFile):
-    """numba's files, each followed by its SHA-256: a damaged one counts as missing.
+    """numba's files with a SHA-256: damaged ones count as missing.
 
-    Numba would raise or run damaged code. It also numbers code before writing it: after a kill, or beside another
-    process, a number could name code of other types.
+    Numba would raise, or run damaged code. After a kill, its numbers could name other code.
     """
 
     def save(self, key: Any, code: Any) -> None:
@@ -158,7 +156,7 @@ class CheckedFiles(IndexDataCacheFile):
 
 
 def _held(value: Any) -> Any:
-    """Return what identifies a function or a closure's value in every process."""
+    """Return what identifies a value in every process."""
     function = getattr(value, "__wrapped__", value)
     if not hasattr(function, "__code__"):
         return repr(value)
@@ -186,7 +184,7 @@ def sources_digest() -> str:
 
 
 class Announcement(Listener):
-    """A warning before this process compiles first."""
+    """A warning before the first compilation."""
 
     made = False
 

@@ -1,7 +1,6 @@
 """Attention along lines, a few queries at a time.
 
-A piece of work is one head of one line, in float32, in a core's cache. Scores are columns, PANEL queries side by side:
-narrow heads fill vectors too.
+A piece of work is one head of one line, in a core's cache. Scores are columns: narrow heads fill vectors too.
 """
 
 from typing import Any
@@ -36,7 +35,7 @@ from axial_transformers.kernels.softmaxes import column_exponentials, column_sof
 from axial_transformers.kernels.vectors import add, clear
 
 STEPS = 256
-"""Keys of a product: their weights stay in a core's first cache."""
+"""Their weights stay in a core's first cache."""
 
 
 @compiled
@@ -47,10 +46,9 @@ def forward(
     """out = softmax(q k^T / sqrt(K) + bias) v, for the pieces `first` to `last`.
 
     Args:
-        sizes: `first` and `last` are multiples of `at_once`.
-        key_mask: uint8, flat [outer, inner, L], 0 where absent; or empty.
+        key_mask: flat [outer, inner, L], 0 where absent; or empty.
         bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries; or empty.
-        rotations: [L or 0, K], see `rotate_heads`.
+        rotations: [L or 0, K].
         sums: [pieces times L, 2], written: reciprocals of denominators (zero without keys), largest scores.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
@@ -100,8 +98,7 @@ def backward(
 ) -> None:  # fmt: skip
     """Write the gradients of `forward`'s arguments.
 
-    With weights P and dP = grad v^T: dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q /
-    sqrt(K). Unless empty, d_bias gains the sum of dS: all pieces must share the bias.
+    dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K); d_bias gains the sum of dS.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     group, loaded = sizes.group, sizes.at_once
@@ -182,7 +179,7 @@ def score_columns(
     keys: Array, at: int, wide: int, width: int, queries_transposed: Array, b: int, columns: int,
     reach: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
 ) -> None:  # fmt: skip
-    """Write the scores of the queries from b on, [reach, PANEL]."""
+    """Write scores [reach, PANEL] of queries from b on."""
     multiply_rows(keys, at, wide, 1, width, queries_transposed, 0, PANEL, scores, 0, PANEL, reach, columns)
     if bias.size:
         for key in range(reach):
@@ -192,7 +189,7 @@ def score_columns(
 
 @part
 def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, scores: Array) -> None:
-    """Hide keys that queries do not attend to."""
+    """Hide keys from queries."""
     if causal:
         hide_later(b, reach, scores)
     if key_mask.size:
@@ -203,7 +200,7 @@ def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, 
 
 @part
 def hide_later(b: int, reach: int, scores: Array) -> None:
-    """Hide keys later than the query."""
+    """Hide later keys."""
     for key in range(b + 1, reach):
         for o in range(key - b):
             scores[key * PANEL + o] = -np.float32(np.inf)
@@ -225,6 +222,6 @@ def combine(
 
 @part
 def piece(p: int, sizes: Sizes, bias: Array) -> int:
-    """Return the piece at place `p`; with a bias, lines come before heads."""
+    """Return the piece at `p`; with a bias, lines before heads."""
     lines = sizes.outer * sizes.inner
     return p % lines * sizes.heads + p // lines if bias.size else p

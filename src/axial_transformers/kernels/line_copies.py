@@ -1,6 +1,6 @@
-"""Heads of a line, read into a core's cache, rotated and written.
+"""Heads of a line, copied to a core's cache, rotated, and back.
 
-Positions often lie a power of two apart, and evict each other. So one visit serves several heads.
+Positions a power of two apart evict each other, so one visit serves several heads.
 """
 
 from typing import Any
@@ -25,7 +25,6 @@ from axial_transformers.kernels.vectors import in_vectors, narrow, narrowed, pre
 
 ONE = np.float32(1)
 AHEAD = 8
-"""With strides of a power of two, a cache holds few more."""
 
 
 @part
@@ -63,7 +62,7 @@ def load_heads(
     padded: int,
     wide: int,
 ) -> None:
-    """Copy heads m, m + 1, .., times `scale`, to out [.., padded, wide]."""
+    """Copy heads, times `scale`, to [.., padded, wide]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -82,7 +81,7 @@ def store_heads(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int,
     scale: np.float32,
 ) -> None:  # fmt: skip
-    """Copy x [.., padded, wide], times `scale`, to heads m, m + 1, ..."""
+    """Copy x, times `scale`, to heads."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -95,7 +94,7 @@ def store_heads(
 def store_normalised(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int, sums: Array
 ) -> None:  # fmt: skip
-    """`store_heads` of rows, each times its first number in sums."""
+    """`store_heads`, each row times its first number in sums."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -114,14 +113,14 @@ def rotate_rows(x: Array, at: int, step: int, rotations: Array, sign: np.float32
 
 @part
 def rotate_heads(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """Rotate position p of each head by row p of `rotations`, cosines, then sines."""
+    """Rotate position p of each head by row p of `rotations`."""
     for head in range(heads):
         rotate_rows(x, head * padded * wide, wide, rotations, ONE)
 
 
 @part
 def rotate_heads_back(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """Rotate gradients: the inverse is the transpose."""
+    """Rotate gradients: the transpose."""
     for head in range(heads):
         rotate_rows(x, head * padded * wide, wide, rotations, -ONE)
 

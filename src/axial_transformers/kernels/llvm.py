@@ -22,9 +22,8 @@ Integers = NDArray[np.int64]
 
 target: Any = registry.cpu_target
 _, PROCESSOR, features = target.target_context.codegen().magic_tuple()
-"""Part of numba's key: code for other registers is never loaded."""
+"""Part of numba's key."""
 FEATURES = frozenset(features.split(","))
-"""May lack those that PROCESSOR implies."""
 LANES = 16 if "+avx512f" in FEATURES else 8 if "+avx" in FEATURES else 4
 """float32 numbers in one register."""
 
@@ -33,7 +32,7 @@ intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
 
 
 def instructions(write: Callable[..., None]) -> Callable[..., Any]:
-    """Declare an intrinsic from a function of a builder and `unpacked` arguments."""
+    """Declare an intrinsic."""
 
     @wraps(write)
     def of_kinds(typing_context: Any, *kinds: Any) -> Any:
@@ -47,7 +46,7 @@ def instructions(write: Callable[..., None]) -> Callable[..., Any]:
 
 
 def unpacked(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """Return the arguments, arrays as addresses."""
+    """Return an intrinsic's arguments."""
     return [
         context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, arguments)
@@ -55,12 +54,12 @@ def unpacked(context: Any, builder: Any, signature: Any, arguments: Any) -> list
 
 
 def of_lanes(number: Any, lanes: int) -> Any:
-    """Return the type of `lanes` numbers."""
+    """Return a type of `lanes`."""
     return number if lanes == 1 else ir.VectorType(number, lanes)
 
 
 def like(kind: Any, number: Any) -> Any:
-    """Return the type of numbers in the lanes of `kind`."""
+    """Return a type of as many lanes."""
     return of_lanes(number, kind.count if isinstance(kind, ir.VectorType) else 1)
 
 
@@ -79,7 +78,7 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 
 
 def opaque(builder: Any, number: Any) -> Any:
-    """Hide a number's origin from LLVM, which would compute each row's address from the last one and wait."""
+    """Hide a number's origin: LLVM would make each row's address wait for the last one."""
     kind = ir.FunctionType(number.type, [number.type])
     return builder.asm(kind, "", "=r,0", [number], side_effect=False)
 
@@ -90,7 +89,7 @@ def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Return the columns: exchange halves, quarters, and so on."""
+    """Return columns: exchange halves, quarters, and so on."""
     rows, lanes = list(rows), len(rows)
     half = lanes // 2
     while half:

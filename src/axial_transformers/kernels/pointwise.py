@@ -1,4 +1,4 @@
-"""Quick GELU and dropout in one pass over memory; bfloat16 is passed as int16 bits."""
+"""Quick GELU and dropout in one pass over memory."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from axial_transformers.kernels.llvm import (
 from axial_transformers.kernels.vectors import STEEPNESS, exponential, in_vectors, narrowed, widened
 
 AT_ONCE = 2 * LANES
-"""Numbers that a register of random bits decides."""
+"""One register of random bits."""
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """Of SplitMix64 (Steele et al. 2014)."""
 
@@ -42,9 +42,9 @@ def quick_gelu_backward(x: Any, grad: Any, out: Any) -> None:
 
 @compiled
 def add_dropped(x: Any, y: Any, seed: int, least: int, scale: np.float32, out: Any, first: int, last: int) -> None:
-    """out = x + scale y where random bits are at least `least`, else x; an empty x means zeros.
+    """Add scale y where random bits are at least `least`; an empty x means zeros.
 
-    Number j has bits j % 4 * 16 and on of output j // 4 of SplitMix64. `first` is a multiple of AT_ONCE.
+    Number j has bits j % 4 * 16 and on of output j // 4.
     """
     drop(x, y, seed, least, scale, out, first, last)
 
@@ -69,7 +69,7 @@ def activate(typing_context: Any, x: Any, out: Any, count: Any) -> Any:
 
 @intrinsic
 def activate_backward(typing_context: Any, x: Any, grad: Any, out: Any, count: Any) -> Any:
-    """out = grad s (1 + z (1 - s)), z = 1.702 x, s its sigmoid."""
+    """Write grad s (1 + z (1 - s)), z = 1.702 x, s its sigmoid."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, grad, out, count = unpacked(context, builder, signature, arguments)

@@ -1,7 +1,4 @@
-"""Products and transposes of small matrices in registers.
-
-A matrix is an array, an offset and a distance of rows; so is a part of one.
-"""
+"""Products and transposes of small matrices in registers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +32,7 @@ TALL = 12 if LANES == 16 else 6
 def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any] = fused_multiply_add) -> Any:
     """Return a product's intrinsic; `combine` writes a b + c.
 
-    With few sums, alternate steps have their own: additions wait less.
+    With few sums, alternate steps have their own.
     """
 
     @instructions
@@ -79,7 +76,7 @@ def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any]
 
 
 multiply = product_tile(ROWS, PANEL, add=False)
-"""out = x w: ROWS rows, PANEL columns, `count` steps; `x_step` lets x be transposed."""
+"""out = x w: ROWS rows, PANEL columns; `x_step` lets x be transposed."""
 multiply_add = product_tile(ROWS, PANEL, add=True)
 """`multiply`, added to out."""
 multiply_narrow, multiply_add_narrow = (product_tile(ROWS, LANES, add) for add in (False, True))
@@ -93,7 +90,7 @@ def multiply_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply` of more columns, a multiple of LANES."""
+    """`multiply` of more columns."""
     for c in range(0, columns - LANES, PANEL):
         multiply(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
     if columns % PANEL:
@@ -106,7 +103,7 @@ def multiply_add_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply_add` of more columns, a multiple of LANES."""
+    """`multiply_add` of more columns."""
     if count > 0:
         for c in range(0, columns - LANES, PANEL):
             multiply_add(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)

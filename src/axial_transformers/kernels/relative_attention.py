@@ -1,7 +1,4 @@
-"""Position-sensitive attention along lines (Wang et al. 2020, equation 4).
-
-A block's scores form a band. Pieces are as in `line_attention`.
-"""
+"""Position-sensitive attention along lines (Wang et al. 2020, equation 4)."""
 
 from typing import Any, NamedTuple
 
@@ -50,15 +47,15 @@ from axial_transformers.kernels.softmaxes import AT_ONCE, exponentials, exponent
 from axial_transformers.kernels.vectors import clear
 
 BEFORE = LANES + MARGIN
-"""Tiles read places before transposed keys."""
+"""Tiles read before transposed keys."""
 FIRST = PANEL
-"""Of a transposed table's first row."""
+"""Of a transposed table."""
 
 
 class Tables(NamedTuple):
-    """The encodings of the offsets -R .. R, flat.
+    """Encodings of the offsets -R .. R, flat.
 
-    Rows are [tables, 2R + 1, width padded to LANES]; transposed [tables, width, `transposed_columns`].
+    Rows are [tables, 2R + 1, padded width], transposed [tables, width, `transposed_columns`].
     """
 
     query: Array
@@ -74,7 +71,7 @@ def forward(
     q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, scale: np.float32,
     tables: Tables, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write equation 4; see `line_attention.forward`. The table of keys is scaled already."""
+    """Write equation 4; `tables` has scaled keys."""
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     radius, loaded = sizes.radius, sizes.at_once
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
@@ -115,10 +112,8 @@ def backward(
     scale: np.float32, tables: Tables, sums: Array, d_query: Any, d_key: Any, d_value: Any, bounds: Integers,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of `forward`'s arguments.
-
-    Part i, of `first` to `last`, has the pieces bounds[i] to bounds[i + 1]: whole lines, never none. It adds table
-    gradients, flat [tables, 2R + 1 + HIGH, padded width], to row i.
+    """Write the gradients of `forward`'s arguments; part i, the pieces from bounds[i] on, adds table gradients to row
+    i.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     radius, loaded = sizes.radius, sizes.at_once
@@ -192,7 +187,7 @@ def backward(
 
 @compiled
 def transposed_columns(radius: int) -> int:
-    """Return a transposed table's columns; tiles read beyond both ends."""
+    """Return the columns; tiles read beyond both ends."""
     return round_up(FIRST + 2 * radius + 1 + PANEL, LANES)
 
 
@@ -203,7 +198,7 @@ def score_band(
 ) -> None:  # fmt: skip
     """Write a band's scores; arbitrary without a key.
 
-    Offsets or keys are the outer loop: tables stay in cache. Keys do less work if every offset has an encoding.
+    Offsets or keys are the outer loop: tables stay in cache.
     """
     columns = transposed_columns(radius)
     if radius == band.length - 1:
@@ -229,7 +224,7 @@ def multiply_lines(
     x: Array, at: int, wide: int, width: int, keys: Array, row: int, of_queries: Array, of_keys: Array, table_at: int,
     columns: int, band: Band, scores: bool, out: Array, distance: int,
 ) -> None:  # fmt: skip
-    """Run `line_scores`, or `line_products`, on a band."""
+    """Run `line_scores` or `line_products`."""
     count, last = keys_of(band)[1], band.first + band.rows
     for key in range(0, count, PANEL):
         for first in range(band.first, last, PANEL):
@@ -292,7 +287,7 @@ def multiply_band(
 
 @part
 def weigh_band(weights: Array, band: Band, distance: int, sums: Array, at: int) -> None:
-    """Turn a band's scores into exponentials; queries whose keys advance alike go together."""
+    """Turn a band's scores into exponentials."""
     o, end = band.first, band.first + band.rows
     while o < end:
         to, present = pairs_of(band, o, distance)

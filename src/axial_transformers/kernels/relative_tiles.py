@@ -1,7 +1,7 @@
 """Products with others at an offset, and with encodings of offsets, in registers.
 
 A band has a row per query o of a block and a column per offset d = p - o to a key p. The next query's keys start one
-column later, so distances select places or table rows. All its sums are `add_product`.
+column later. All sums over it are `add_product`.
 """
 
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ from axial_transformers.kernels.register_tiles import (
 from axial_transformers.kernels.vectors import clear
 
 BESIDE = 4 if LANES == 16 else 2
-"""Successive rows of `line_scores`; with as many LANES further, sums fill the registers."""
+"""With as many LANES further, sums fill the registers."""
 GROUPS = VECTORS = 2
 
 
@@ -93,10 +93,10 @@ def _product_of_lines(scores: bool) -> Any:
 line_scores = _product_of_lines(scores=True)
 """out[r, j] = sum_s keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
 
-Takes BESIDE rows r, as many LANES further, and two vectors of keys j.
+Takes BESIDE rows r, as many LANES further.
 """
 line_products = _product_of_lines(scores=False)
-"""out[r, j] = sum_s x[r, s] (keys[s, j] + of_queries[s, j - r]), like `line_scores`."""
+"""out[r, j] = sum_s x[r, s] (keys[s, j] + of_queries[s, j - r])."""
 LANES_OF_ENCODED = 16
 """It needs 32 registers."""
 
@@ -106,10 +106,7 @@ def add_encoded(
     typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
     table: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
-    """out[r, c] += sum_s x[r, s] (w[s, c] + table[s - r, c]), HIGH rows, LANES columns.
-
-    Registers hand each vector of the table to all rows.
-    """
+    """out[r, c] += sum_s x[r, s] (w[s, c] + table[s - r, c]), HIGH rows, LANES columns."""
     kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, table, table_at, table_row, out, out_at, out_row)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -159,10 +156,7 @@ def relative_scores(
     typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
     of_queries: Any, of_keys: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
-    """out[r, c] = sum_s keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c].
-
-    Takes HIGH rows and LANES offsets c.
-    """
+    """out[r, c] = sum_s keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c]."""
     kind = types.void(
         x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
     )
@@ -209,10 +203,10 @@ class Band(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The numbers x[i, s] of sums over s in a band, for rows first <= i < last.
+    """The numbers x[i, s] of a band, at x_at + i x_row + s x_step, for rows first <= i < last.
 
-    x[i, s] is at x_at + i x_row + s x_step. Row i has the steps from max(least, least_of_row + sign i) up to min(most,
-    most_of_row + sign i). A tile takes the steps of all its rows: without a pair, x is zero.
+    Row i has steps from max(least, least_of_row + sign i) up to min(most, most_of_row + sign i). A tile takes the steps
+    of all its rows, as x is zero without a pair.
     """
 
     x_at: int
@@ -248,34 +242,34 @@ def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
 
 @part
 def offsets(band: Band, o: int) -> tuple[int, int]:
-    """Return the offsets from HIGH queries to keys."""
+    """Return offsets from HIGH queries to keys."""
     return max(band.low, -(o + HIGH - 1)), min(band.high, band.length - 1 - o)
 
 
 @part
 def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
-    """Return the index of query o's first key, and the number of keys."""
+    """Return query o's first key and number of keys."""
     low = max(band.low, -o)
     return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
 
 
 @part
 def isolate(x: Array, at: int, present: int) -> None:
-    """Zero what surrounds a query: it may be NaN."""
+    """Zero what surrounds a query: NaN otherwise."""
     clear(x, at - MARGIN, MARGIN)
     clear(x, at + round_up(present, LANES), MARGIN)
 
 
 @part
 def queries_by_keys(band: Band, distance: int) -> Product:
-    """out_o += sum_p x_{o,p-o} w_p, o within the band."""
+    """out_o += sum_p x_{o,p-o} w_p."""
     at, first = place_in_band(distance, band, band.first, -band.first), band.first
     return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
 
 
 @part
 def queries_by_offsets(band: Band, distance: int) -> Product:
-    """out_o += sum_d x_{o,d} w_d, o within the band."""
+    """out_o += sum_d x_{o,d} w_d."""
     at = place_in_band(distance, band, band.first, 0)
     return Product(
         at, distance, 1, 0, band.rows, band.low, -band.first, band.high, band.length - 1 - band.first, -1
@@ -338,9 +332,9 @@ def add_both_products(
     x: Array, of_places: Product, of_offsets: Product, w: Array, w_at: int, table: Array, centre: int, shift: int,
     direction: int, everywhere: bool, out: Array, out_at: int, wide: int,
 ) -> None:  # fmt: skip
-    """out[i] += sum_s x[i, s] w[s] + sum_d x[i, d] table[d], over the same pairs.
+    """Add both products over the same pairs.
 
-    Row i and step s have offset direction (s - i - shift). If encodings are `everywhere`, tiles add w and table first.
+    Row i and step s have offset direction (s - i - shift). With encodings `everywhere`, tiles add w and table first.
     """
     if not everywhere or LANES != LANES_OF_ENCODED:
         add_product(x, of_places, w, w_at, out, out_at, wide)

@@ -31,7 +31,7 @@ from axial_transformers.kernels.vectors import exponential, greater, narrowed, w
 
 @instructions
 def gather(builder: Any, x: Any, starts: Any, more: Any, scale: Any, out: Any, out_at: Any) -> None:
-    """Load position `more` of LANES lines, by lane; see `widen`."""
+    """Load a position of LANES lines; see `widen`."""
     rows = [widened(builder, load(builder, x, at, LANES)) for at in _places(builder, starts, more)]
     factor = splat(builder, scale, LANES)
     for j, column in enumerate(transposed(builder, rows)):
@@ -59,7 +59,7 @@ def products(
     builder: Any, x: Any, x_at: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any, w_step: Any,
     out: Any, out_at: Any,
 ) -> None:  # fmt: skip
-    """out[r] = sum_s x[s] w[r, s], HIGH rows, by lane; offsets count vectors."""
+    """out[r] = sum_s x[s] w[r, s], by lane."""
     sums = [_variable(builder, 0.0) for _ in range(HIGH)]
     rows = [builder.add(w_at, builder.mul(w_row, count.type(row))) for row in range(HIGH)]
     with cgutils.for_range(builder, count) as loop:
@@ -96,7 +96,7 @@ def softmax(builder: Any, x: Any, at: Any, count: Any) -> None:
 
 @instructions
 def softmax_backward(builder: Any, p: Any, grad: Any, at: Any, count: Any) -> None:
-    """Turn the gradient of a softmax p into that of scores: p (grad - sum of p grad)."""
+    """Turn the gradient of a softmax p into p (grad - sum of p grad)."""
     mean = _variable(builder, 0.0)
 
     def accumulate(place: Any) -> None:
@@ -137,10 +137,7 @@ def _over(builder: Any, at: Any, count: Any, work: Callable[[Any], None]) -> Non
 
 @compiled
 def forward(q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, first: int, last: int) -> None:
-    """out = softmax(q k^T / sqrt(K)) v; see `line_attention.forward`.
-
-    A piece is LANES lines of one head; widths are multiples of LANES.
-    """
+    """out = softmax(q k^T / sqrt(K)) v; widths are multiples of LANES."""
     heads, length, width, value_width = sizes.heads, sizes.length, sizes.width, sizes.value_width
     padded = round_up(length, HIGH)
     queries, keys = zeros(length * width * LANES), zeros(padded * width * LANES)
@@ -224,7 +221,7 @@ def store_place(x: Array, width: int, scale: np.float32, out: Any, starts: Integ
 
 @part
 def score(x: Array, i: int, width: int, rows: Array, count: int, out: Array, out_at: int) -> None:
-    """out[r] = sum_j x[i, j] rows[r, j], for r < count and up to HIGH - 1 more."""
+    """out[r] = sum_j x[i, j] rows[r, j], also for up to HIGH - 1 more."""
     for r in range(0, count, HIGH):
         products(x, i * width, 1, width, rows, r * width, width, 1, out, out_at + r)
 

@@ -20,21 +20,17 @@ from axial_transformers.kernels.llvm import (
 from axial_transformers.kernels.vectors import LOG2_E, SHIFT, exponential, fence, greater, power_of_two, rounded
 
 AT_ONCE = 4
-"""Rows whose exponentials interleave."""
 COARSE_SERIES = (0.0550086, 0.2422104, 0.6932829, 1.0)
 """Of 2^r, |r| <= 1/2, highest power first."""
 FINE_SERIES = (0.00132647273, 0.00967151299, 0.0555073358, 0.240222424, 0.693147004, 1.0)
-"""More accurate than float32. Both end in 1: a single key has weight 1 and exact gradients."""
+"""Beyond float32. Both end in 1: a single key has exact gradients."""
 LEAST_POWER = -127.0
 """2^x counts as zero below normal numbers."""
 
 
 @instructions
 def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any) -> None:
-    """x[j] = exp(x[j] - largest) for `keys` numbers, then zeros; their sum and `largest` go to sums.
-
-    `count` is a multiple of LANES.
-    """
+    """Replace `keys` numbers by exp(x - largest), others by zeros; write the sum and `largest`."""
     _take_exponentials(builder, x, [x_at], count, [keys], sums, sums_at)
 
 
@@ -42,7 +38,7 @@ def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: A
 def exponentials_of_rows(
     builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
 ) -> None:
-    """`exponentials` of AT_ONCE rows, each with `more` keys more."""
+    """`exponentials` of AT_ONCE rows."""
     ats, of_rows = (
         [builder.add(first, builder.mul(step, step.type(row))) for row in range(AT_ONCE)]
         for first, step in ((x_at, x_row), (keys, more))
@@ -89,9 +85,9 @@ def _take_exponentials(
 def softmax_backward(
     builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any, grad: Any, grad_at: Any
 ) -> None:
-    """Replace scores by their softmax p, and grad by p (grad - sum of p grad).
+    """Replace scores by their softmax p, grad by p (grad - sum of p grad).
 
-    sums holds the reciprocal of the sum, then `largest`.
+    sums has the reciprocal sum, then `largest`.
     """
     scale = splat(builder, load(builder, sums, sums_at, 1), LANES)
     largest = splat(builder, load(builder, sums, builder.add(sums_at, sums_at.type(1)), 1), LANES)
@@ -117,10 +113,7 @@ def softmax_backward(
 
 @instructions
 def column_exponentials(builder: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any) -> None:
-    """x = exp(scale (x - the column's largest)), rows of 2 LANES numbers.
-
-    `scale` is positive. Writes reciprocals of sums (zero stays zero) and the largest.
-    """
+    """Replace x by exp(scale (x - the column's largest)); write reciprocal sums (zero stays zero)."""
     vector = ir.VectorType(ir.FloatType(), LANES)
     scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
     least = builder.fdiv(constant(vector, LEAST_POWER), scale)
@@ -170,10 +163,7 @@ def column_softmax_backward(
 def column_weights(
     builder: Any, x: Any, rows: Any, columns: Any, scale: Any, pairs: Any, inverses: Any, largest: Any
 ) -> None:
-    """`column_exponentials` in bfloat16, words of two rows; `rows` is even.
-
-    `largest` becomes the exponent of 2.
-    """
+    """`column_exponentials` in bfloat16, an even number of rows."""
     vector = ir.VectorType(ir.FloatType(), LANES)
     scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
     with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
@@ -202,9 +192,9 @@ def column_gradients(
     builder: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any, grad: Any,
     weights: Any, d_weights: Any, pairs: Any,
 ) -> None:  # fmt: skip
-    """`column_softmax_backward` after `column_weights`, also in bfloat16.
+    """`column_softmax_backward` in bfloat16.
 
-    p and gradients go to words of two columns, gradients also to `pairs`, words of two rows.
+    p and gradients go to words of two columns, gradients also to words of two rows.
     """
     vector = ir.VectorType(ir.FloatType(), LANES)
     scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
@@ -234,7 +224,7 @@ def column_gradients(
 
 
 def _coarse_power(builder: Any, x: Any) -> Any:
-    """Return 2^x, x <= 0, to a ten thousandth: enough for bfloat16."""
+    """Return 2^x to a ten thousandth: enough for bfloat16."""
     number = partial(constant, x.type)
     return _power(builder, greater(builder, number(LEAST_POWER), x), number(1.0), COARSE_SERIES)
 

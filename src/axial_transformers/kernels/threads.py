@@ -18,8 +18,7 @@ Result = TypeVar("Result")
 def parallel_ranges(work: Work, count: int) -> None:
     """Call work(first, last) on parts of range(count), one per torch thread.
 
-    Uses torch's OpenMP threads if possible: they spin for milliseconds, and a pool would compete. Nested calls have one
-    thread. The first exception is raised again.
+    Torch's own OpenMP threads spin for milliseconds: a pool would compete. Nested calls have one thread.
     """
     threads = 1 if getattr(_of_thread, "works", False) else min(torch.get_num_threads(), count)
     if threads <= 1:

@@ -36,7 +36,6 @@ def aligned_zeros(*shape: int) -> Array:
 
 
 LARGEST = 87.0
-"""e^x and e^-x are normal numbers."""
 STEEPNESS = 1.702
 SHIFT = 3 * 2.0**22 + 127
 """Adding it rounds to a whole number."""
@@ -47,7 +46,7 @@ SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
 
 @instructions
 def widen(builder: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> None:
-    """out = scale * x, from float32 or bfloat16 bits (int16)."""
+    """Write scale * x, from float32 or bfloat16 bits."""
 
     def convert(j: Any, lanes: int) -> None:
         number = widened(builder, load(builder, x, builder.add(x_at, j), lanes))
@@ -58,7 +57,7 @@ def widen(builder: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out
 
 @intrinsic
 def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> Any:
-    """out = scale * x, to float32 or nearest bfloat16 bits (int16)."""
+    """Write scale * x, to float32 or nearest bfloat16 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, count, scale, out, out_at = unpacked(context, builder, signature, arguments)
@@ -76,7 +75,7 @@ def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: 
 
 @instructions
 def clear(builder: Any, x: Any, x_at: Any, count: Any) -> None:
-    """Zero `count` numbers, a multiple of LANES."""
+    """Zero a multiple of LANES."""
     zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
     with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
         store(builder, zero, x, builder.add(x_at, j))
@@ -114,7 +113,7 @@ def add(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> N
 
 @intrinsic
 def exp(typing_context: Any, x: Any) -> Any:
-    """Return e^x; loops vectorise it, unlike the library's."""
+    """Return e^x; loops vectorise it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return exponential(builder, arguments[0])
@@ -135,7 +134,7 @@ def quick_gelu(builder: Any, x: Any, count: Any) -> None:
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """Return e^x = 2^n e^r, |r| <= log(2) / 2, to a millionth; zero below -LARGEST."""
+    """Return e^x = 2^n e^r, |r| <= log(2) / 2, to a millionth."""
     kind = x.type
     number = partial(constant, kind)
     tiny = builder.fcmp_ordered("<", x, number(-LARGEST))
@@ -158,7 +157,7 @@ def fence(builder: Any, x: Any) -> Any:
 
 
 def power_of_two(builder: Any, shifted: Any) -> Any:
-    """Return 2^n from n + SHIFT, whose lowest bits are n + 127; 0 for n = -127."""
+    """Return 2^n from n + SHIFT; 0 for n = -127."""
     bits = builder.bitcast(shifted, like(shifted.type, ir.IntType(32)))
     return builder.bitcast(builder.shl(bits, constant(bits.type, 23)), shifted.type)
 
@@ -185,16 +184,16 @@ def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
 
 
 def rounded(builder: Any, number: Any) -> Any:
-    """Return bits with the nearest bfloat16 above, ties away from zero: faster than to even.
+    """Round to bfloat16 in upper halves, ties away from zero: faster than to even.
 
-    NaN with lower bits only would not stay NaN.
+    NaN of lower bits only is lost.
     """
     bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
     return builder.add(bits, constant(bits.type, 0x8000))
 
 
 def in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
-    """Call work(j, lanes) for vectors, then half of one (narrow heads), then numbers."""
+    """Call work(j, lanes) for vectors, a half (narrow heads), then numbers."""
     done = count.type(0)
     for lanes in (LANES, LANES // 2, 1):
         end = builder.and_(count, count.type(-lanes))

@@ -1,4 +1,4 @@
-"""Multi-head attention along several axes, over all sites, and from one tensor to another."""
+"""Multi-head attention along several axes, over all sites, and across tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -48,7 +48,7 @@ class FullAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
-        """Return the attention weights of each site over all sites: [B, *A, heads, *A]."""
+        """Return the attention weights over all sites: [B, *A, heads, *A]."""
         q, k, _ = self._project(x)
         return full_attention_weights(q, k, key_mask)
 
@@ -64,16 +64,15 @@ class AxialAttention(nn.Module):
 
     Args:
         dim, heads, key_dim, value_dim, project: see `LineAttention`; every axis has its own linear layers.
-        axes: dimensions to attend along, in order: 1..d, or from the end (-2 is the innermost). A single one may be a
-            number. Default: rows, then columns, of images [B, H, W, D], as in Ho et al. 2019.
-        combine: "sequence" feeds each attention with the output of the previous one; "sum" adds all outputs.
+        axes: dimensions to attend along, in order: 1..d, or from the end (-2 is the innermost); one may be a number.
+            Default: rows, then columns, of images [B, H, W, D], as in Ho et al. 2019.
+        combine: "sequence" feeds each attention with the previous output; "sum" adds all outputs.
         causal: those of `axes` along which a site attends only to itself and to earlier sites.
         bias: the linear layers have biases; a gate always has one.
         options: for all axes, or by axis: see `AttentionOptions`.
 
     Raises:
-        ValueError: `axes` is empty, or lacks an axis of `causal` or `options`; `combine` is unknown; or a sequence
-            without projections has a value_dim other than D. On a call: the input lacks an axis.
+        ValueError: an option is unknown, or `axes`, `causal`, `options`, widths and (on a call) the input do not fit.
     """
 
     def __init__(  # noqa: PLR0913
@@ -121,7 +120,7 @@ class AxialAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> list[Float[Tensor, "b *a n l"]]:
-        """Return the attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`."""
+        """Return the attention weights for each of `axes`: [B, *A, heads, L]."""
         weights = []
         for layer in self.layers.values():
             assert isinstance(layer, LineAttention)
@@ -172,7 +171,7 @@ class CrossAttention(nn.Module):
         context: Float[Tensor, "b *e c"],
         key_mask: Bool[Tensor, " b *e"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the attention weights of each site over the context: [B, *A, heads, *E]."""
+        """Return the attention weights over the context: [B, *A, heads, *E]."""
         q, k, _ = self._project(x, context)
         return full_attention_weights(q, k, key_mask)
 
@@ -199,14 +198,13 @@ class ChannelsFirst(nn.Module):
     def weights(
         self, x: Float[Tensor, "b d *a"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."] | list[Float[Tensor, "..."]]:
-        """Return the layer's weights for x with channels last."""
         return self.layer.weights(x.movedim(1, -1), key_mask)  # type: ignore[operator]
 
 
 def check_axes(
     axes: Sequence[int], causal: Sequence[int], options: AttentionOptions | Mapping[int, AttentionOptions]
 ) -> None:
-    """Check that there are axes, and that the others are among them."""
+    """Check that there are axes, with the others among them."""
     if not axes or {0, -1} & set(axes):
         raise ValueError(f"axes must be 1..d of [B, *A, D], or -2 and below from the end, at least one, not {axes}")
     check_among_axes("causal", causal, axes)
@@ -214,6 +212,6 @@ def check_axes(
 
 
 def check_among_axes(name: str, given: Sequence[int] | Mapping[int, object], axes: Sequence[int]) -> None:
-    """Check that what is given for some axes is for known ones."""
+    """Check that only known axes are given."""
     if not set(given) <= set(axes):
         raise ValueError(f"{name} {tuple(given)} must be among axes {axes}")

@@ -1,4 +1,4 @@
-"""A residual block: attention along several axes in turn, then a feedforward part."""
+"""A residual block: attention along several axes, then a feedforward part."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ from axial_transformers.ops.argument_checks import check_width
 class AxialBlock(nn.Module):
     """x + Attention(LayerNorm(x)) for each axis in turn, then x + Feedforward(LayerNorm(x)).
 
-    It begins as the identity: the last linear layer of every branch starts at zero. With a `layer_scale`, these layers
-    start like the others, and the gains are small instead.
+    It begins as the identity: the last layer of every branch starts at zero, or, with a `layer_scale`, its gain is
+    small.
 
     Args:
         dim: width D.
@@ -28,12 +28,11 @@ class AxialBlock(nn.Module):
         mlp_ratio: hidden width of the feedforward part, over D.
         dropout: probability of dropout at the end of each branch.
         drop_path: probability that a branch of an example is dropped in training (stochastic depth).
-        layer_scale: first gain of every channel of a branch, usually 1e-5; default: no gains.
+        layer_scale: first gain of each channel of a branch, usually 1e-5; default: no gains.
         options: for all axes, or by axis: see `AttentionOptions`.
 
     Raises:
-        ValueError: `axes` is empty, holds 0, -1 or an axis twice, or lacks one of `causal` or `options`; or `drop_path`
-            is outside 0 <= p < 1.
+        ValueError: `axes` do not fit `causal` or `options`, or hold 0, -1 or one twice; or `drop_path` is out of range.
     """
 
     def __init__(  # noqa: PLR0913
@@ -82,11 +81,8 @@ class AxialBlock(nn.Module):
         Args:
             x: [B, *A, D].
             key_mask: [B, *A], False at sites not attended to.
-            attn_bias: by axis, a bias of the scores; see `axial_attention`.
-            coordinates: by axis, those of rotary positions; see `rotary`.
-
-        Raises:
-            ValueError: a bias or coordinates for an unknown axis.
+            attn_bias: by axis, see `axial_attention`.
+            coordinates: by axis, see `rotary`.
         """
         check_width(x, self.feedforward.expand.in_features)
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
@@ -100,7 +96,7 @@ class AxialBlock(nn.Module):
         attn_bias: Mapping[int, Float[Tensor, "..."]] | None = None,
         coordinates: Mapping[int, Num[Tensor, "..."]] | None = None,
     ) -> list[Float[Tensor, "b *a n l"]]:
-        """Return the attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`."""
+        """Return the attention weights for each of `axes`: [B, *A, heads, L]."""
         check_width(x, self.feedforward.expand.in_features)
         weights = []
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):

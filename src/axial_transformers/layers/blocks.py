@@ -1,4 +1,4 @@
-"""Attention block, feedforward block, transformer block (Ho et al. 2019, section 3.1)."""
+"""Attention, feedforward and transformer block (Ho et al. 2019, section 3.1)."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ Part = TypeVar("Part", bound=nn.Module)
 
 
 class ModuleListOf(nn.ModuleList, Generic[Part]):
-    """A ModuleList whose elements have one static type."""
+    """A ModuleList of one static type."""
 
     def __init__(self, parts: Iterable[Part]):
         super().__init__(parts)
@@ -38,7 +38,6 @@ class Dropout(nn.Module):
         return dropout(x, self.p) if self.training and self.p else x
 
     def add_to(self, x: Float[Tensor, "*s"], y: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        """Return x + Dropout(y)."""
         return add_dropped(x, y, self.p) if self.training and self.p else x + y
 
     def extra_repr(self) -> str:
@@ -46,12 +45,9 @@ class Dropout(nn.Module):
 
 
 class Branch(Dropout):
-    """The end of a residual branch, with the parts of timm's blocks: x + DropPath(gamma * Dropout(y)).
+    """The end of a residual branch, as in timm: x + DropPath(gamma * Dropout(y)).
 
-    Args:
-        p: probability of dropout.
-        drop_path: probability that an example's branch is zero in training (stochastic depth, Huang et al. 2016).
-        gamma: first gains [D] (LayerScale, Touvron et al. 2021).
+    `drop_path` is stochastic depth (Huang et al. 2016), `gamma` [D] a LayerScale (Touvron et al. 2021).
     """
 
     gamma: nn.Parameter | None
@@ -105,7 +101,7 @@ class FeedforwardBlock(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """An attention block along one axis, then a feedforward block: one layer in the paper's count."""
+    """An attention block, then a feedforward block: one layer in the paper's count."""
 
     def __init__(self, attention: LineAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
@@ -114,7 +110,6 @@ class TransformerBlock(nn.Module):
 
     @property
     def causal(self) -> bool:
-        """Return True if the attention is causal, and so has steps."""
         return self.attention.attention.causal
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
@@ -130,15 +125,14 @@ class TransformerBlock(nn.Module):
 def compile_blocks(module: nn.Module) -> None:
     """Compile each transformer block in place; blocks of equal sizes share one graph.
 
-    Call the module within `torch_private.whole_graphs`. Compile before `checkpoint_blocks`: the compiler skips what a
-    checkpoint calls.
+    Do so before `checkpoint_blocks`; call the module within `torch_private.whole_graphs`.
     """
     for block in _transformer_blocks(module):
         block.forward = torch.compile(block.forward, dynamic=False)  # type: ignore[method-assign]
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
-    """Make each transformer block keep its input only, and recompute the rest in the backward pass."""
+    """Make each transformer block keep its input only, and recompute the rest."""
     for block in _transformer_blocks(module):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
@@ -154,7 +148,7 @@ def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
 
 
 def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
-    """Return the matrices inside transformer blocks, with 3 for the one of queries, keys and values, else 1."""
+    """Return the matrices inside transformer blocks: 3 for queries, keys and values, else 1."""
     found: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
@@ -165,7 +159,7 @@ def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Enter evaluation mode, and restore the previous mode afterwards."""
+    """Enter evaluation mode, then restore the former mode."""
     training = module.training
     module.eval()
     try:

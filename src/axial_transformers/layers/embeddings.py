@@ -33,7 +33,7 @@ class Positions(nn.Module):
 
 
 class Labels(nn.Module):
-    """Class embeddings, with one more row for unlabelled examples."""
+    """Class embeddings; the last row is for unlabelled examples."""
 
     def __init__(self, classes: int, dim: int):
         super().__init__()
@@ -41,7 +41,6 @@ class Labels(nn.Module):
         self.embed = Embedding(classes + 1, dim)
 
     def forward(self, label: Integer[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b d"]:
-        """Return [B, D]; `classes` means unlabelled, None means that the whole batch is."""
         if label is None:
             label = torch.full((batch,), self.classes, device=self.embed.table.device)
         return self.embed(label)

@@ -1,4 +1,4 @@
-"""Linear layers and tables with their initialisation, and random weights for tests."""
+"""Initialised linear layers and tables, and random weights for tests."""
 
 from math import sqrt
 
@@ -12,7 +12,7 @@ from axial_transformers.ops.linear import linear
 class Dense(nn.Linear):
     """y = W x + b; W starts truncated normal of variance 1 / fan_in (the authors' variance_scaling), b zero.
 
-    With `residual`, W starts at zero, which makes a residual block the identity.
+    With `residual`, W starts at zero: the block is the identity.
     """
 
     def __init__(self, fan_in: int, fan_out: int, residual: bool = False, bias: bool = True):

@@ -1,4 +1,4 @@
-"""Self-attention along one axis with options. Causal ones also run slab by slab, with a cache."""
+"""Self-attention along one axis with options; causal ones also run slab by slab."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,26 +25,22 @@ from axial_transformers.ops.positions import relative_bias, rotary, rotate, rota
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
-    """Options of `LineAttention`; all are off by default.
-
-    Raises:
-        ValueError: an option is out of range, or relative positions have a dilation but no span.
-    """
+    """Options of `LineAttention`; all are off by default."""
 
     kv_heads: int | None = None
-    """Number of heads of keys and values (grouped-query attention); it must divide that of queries."""
+    """Number of heads of keys and values (grouped-query attention); it must divide queries'."""
     span: int | None = None
-    """Window size: odd number of positions around a site that it attends to. Default: the whole line."""
+    """Window size, odd. Default: the whole line."""
     dilation: int = 1
-    """A site attends only to every dilation-th position of its line."""
+    """Attend only to every dilation-th position."""
     gate: bool = False
-    """Multiply heads by the sigmoid of a linear layer of the input, sigmoid(1) at first."""
+    """Multiply heads by the sigmoid of a linear layer, sigmoid(1) at first."""
     qk_norm: bool = False
-    """Divide each head of queries and keys by its root mean square, and multiply by learned gains."""
+    """Divide each head of queries and keys by its root mean square; multiply by learned gains."""
     rotary: float | None = None
     """Base of rotary positions, usually 10000. Default: no rotary positions."""
     relative: int | None = None
-    """Largest offset R with its own learned bias; larger offsets share that of R. Default: no bias."""
+    """Largest offset R with its own learned bias; larger ones share it. Default: no bias."""
     dropout: float = 0.0
     """Probability that an attention weight is zero in training."""
 
@@ -85,22 +81,21 @@ class LineAttention(nn.Module):
     Args:
         dim: width D.
         heads: number of heads N of queries, a divisor of the widths below.
-        axis: dimension to attend along: 1..d, or from the end (-2 is the innermost). Counted from the end, it is the
-            same axis in a tensor and in its slabs.
-        causal: a site attends only to itself and to earlier sites.
+        axis: dimension to attend along: 1..d, or from the end (-2 is the innermost), which a tensor and its slabs
+            share.
+        causal: attend only to the site itself and to earlier ones.
         options: see `AttentionOptions`.
         key_dim: width of queries, all heads together; default D.
         value_dim: width of the concatenated heads; default D.
         bias: the projections to queries, keys and values have biases; a gate always has one.
-        residual: the layer ends a residual branch, so its output projection starts at zero.
-        project: a linear layer to width D follows; otherwise the output is the concatenated heads.
+        residual: the layer ends a residual branch: its output projection starts at zero.
+        project: a linear layer to width D follows the concatenated heads.
         out_bias: that layer has a bias.
-        rotations: [L, K], see `ops.positions.rotation_table`: rotary positions by a table that is stored with the
-            weights, instead of `options.rotary`. Lines have at most L positions.
+        rotations: [L, K], rotary positions by a table stored with the weights, instead of `options.rotary`; see
+            `ops.positions.rotation_table`.
 
     Raises:
-        ValueError: widths are no multiples of the heads, heads no multiple of `kv_heads`, or rotary positions are given
-            twice.
+        ValueError: widths, heads and `kv_heads` do not divide, or rotary positions come twice.
     """
 
     rotations: Tensor | None
@@ -153,11 +148,8 @@ class LineAttention(nn.Module):
         Args:
             x: [B, *A, D].
             key_mask: [B, *A], False at sites not attended to.
-            attn_bias: added to the scores; see `axial_attention`.
-            coordinates: of rotary positions, [L] or [B or 1, *A]; see `rotary`.
-
-        Raises:
-            ValueError: coordinates come without `options.rotary`, or `axial_attention` refuses an argument.
+            attn_bias: see `axial_attention`.
+            coordinates: of `options.rotary`, [L] or [B or 1, *A]; see `rotary`.
         """
         axis = input_axis(x, self.axis, self.qkv.in_features)
         bias = self._bias(x, attn_bias, axis)
@@ -179,23 +171,23 @@ class LineAttention(nn.Module):
         attn_bias: Float[Tensor, "..."] | None = None,
         coordinates: Num[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "b *a n l"]:
-        """Return the attention weights of each site over its line: [B, *A, heads, L]."""
+        """Return the attention weights: [B, *A, heads, L]."""
         axis = input_axis(x, self.axis, self.qkv.in_features)
         q, k = self._turned(*self._project(x)[:2], axis, coordinates)
         return self._attend(q, k, own_places(k, axis), axis, key_mask, self._bias(x, attn_bias, axis))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
-        """Return an empty cache for `length` steps along a causal axis, each a slab of the given shape."""
+        """Return an empty cache for `length` steps, each a slab of this shape."""
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
         lines, weight = (batch * prod(slab), self.kv_heads, length), self.qkv.weight
         single = weight.dtype == torch.float32 and torch.is_autocast_enabled(weight.device.type)
-        dtype = torch.get_autocast_dtype(weight.device.type) if single else weight.dtype  # the projection's dtype
+        dtype = torch.get_autocast_dtype(weight.device.type) if single else weight.dtype
         keys, values = (weight.new_empty(*lines, width // self.kv_heads, dtype=dtype) for width in self.widths[1:])
         return KeyValueCache(keys, values)
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """Return the output [B, *S, D] for slab `i`, x [B, *S, D]; add its keys and values to the cache.
+        """Return the output for slab `i`; cache its keys and values.
 
         No weights are dropped. Rotary positions are indices.
         """
@@ -230,7 +222,6 @@ class LineAttention(nn.Module):
     def _turned(
         self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, place: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Rotate by coordinates, or by indices from `place` on."""
         base, rotations = self.options.rotary, self.rotations
         if base is not None:
             if place:
@@ -297,7 +288,7 @@ class TiedAxialAttention(LineAttention):
 
 
 def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:
-    """Normalise in the dtype of x: under autocast, gains have another one."""
+    """Normalise in the dtype of x, not of the gains."""
     return nn.functional.rms_norm(x, norm.normalized_shape) * norm.weight.to(x.dtype)
 
 
@@ -309,7 +300,7 @@ def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOpti
 def widths(
     dim: int, heads: int, key_dim: int | None, value_dim: int | None, default: tuple[str, int] | None = None
 ) -> tuple[int, int]:
-    """Return the widths of keys and of values; raise ValueError unless `heads` divides them."""
+    """Return the widths of keys and values, multiples of `heads`."""
     named = ("dim", dim)
     of_keys = (default or named) if key_dim is None else ("key_dim", key_dim)
     of_values = named if value_dim is None else ("value_dim", value_dim)

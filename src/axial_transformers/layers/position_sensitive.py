@@ -29,23 +29,22 @@ class PositionSensitiveAxialAttention(nn.Module):
         dim: width D.
         heads: number of heads N, a divisor of the widths below.
         axis: dimension to attend along: 1..d, or from the end (-2 is the innermost).
-        size: longest line; every offset within it has an encoding (the paper's global attention).
+        size: longest line; every offset has an encoding (the paper's global attention).
         span: odd window size m, for lines of any length. Give either size or span.
-        causal: a site attends only to itself and to earlier sites.
+        causal: attend only to the site itself and to earlier ones.
         key_dim: width of queries and keys, all heads together; default D / 2, as published.
         value_dim: width of values, all heads together; default D.
-        normalisation: "none" is equation 4 as printed; "scale" divides scores by sqrt(K). "batch", as in the authors'
-            code, normalises q, k, v, each term of the scores and both sums of the output over the batch. Examples then
-            depend on each other: not for autoregressive models.
+        normalisation: "none" is equation 4 as printed; "scale" divides scores by sqrt(K). "batch", the authors' code,
+            normalises q, k, v, each term of the scores and both sums over the batch, so that examples depend on each
+            other: not for autoregressive models.
         shared_tables: all heads share one set of tables, as published.
-        bias: the linear layers have biases. Default: yes for "scale", no for "none", for "batch" only in the output
+        bias: the linear layers have biases. Default: yes for "scale", no for "none", for "batch" only the output
             projection.
-        project: a linear layer to width D follows; otherwise, as published, the output is the concatenated heads.
-            Default: yes if value_dim is given.
+        project: a linear layer to width D follows the concatenated heads. Default: no, as published, unless value_dim
+            is given.
 
     Raises:
-        ValueError: none or both of size and span, an even span, widths that `heads` does not divide, an unknown
-            normalisation; on a call, a line longer than `size`.
+        ValueError: options or widths do not fit, or (on a call) a line is longer than `size`.
     """
 
     def __init__(  # noqa: PLR0913
@@ -97,7 +96,7 @@ class PositionSensitiveAxialAttention(nn.Module):
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to.
 
-        With normalisation "batch", statistics of q, k and v cover all sites; those of scores cover present keys.
+        With "batch", statistics of q, k and v cover all sites; those of scores cover present keys.
         """
         axis = self._check_length(x)
         qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
@@ -118,7 +117,7 @@ class PositionSensitiveAxialAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a n w"]:
-        """Return the attention weights of each site over its line or window: [B, *A, heads, positions]."""
+        """Return the attention weights: [B, *A, heads, positions of the line or window]."""
         axis = self._check_length(x)
         q, k, _, window = self._lines(self.normalise.qkv(self.qkv(x)), axis, key_mask)
         return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
@@ -131,7 +130,6 @@ class PositionSensitiveAxialAttention(nn.Module):
         return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
 
     def _folds(self, qkv: Tensor, axis: int) -> bool:
-        """Return True if the compiled kernel can read a normalisation as factors."""
         return not self.training and is_compiled(
             qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1), axis, len(self.query_table)
         )
@@ -154,7 +152,7 @@ class PositionSensitiveAxialAttention(nn.Module):
 
 
 class Scale(nn.Module):
-    """Scores times a factor; no other normalisation."""
+    """Scores times a factor."""
 
     def __init__(self, factor: float):
         super().__init__()
@@ -175,11 +173,10 @@ class ChannelsLastBatchNorm(nn.BatchNorm1d):
 
 
 LEAST_GAIN = 1e-20
-"""The others are divided by the gain of the query-key term; this replaces zero."""
 
 
 class BatchNormalise(nn.Module):
-    """Batch normalisation of queries, keys, values, each term of scores by head, and both sums by channel."""
+    """Batch normalisation of q, k, v, each term of scores by head, and both sums by channel."""
 
     def __init__(self, qkv_dim: int, heads: int, value_dim: int):
         super().__init__()
@@ -191,7 +188,6 @@ class BatchNormalise(nn.Module):
         return self.of_qkv(x)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
-        """Return scores, with statistics per head over the pairs that attend."""
         total = torch.zeros((), dtype=terms[0].dtype, device=terms[0].device)
         for norm, term in zip(self.of_terms, terms):
             assert isinstance(norm, nn.BatchNorm1d)
@@ -204,9 +200,9 @@ class BatchNormalise(nn.Module):
     def folded(
         self, qkv: Tensor, widths: tuple[int, int, int], tables: Tables
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
-        """Return q, k, v, tables and a shift of the output that turn running statistics into plain equation 4.
+        """Turn running statistics into factors of equation 4, and a shift of the output.
 
-        Shifts of the scores are left out: a softmax does not depend on them.
+        A softmax ignores shifts of the scores.
         """
         of_product, of_query, of_key = (_gain_and_shift(norm)[0] for norm in self.of_terms)
         of_product = torch.where(of_product.abs() < LEAST_GAIN, LEAST_GAIN, of_product)
@@ -228,17 +224,13 @@ class BatchNormalise(nn.Module):
 
 
 def _gain_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return batch normalisation by running statistics as a factor and a term."""
     assert isinstance(norm, nn.BatchNorm1d)
     gain = norm.weight * (norm.get_buffer("running_var") + norm.eps).rsqrt()
     return gain, norm.bias - norm.get_buffer("running_mean") * gain
 
 
 def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
-    """Normalise per head, over the allowed pairs.
-
-    Uses sums over all pairs: indexing by a mask would make the CPU wait for the GPU.
-    """
+    """Normalise over the allowed pairs; to index by a mask, a CPU would wait for the GPU."""
     mean, variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     wide = x if x.dtype == torch.float64 else x.float()
     if norm.training:

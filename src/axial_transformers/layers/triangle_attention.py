@@ -40,18 +40,14 @@ class TriangleAttention(nn.Module):
     def forward(
         self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
     ) -> Float[Tensor, "b i i d"]:
-        """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to.
-
-        Raises:
-            ValueError: pairs of another shape.
-        """
+        """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to."""
         z, bias = self._with_bias(pairs)
         return self.attention(z, key_mask, bias)
 
     def weights(
         self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
     ) -> Float[Tensor, "b i i n i"]:
-        """Return the attention weights of each pair over its line: [B, I, I, heads, I]."""
+        """Return the attention weights: [B, I, I, heads, I]."""
         z, bias = self._with_bias(pairs)
         return self.attention.weights(z, key_mask, bias)
 

@@ -1,4 +1,4 @@
-"""The exact likelihood, and its unbiased estimate from one slice of each example."""
+"""The exact likelihood, and its unbiased estimate."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,7 @@ from axial_transformers.models.axial_transformer import AxialTransformer
 
 LOG2 = log(2)
 PART = 2**20
-"""Numbers of an activation at a time: more leave a CPU's caches."""
+"""More numbers leave a CPU's caches."""
 
 
 def slice_nats(
@@ -30,17 +30,14 @@ def slice_nats(
 
     Args:
         x: [B, *A, C], integers in 0..V-1, in data coordinates.
-        channel: [B], the slice of each example, in `model.slices`.
-
-    Returns:
-        float32, or float64 for a float64 model.
+        channel: [B], the slices, in `model.slices`.
 
     Raises:
         ValueError: the model does not take x, label or cond.
     """
     values, logits = model.slice_and_logits(x, channel, label, cond)
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    # Flattened: with classes in a strided dimension it is ten times slower.
+    # With classes in a strided dimension, it is ten times slower.
     return F.cross_entropy(logits.flatten(0, -2), values.flatten(), reduction="none").view(values.shape)
 
 
@@ -53,12 +50,12 @@ def random_slice_loss(
     channel: Integer[Tensor, " b"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
-    """Return the training loss in nats/dim from one random channel per example.
+    """Return the training loss in nats/dim, from one random channel per example.
 
-    It is an unbiased estimate of the mean over all channels that carry loss, as the paper trains multi-channel images.
+    It is an unbiased estimate of the mean over channels, as in the paper.
 
     Args:
-        channel: [B], the channels to take instead of random ones.
+        channel: [B], instead of random ones.
         generator: draws the channels (a CPU generator).
 
     Raises:
@@ -78,9 +75,9 @@ def bits_map(
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, "b *a c"]:
-    """Return the bits, -log2 p, of every site given those before it: [B, *A, C]; 0 for known channels.
+    """Return bits, -log2 p, of every site given those before it, without dropout: [B, *A, C]; 0 for known channels.
 
-    Dropout is off. For float32 models on a CPU with numba, every CPU gives the same numbers, for any batch and threads.
+    For float32 models on a CPU with numba, every CPU gives the same numbers, for any batch and threads.
 
     Raises:
         ValueError: the model does not take x, label or cond.
@@ -102,7 +99,7 @@ def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditionin
 def _parts(
     model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None
 ) -> Iterator[tuple[Tensor, Conditioning]]:
-    """Yield a few examples at a time; all on a GPU, or where arguments do not fit each other."""
+    """Yield a few examples at a time, or all where arguments do not fit."""
     conditioning = Conditioning(labels_of(label, len(x)), cond)
     size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
     fit = all(part is None or part.shape[:1] == x.shape[:1] for part in conditioning)
@@ -123,7 +120,7 @@ def bits_per_dim(
     """Return bits/dim, -log2 p(x) / number of generated sites: [B] float64; exact, without dropout.
 
     Args:
-        given_frames: number of first positions of the first axis (frames of a clip) that do not count.
+        given_frames: first positions of the first axis (frames of a clip) that do not count.
 
     Raises:
         ValueError: the model does not take x, label or cond, or given_frames leaves no site.
@@ -136,5 +133,5 @@ def bits_per_dim(
 
 
 def ordered_sum(x: Float[Tensor, "n ..."]) -> Float[Tensor, "..."]:
-    """Sum over the first axis in order: `Tensor.sum` reorders by CPU."""
+    """Sum in order: `Tensor.sum` reorders by CPU."""
     return x.cumsum(0)[-1]

@@ -1,4 +1,4 @@
-"""Dependencies of logits on values, for all pairs of sites."""
+"""Dependencies of logits on values."""
 
 from math import prod
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 
 MOST_SITES = 300
-"""Bounds the time, which grows with the square."""
+"""The time grows with its square."""
 MOST_PARAMETERS = 5_000_000
 
 
@@ -24,10 +24,9 @@ def influence(
     label: Integer[Tensor, " 1"] | None = None,
     batch_size: int = 64,
 ) -> Float[Tensor, "sites sites"]:
-    """Return the largest change of any logit of site p, at [p, q], when site q changes by V/2.
+    """Return the largest change of a logit of site p, at [p, q], when site q changes by V/2.
 
-    Sites are in generation order. In float64, with weights of scale 1, independent logits change by at most 1e-12,
-    others by more than 1e-9.
+    In float64 with weights of scale 1, independent logits change by 1e-12 at most, others by over 1e-9.
     """
     order, values = model.order, model.config.num_values
     columns = []
@@ -47,18 +46,17 @@ def influence(
 
 
 class Dependencies(NamedTuple):
-    """Pairs of sites that break the autoregressive order, or do not use it."""
+    """Pairs that break the autoregressive order, or do not use it."""
 
     leaks: int
     """A site depends on itself or on a later one."""
     holes: int
     """A site does not depend on an earlier one."""
     past: Bool[Tensor, "sites sites"]
-    """[p, q]: site q is before site p."""
 
 
 def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
-    """Count leaks and holes of a random float64 model; return None where that would take long."""
+    """Count leaks and holes of a random model, or return None if that takes long."""
     layout = config.bijection
     if prod(layout.shape) * (layout.channels - config.known_channels) > MOST_SITES:
         return None
@@ -74,7 +72,7 @@ def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
 
 
 def check(matrix: Float[Tensor, "sites sites"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:
-    """Count leaks and holes in a matrix of `influence`, by the two thresholds of change."""
+    """Count leaks and holes in a matrix of `influence`."""
     past = torch.ones_like(matrix, dtype=torch.bool).tril(-1)
     leaks, holes = (matrix[~past] > independent).sum(), (matrix[past] <= dependent).sum()
     return Dependencies(leaks=int(leaks), holes=int(holes), past=past)

@@ -1,4 +1,4 @@
-"""Exact bits/dim of a data set: the mean over images."""
+"""Exact bits/dim of a data set."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ from axial_transformers.progress import Progress
 
 
 class Fill(Protocol):
-    """A way to compute parts: one after the other, or in several processes."""
+    """A way to compute parts, perhaps in several processes."""
 
     def __call__(self, whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor], /) -> Tensor:
         """Set whole[part] = compute(part) for every part."""
@@ -25,7 +25,7 @@ class Fill(Protocol):
 
 
 def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
-    """Set whole[part] to compute(part), one part after the other, and return `whole`."""
+    """Set whole[part] to compute(part) in turn, and return `whole`."""
     for part in parts:
         whole[part] = compute(part)
     return whole
@@ -78,16 +78,16 @@ def bits_of_each(
 ) -> Float[Tensor, " n"]:
     """Return the exact bits/dim of each image of x [N, *A, C]: [N] float64 on the CPU.
 
-    Matrix products have the dtype of the weights, never TF32, or that of an outer `torch.autocast`.
+    Matrix products have the dtype of the weights or of `torch.autocast`, never TF32.
 
     Args:
-        batch_size: number of images at once; the last batch may be smaller.
+        batch_size: number of images at once.
         given_frames: number of frames at the start of a clip that do not count.
         progress: wraps the loop over batches, for a progress bar.
-        fill: computes the batches, such as `Processes.fill` in several processes.
+        fill: computes the batches, such as `Processes.fill`.
 
     Raises:
-        ValueError: there are no images, the model does not take them, or labels have another number.
+        ValueError: no images, others than the model's, or another number of labels.
     """
     if len(x) == 0:
         raise ValueError("no images to evaluate")

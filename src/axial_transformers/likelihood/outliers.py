@@ -1,7 +1,7 @@
 """Scores that tell outliers (anomalies, out-of-distribution images) from typical images.
 
-Likelihood alone misleads: simpler images of another kind often get a higher one (Nalisnick et al. 2019). Subtracting
-the compressed size corrects for that (Serrà et al. 2020, equation 3).
+Likelihood alone misleads: simpler images often score higher (Nalisnick et al. 2019). Subtracting the compressed size
+corrects that (Serrà et al. 2020, equation 3).
 """
 
 import io
@@ -29,7 +29,7 @@ class Scores:
 
     bits: Float[np.ndarray, " n"]
     corrected: Float[np.ndarray, " n"]
-    """Complexity-corrected: bits/dim minus those of the example as a PNG file."""
+    """Complexity-corrected: minus the bits/dim of a PNG file."""
 
 
 def score(
@@ -39,7 +39,7 @@ def score(
     progress: Progress = iter,
     fill: Fill = fill,
 ) -> Scores:
-    """Return both scores; arguments and errors as of `bits_of_each`."""
+    """Return both scores; see `bits_of_each`."""
     size = min(batch_size, len(values))
     bits = bits_of_each(model, torch.from_numpy(values), batch_size=size, progress=progress, fill=fill)
 
@@ -51,7 +51,7 @@ def score(
 
 
 def rows_of(scores: Scores, names: Sequence[str], uint16: bool = False) -> list[dict[str, Any]]:
-    """Return a row per example; 16-bit images, whose dimensions are bytes, also get bits per value."""
+    """Return a row per example; 16-bit images, whose dimensions are bytes, also have bits per value."""
     columns = {"bits_per_dim": scores.bits, "corrected": scores.corrected}
     if uint16:
         columns["bits_per_value"] = 2 * scores.bits
@@ -64,7 +64,6 @@ def rows_of(scores: Scores, names: Sequence[str], uint16: bool = False) -> list[
 
 
 def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
-    """Return means over the tiles PICTURE#ROW,COLUMN of each image, or None."""
     pictures = [_TILE.sub("", name) for name in names]
     if pictures == list(names):
         return None
@@ -73,17 +72,17 @@ def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> F
 
 
 def complexity(values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
-    """Return bits/dim as a PNG file, header included; as zlib unless gray or RGB."""
+    """Return bits/dim as a PNG file; as zlib unless gray or RGB."""
     return np.array([8 * len(_compressed(each)) / each.size for each in values])
 
 
 def corrected(bits: Float[np.ndarray, " n"], values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
-    """Return the model's bits/dim minus the compressor's (Serrà et al., equation 3); larger for outliers."""
+    """Return the model's bits/dim minus the compressor's; larger for outliers."""
     return bits - complexity(values)
 
 
 def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -> float:
-    """Return the area under the ROC curve; ties count half, and empty arguments raise ValueError."""
+    """Return the area under the ROC curve; ties count half."""
     if not len(typical) or not len(outlying):
         raise ValueError("an AUROC needs scores of both kinds")
     ordered = np.sort(typical)

@@ -1,4 +1,4 @@
-"""Arguments of public functions: arrays, class labels, external features."""
+"""Arguments of public functions."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,14 +16,14 @@ Result = TypeVar("Result")
 
 @runtime_checkable
 class Images(Protocol):
-    """Integers [N, *A, C] that may lie outside memory: `images[start:stop]` is a tensor or an array."""
+    """Integers [N, *A, C], also outside memory: `images[start:stop]` is an array."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, chosen: slice, /) -> Any: ...
 
 
 def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Turn these arguments of a function into tensors, except None and int where allowed."""
+    """Turn these arguments of a function into tensors."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         called = signature(function)
@@ -47,9 +47,9 @@ def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Call
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
-    """Return an array or nested lists of numbers as a tensor on the CPU; otherwise raise ValueError.
+    """Return an array or nested lists as a tensor on the CPU; raise ValueError for anything else.
 
-    Floating-point numbers become float32, integers of several bytes int64.
+    Floating point becomes float32, integers of several bytes int64.
     """
     try:
         array = np.asarray(values)
@@ -73,20 +73,17 @@ class Conditioning(NamedTuple):
 
     @property
     def kinds(self) -> int:
-        """Return 1 for a label, plus 2 for external conditioning."""
         return (self.label is not None) + 2 * (self.cond is not None)
 
     def of(self, rows: slice | list[int]) -> "Conditioning":
-        """Return the conditioning of the examples `rows`."""
         return Conditioning(*(None if part is None else part[rows] for part in self))
 
     def repeated(self, count: int) -> "Conditioning":
-        """Repeat the conditioning of every example `count` times in succession."""
         return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
 
 
 def labels_of(label: Integer[Tensor, " b"] | int | None, batch: int) -> Integer[Tensor, " b"] | None:
-    """Return labels [B]; one int is the class of all examples."""
+    """Return labels [B]; an int is for all examples."""
     return torch.full((batch,), label) if isinstance(label, int) else label
 
 

@@ -7,8 +7,7 @@ for outer in outer_decoders:                             one per axis but the la
     context = context + shift(outer(h + context), axis)  depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 
-With `prediction`, x means differences of values from their predictions. A value has the logit of its difference. With
-`signed_differences`, the head has 2 V logits, and each site uses the V that lead to values.
+With `prediction`, x means differences, and a value has its difference's logit.
 """
 
 from pathlib import Path
@@ -31,7 +30,6 @@ from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
 TENSORS_OF_A_LAYER = 12
-"""Two layer norms and four linear layers. An LSTM with embeddings and head has no fewer."""
 
 
 class AxialTransformer(nn.Module):
@@ -58,7 +56,7 @@ class AxialTransformer(nn.Module):
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:
-        """Return the inner decoder; baselines override it."""
+        """Return the inner decoder."""
         if config.inner == "lstm":
             return InnerLSTM(config)
         layers = range(config.inner_layers)
@@ -66,7 +64,6 @@ class AxialTransformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Return the device of the weights; raise ValueError for the meta device."""
         self.require_values()
         return self.embed_value.table.device
 
@@ -77,7 +74,7 @@ class AxialTransformer(nn.Module):
 
     @property
     def slices(self) -> range:
-        """Return the channels, after the layout, that are generated and carry loss."""
+        """Return the generated channels, after the layout."""
         return range(self.config.known_channels, self.layout.channels)
 
     @property
@@ -91,13 +88,12 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *a c v"]:
-        """Return the logits of every site, which depend only on the sites before it in `order`.
+        """Return the logits of every site, which depend only on sites before it in `order`.
 
         Args:
-            x: [B, *A, C], any integer dtype, values 0..V-1. All arguments may be on the CPU or on the model's device.
-            label: [B], classes 0..num_classes-1, or num_classes for unlabelled; or one int for all. Default:
-                unlabelled.
-            cond: [B, *A, D], added to the input of the channel encoder or, without one, to the positions.
+            x: [B, *A, C], any integer dtype, values 0..V-1, like the other arguments on the CPU or the model's device.
+            label: [B], classes 0..num_classes-1, or num_classes for unlabelled; one int for all. Default: unlabelled.
+            cond: [B, *A, D], added to the channel encoder's input or, without one, to the positions.
 
         Returns:
             [B, *A, C, V] unnormalised log-probabilities; zeros for known channels.
@@ -120,7 +116,7 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
-        """Return the logits of channel `channel` [B] of each example: [B, *A', V], in model coordinates."""
+        """Return the logits of one channel [B] per example: [B, *A', V], in model coordinates."""
         return self.slice_and_logits(x, channel, label, cond)[1]
 
     def slice_and_logits(
@@ -130,7 +126,7 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> tuple[Integer[Tensor, " b *s"], Float[Tensor, "b *s v"]]:
-        """Return the values (or differences) [B, *A'] of one slice of each example, and its `slice_logits`."""
+        """Return the values (or differences) [B, *A'] of one slice per example, and its `slice_logits`."""
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
@@ -149,14 +145,13 @@ class AxialTransformer(nn.Module):
     def differences(
         self, x: Integer[Tensor, "b *a c"], predictions: Integer[Tensor, "b *a c"] | None = None
     ) -> Integer[Tensor, "b *a c"]:
-        """Return what the layers see: x itself, or its differences modulo V from predictions."""
         if self.predictor is None:
             return x
         predictions = self.predictions(x) if predictions is None else predictions
         return (x.long() - predictions) % self.config.num_values
 
     def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return the predictions of x by earlier sites: int64 [B, *A, C]; zeros without a `prediction`."""
+        """Return predictions by earlier sites; zeros without a `prediction`."""
         return torch.zeros_like(x, dtype=torch.int64) if self.predictor is None else self.predictor.predictions(x)
 
     def context(
@@ -165,12 +160,11 @@ class AxialTransformer(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "..."]:
-        """Return position + e, the first input of the decoders, for x in model coordinates."""
         e = conditioning if self.encoder is None else self.encoder(x, channel, conditioning)
         return self.position() + e
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Float[Tensor, "b *g d"] | float:
-        """Return the label's embedding plus external conditioning, in model coordinates; 0 if there is neither."""
+        """Return the embedded conditioning, in model coordinates, or 0."""
         label, cond = conditioning
         embedded: Tensor | float = 0.0
         device = self.embed_value.table.device
@@ -186,10 +180,7 @@ class AxialTransformer(nn.Module):
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return x as int64 on the model's device, after a check of shape, dtype and, on the CPU, values.
-
-        On a GPU, a check would have to wait for it.
-        """
+        """Return x as int64 on the model's device, checked; values are checked on the CPU only."""
         config = self.config
         if not x.is_meta:
             self.require_values()
@@ -209,11 +200,11 @@ class AxialTransformer(nn.Module):
         """Write the model folder: config.json and model.safetensors.
 
         Args:
-            overwrite: replace a model folder; it must hold only these two files.
+            overwrite: replace a folder that holds only these files.
 
         Raises:
             ValueError: the model is on the meta device.
-            FileExistsError: `folder` is not empty or, with `overwrite`, is not such a folder.
+            FileExistsError: `folder` is not empty or, with `overwrite`, no such folder.
         """
         self.require_values()
         model_folders.save(folder, self.name, to_json(self.config), self.state_dict(), overwrite)
@@ -225,7 +216,7 @@ class AxialTransformer(nn.Module):
 
         Args:
             repository: "owner/name"; created if missing.
-            private: visibility of a created repository; default: the owner's. True refuses an existing public one.
+            private: visibility of a new repository; default: the owner's. True refuses an existing public one.
             revision: the branch, created if missing; default: main.
             card: text of README.md; default: a description of the configuration.
 
@@ -233,9 +224,9 @@ class AxialTransformer(nn.Module):
             The address of the commit.
 
         Raises:
-            ValueError: the model is on the meta device, or `repository` is no such name.
+            ValueError: the model is on the meta device, or a wrong name.
             PermissionError: not logged in, or refused.
-            OSError: the hub cannot be reached, or another failure.
+            OSError: another failure.
         """
         hub.require_repository(repository)
         with TemporaryDirectory() as place:
@@ -252,19 +243,19 @@ class AxialTransformer(nn.Module):
         """Return the model of a folder, in evaluation mode on the CPU.
 
         Args:
-            folder: a model folder; the name of a model in the package, such as "fashion_mnist", unless there is such a
-                folder; or a hub id, "owner/name" or "owner/name@revision".
+            folder: a model folder; a model in the package, such as "fashion_mnist", unless that is a folder; or a hub
+                id, "owner/name" or "owner/name@revision".
             revision: branch, tag or commit on the hub; default: what the id names, or main.
 
         Raises:
-            ValueError: damaged files; weights that do not fit, mix floating-point dtypes, or hold NaN or infinity; or a
-                revision of a folder.
+            ValueError: damaged files; weights that do not fit, mix dtypes, or hold NaN or infinity; or a revision of a
+                folder.
             FileNotFoundError: no such folder, hub id or revision, or no connection.
-            OSError: the hub refuses, or another failure.
+            OSError: another failure.
         """
         folder = model_folders.locate(folder, revision)
         config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
-        # Building many layers takes seconds: count tensors first.
+        # Building many layers takes seconds.
         if (found := model_folders.count_tensors(folder)) < (least := TENSORS_OF_A_LAYER * config.layers):
             raise ValueError(
                 f"{folder / model_folders.WEIGHTS}: these are not the weights of this configuration: {config.layers} "

@@ -1,4 +1,4 @@
-"""The configuration of an Axial Transformer: with the weights, it rebuilds the model."""
+"""The configuration: with the weights, it rebuilds the model."""
 
 from dataclasses import dataclass
 from math import prod
@@ -8,7 +8,7 @@ from axial_transformers.models.layouts import LAYOUTS, Layout
 from axial_transformers.models.prediction import Predictor
 
 LARGEST = 1 << 20
-"""Upper bound of every size: a damaged file must not allocate without limit."""
+"""A damaged file must not allocate without limit."""
 MOST_AXES = 8
 MOST_LAYERS = 1024
 
@@ -32,18 +32,15 @@ class AxialTransformerConfig:
     num_classes: int | None = None
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
-    """Number of first channels (after the layout) that are given: without loss, not generated."""
+    """Number of first channels (after the layout) that are given, not generated."""
     layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
     """Arrangement of channels and frames in the model; see `layouts.py`."""
     prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
-    """Model the differences, modulo V, of values from predictions by earlier neighbours. Likelihoods stay those of the
-    values. neighbours: within each channel. neighbours_and_channels: of the channels' differences, for colours. The
-    paper has none.
+    """Model the differences, modulo V, of values from predictions by earlier neighbours, within each channel or, for
+    colours, also across channels. Likelihoods stay those of the values. The paper has none.
     """
     signed_differences: bool = False
-    """Give a difference and the same difference minus V separate logits. The model then learns that values do not wrap
-    around.
-    """
+    """Give a difference and the same difference minus V separate logits: values do not wrap around."""
     dim: int = 128
     """Width D of the model."""
     heads: int = 4
@@ -56,24 +53,22 @@ class AxialTransformerConfig:
     """
     outer_layers: int | tuple[int, ...] | None = None
     """Layers of each outer decoder (one per axis but the last, outermost first), a multiple of the number of axes from
-    its own inward. 0 omits it, as in the paper's row-wise model: nothing depends on earlier positions of its axis.
-    None: two rounds each, 4 for images.
+    its own inward. 0, as in the paper's row-wise model: nothing depends on earlier positions of its axis. None: two
+    rounds each, 4 for images.
     """
     inner_layers: int = 4
     """Layers of the inner decoder."""
     inner: Literal["attention", "lstm"] = "attention"
     """Inner decoder: masked row attention, or one LSTM layer over the row."""
     channel_planes: Literal["one_hot", "index"] = "one_hot"
-    """Input planes that name the current channel c: one per channel (authors' code), or one of c/C (figure 3)."""
+    """Planes that name the current channel c: one per channel (authors' code), or one of c/C (figure 3)."""
     input_divisor: int | None = None
-    """Number by which the channel encoder divides values of earlier channels; None: V - 1. The authors' code divides by
-    255 for any V.
-    """
+    """Divisor of earlier channels' values in the channel encoder; None: V - 1. The authors' code has 255 for any V."""
     dropout: float = 0.0
     """Dropout probability on the residual branches."""
     rotary: float | None = None
     """Base of rotary positions (Su et al. 2021) beside the learned ones: angles at position p are p rotary^(-2j / K),
-    for heads K wide. None: no rotary positions, as in the paper.
+    for heads K wide. None, as in the paper: no rotary positions.
     """
 
     def __post_init__(self) -> None:
@@ -149,7 +144,7 @@ class AxialTransformerConfig:
         )
 
     def _fill_in(self, layout: Layout) -> None:
-        """Replace None by numbers, so that stored files do not depend on later defaults."""
+        """Replace None by numbers: stored files do not depend on later defaults."""
         axes = len(layout.shape)
         if self.encoder_layers is None:
             object.__setattr__(self, "encoder_layers", axes if layout.channels > 1 else 0)
@@ -159,18 +154,15 @@ class AxialTransformerConfig:
 
     @property
     def bijection(self) -> Layout:
-        """Return the bijection between data and model coordinates."""
         return LAYOUTS[self.layout](self.shape, self.channels)
 
     @property
     def layers_of_encoder(self) -> int:
-        """Return the layers of the channel encoder."""
         assert self.encoder_layers is not None
         return self.encoder_layers
 
     @property
     def layers_of_outer_decoders(self) -> tuple[int, ...]:
-        """Return one number for each outer decoder, outermost first."""
         assert self.outer_layers is not None
         if isinstance(self.outer_layers, tuple):
             return self.outer_layers
@@ -178,33 +170,28 @@ class AxialTransformerConfig:
 
     @property
     def divisor(self) -> int:
-        """Return the number by which the channel encoder divides values."""
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
 
     @property
     def predictor(self) -> Predictor | None:
-        """Return the prediction of values, or None."""
         if self.prediction == "none":
             return None
         return Predictor(self.num_values, self.prediction == "neighbours_and_channels", self.signed_differences)
 
     @property
     def num_logits(self) -> int:
-        """Return the outputs of the head: V, or 2 V for signed differences."""
         return self.num_values * (2 if self.signed_differences else 1)
 
     @property
     def layers(self) -> int:
-        """Return the number of layers of all stacks: at most 1,024."""
+        """Return the layers of all stacks: at most 1,024."""
         return self.layers_of_encoder + sum(self.layers_of_outer_decoders) + self.inner_layers
 
     @property
     def hidden(self) -> int:
-        """Return the hidden width of the feedforward blocks."""
         return round(self.mlp_ratio * self.dim)
 
     def describe(self) -> dict[str, str]:
-        """Return the data and the model as rows (name, value)."""
         data = " x ".join(map(str, (*self.shape, self.channels)))
         known = f", the first {self.known_channels} channels given" if self.known_channels else ""
         classes = "" if self.num_classes is None else f", {self.num_classes} classes"

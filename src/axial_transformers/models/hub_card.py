@@ -1,4 +1,4 @@
-"""Model card for the Hugging Face hub: README.md with a YAML header."""
+"""Model card for the Hugging Face hub."""
 
 import json
 import re
@@ -12,7 +12,6 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.storage import require_extra
 
 PICTURES = "unconditional-image-generation"
-"""The hub's name of the task."""
 
 _TEXT = """\
 ---
@@ -61,14 +60,7 @@ def model_card(
     result: Result | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the text of README.md.
-
-    Args:
-        licence: an identifier of the hub's list, such as apache-2.0; None: not stated.
-        rows: further rows of the table.
-        result: a measurement, for the header.
-        settings: those of the training, shown as JSON.
-    """
+    """Return the text of README.md; `licence` is of the hub's list, such as apache-2.0."""
     require_extra("hub", "huggingface_hub", "a model card")
     from huggingface_hub import ModelCardData
 
@@ -125,5 +117,5 @@ def _measured(result: Result, task: str) -> Any:
 
 
 def _cell(text: str) -> str:
-    """Keep a text, such as a file name, within its cell of a table."""
+    """Keep a text within its cell of a table."""
     return "".join(c if c.isprintable() else "?" for c in text).replace("|", "\\|")

@@ -1,12 +1,12 @@
 """Layouts of channels and frames: bijections between data and model coordinates (section 3.2.2).
 
 layout        data [B, *A, C]     model [B, *A', C']
-channels      [B, *A, C]          the same: one channel after the other through the channel encoder
+channels      [B, *A, C]          the same: one channel after the other
 rows          [B, A1, .., C]      [B, C*A1, .., 1]: channel-major along the first axis
 columns       [B, .., Ad, C]      [B, .., Ad*C, 1]: interleaved along the last axis
 axis          [B, *A, C]          [B, *A, C, 1]: one more, innermost, axis
 frames        [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's video)
-raster        [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site adjacent
+raster        [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, channels adjacent
 """
 
 from dataclasses import dataclass
@@ -18,19 +18,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Channels stay channels. Dimensions after the channels' stay as they are."""
+    """Channels stay channels; dimensions behind them are kept."""
 
     data_shape: tuple[int, ...]
     data_channels: int
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the axes *A' of the model."""
         return self.data_shape
 
     @property
     def channels(self) -> int:
-        """Return the channels C' of the model."""
         return self.data_channels
 
     def to_model(self, x: Tensor) -> Tensor:
@@ -41,13 +39,13 @@ class Layout:
         return x
 
     def expand_cond(self, cond: Tensor) -> Tensor:
-        """Repeat conditioning for every channel that became a site: [B, *A, D] -> [B, *A', D]."""
+        """Repeat conditioning for channels that became sites: [B, *A, D] -> [B, *A', D]."""
         repeated = cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
         return self.to_model(repeated).select(len(self.shape) + 1, 0)
 
     @property
     def order(self) -> Tensor:
-        """Return the sites (a1, .., ad, c), in data coordinates and generation order: int64 [sites, d + 1]."""
+        """Return the sites in generation order and data coordinates."""
         axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
         sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         return self.to_model(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
@@ -58,7 +56,7 @@ class Layout:
 
 
 class Rows(Layout):
-    """Model row c * A1 + a is row a of channel c."""
+    """Row c * A1 + a is row a of channel c."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,7 +74,7 @@ class Rows(Layout):
 
 
 class Columns(Layout):
-    """Model position a * C + c is channel c of position a."""
+    """Position a * C + c is channel c of position a."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -112,7 +110,7 @@ class Axis(Layout):
 
 
 class Frames(Layout):
-    """Model channel t * C + c is channel c of frame t."""
+    """Channel t * C + c is channel c of frame t."""
 
     def __post_init__(self) -> None:
         if len(self.data_shape) < 2:
@@ -137,7 +135,7 @@ class Frames(Layout):
 
 
 class Raster(Layout):
-    """All sites are one sequence, channels innermost."""
+    """One sequence, channels innermost."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""Integers as differences from a prediction by their neighbours, modulo V: a bijection.
+"""Integers as differences, modulo V, from a prediction by neighbours: a bijection.
 
-The prediction is the median of w, n and w + n - nw, as in LOCO-I (Weinberger, Seroussi, Sapiro 2000). w is the site
-before along the last axis, n the one along the axis outside, nw the one before both. All come earlier in every layout,
-so probabilities of differences are those of the values.
+The prediction is the median of w, n and w + n - nw, as in LOCO-I (Weinberger, Seroussi, Sapiro 2000): the sites before
+along the last axis, the axis outside, and both. They come earlier in every layout, so probabilities are those of the
+values.
 """
 
 from typing import NamedTuple
@@ -15,31 +15,25 @@ from torch import Tensor
 class Predictor(NamedTuple):
     """A prediction of integers 0..V-1.
 
-    It compares planes of neighbours: the values, or, after the first channel, their differences from the channel
-    before, plus V / 2, modulo V.
+    It compares planes: the values, or differences from the channel before, plus V / 2, modulo V.
     """
 
     values: int
-    """Their number V."""
     of_channels: bool
     """Planes are differences of channels."""
     signed: bool
-    """Clip predictions to 0..V-1, so that differences have a sign; otherwise take them modulo V."""
+    """Clip predictions to 0..V-1, so that differences have a sign."""
 
     def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return the predictions, 0..V-1."""
         return self.predicted(*_neighbours(self.planes(x), self.values // 2), self._bases(x.long()))
 
     def differences(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return the differences, modulo V, of values from predictions."""
         return (x.long() - self.predictions(x)) % self.values
 
     def planes(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """Return the planes of values."""
         return self.plane(x.long(), self._bases(x.long()))
 
     def predicted(self, w: Tensor, n: Tensor, nw: Tensor, base: Tensor) -> Tensor:
-        """Predict from planes of neighbours, and from the channel before or V / 2."""
         median = (w + n - nw).clamp(torch.minimum(w, n), torch.maximum(w, n))
         found = median + base - self.values // 2
         return found.clamp(0, self.values - 1) if self.signed else found % self.values
@@ -48,9 +42,9 @@ class Predictor(NamedTuple):
         return (x - base + self.values // 2) % self.values
 
     def logits(self, x: Float[Tensor, "*s n"], predictions: Integer[Tensor, "*s"]) -> Float[Tensor, "*s v"]:
-        """Return the logits of the differences modulo V.
+        """Return the logits of differences modulo V.
 
-        Difference d leads to d + p or, beyond the last value, to d + p - V. Then it is d - V, with logit V + d.
+        Beyond the last value, difference d is d - V, with logit V + d.
         """
         if not self.signed:
             return x
@@ -60,7 +54,7 @@ class Predictor(NamedTuple):
     def first_logits(self) -> Float[Tensor, " n"]:
         """Return the first logits of the head: equal, or (1 + 64 |s| / V)^-2 for signed differences s.
 
-        Large differences have few examples: equal logits would show in samples.
+        Large differences are rare: equal logits would show in samples.
         """
         if not self.signed:
             return torch.zeros(self.values)
@@ -69,7 +63,7 @@ class Predictor(NamedTuple):
         return -2 * torch.log1p(64 * sizes / self.values)
 
     def neighbours(self, shape: tuple[int, ...]) -> Integer[Tensor, "sites 4"]:
-        """Return w, n, nw and the channel before of every site, as numbers of sites; -1: none."""
+        """Return w, n, nw and the channel before, as numbers of sites; -1: none."""
         sites = torch.arange(torch.Size(shape).numel()).view(1, *shape)
         before = torch.full_like(sites, -1)
         if self.of_channels:
@@ -84,8 +78,7 @@ class Predictor(NamedTuple):
 
 
 def _neighbours(x: Tensor, otherwise: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return w, n and nw; missing ones: w in the first row, n in the first column, `otherwise` first of all."""
-    grid = x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)  # [B', H, W, C]: outer axes join the batch
+    grid = x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)  # outer axes join the batch
     padded = torch.nn.functional.pad(grid, (0, 0, 1, 0, 1, 0))
     w, n, nw = padded[:, 1:, :-1], padded[:, :-1, 1:], padded[:, :-1, :-1]
     first_row = (torch.arange(grid.shape[1], device=x.device) == 0).view(-1, 1, 1)

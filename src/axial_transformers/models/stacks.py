@@ -1,4 +1,4 @@
-"""The stacks of blocks: channel encoder, outer decoders, inner decoders."""
+"""Channel encoder, outer decoders, inner decoders."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from axial_transformers.ops.positions import rotation_table
 
 
 def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:
-    """Return attention along `axis`, with rotary positions if configured."""
+    """Return attention along `axis`."""
     length, width = config.bijection.shape[axis + 1], config.dim // config.heads
     rotations = None if config.rotary is None else rotation_table(length, width, config.rotary)
     return LineAttention(config.dim, config.heads, axis, causal, residual=True, rotations=rotations)
@@ -26,7 +26,7 @@ def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> L
 class ChannelEncoder(nn.Module):
     """Unmasked attention over every axis of the channels before c:
 
-    x[channels < c] / divisor, planes that name c -> 3-wide convolution -> + position + conditioning -> blocks -> e
+    x[channels < c] / divisor, planes of c -> 3-wide convolution -> + position + conditioning -> blocks -> e
     """
 
     def __init__(self, config: AxialTransformerConfig):
@@ -61,7 +61,6 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        """Return the input of the blocks."""
         site = (-1,) + (1,) * (x.ndim - 2)
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel.unsqueeze(-1)).view(*site, self.channels)
@@ -79,8 +78,7 @@ class ChannelEncoder(nn.Module):
 class OuterDecoder(nn.Module):
     """Unmasked attention over the axes inside its own, masked over its own; its output is shifted.
 
-    For an image: unmasked rows, masked columns, ShiftDown. Axes are counted from the end, so that a tensor and its
-    slabs share them. Outer decoder `level` of d has axis -(d - level) - 1.
+    For an image: unmasked rows, masked columns, ShiftDown.
     """
 
     def __init__(self, config: AxialTransformerConfig, level: int):
@@ -96,7 +94,6 @@ class OuterDecoder(nn.Module):
         )
 
     def forward(self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return context + upper context, which depends on earlier positions of the axis only."""
         if not self.blocks:
             return context
         u = h + context
@@ -105,11 +102,9 @@ class OuterDecoder(nn.Module):
         return context + shift(u, self.axis)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
-        """Return empty caches for causal layers, None for others."""
         return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
 
     def step(self, u: Float[Tensor, "b *s d"], i: int, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
-        """Return the upper context of slab i + 1 from slab `i` of h + context."""
         if not self.blocks:
             return torch.zeros_like(u)
         for block, cache in zip(self.blocks, state):
@@ -118,7 +113,7 @@ class OuterDecoder(nn.Module):
 
 
 class InnerAttention(nn.Module):
-    """Masked attention over the last axis, a block for each of `attentions`."""
+    """Masked attention over the last axis."""
 
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[LineAttention]):
         super().__init__()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
-    """Return `axis` of queries, keys or values as one of 1..d."""
+    """Return `axis` as one of 1..d."""
     return _counted(axis, q, "q", "[B, *A, heads, head_dim]", q.ndim - 3)
 
 
@@ -35,7 +35,7 @@ def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
 
 
 def check_devices(arguments: Iterable[Any]) -> None:
-    """Check that all tensors among the arguments, and in lists of them, are on one device."""
+    """Check that all tensors among the arguments, or in lists of them, share a device."""
     lists = (each if isinstance(each, (list, tuple)) else (each,) for each in arguments)
     found = {x.device for each in lists for x in each if isinstance(x, Tensor)}
     if len(found) > 1:
@@ -45,7 +45,7 @@ def check_devices(arguments: Iterable[Any]) -> None:
 
 
 def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None, **qkv: Tensor) -> None:
-    """Check masks, queries, keys and values (by name) against `k`; `others` share its device."""
+    """Check masks, queries, keys and values (by name) against `k`."""
     check_devices((key_mask, *others, *qkv.values()))
     dtypes = [x.dtype for x in qkv.values()]
     if len(set(dtypes)) > 1 or not dtypes[0].is_floating_point:

@@ -1,4 +1,4 @@
-"""Attention along one axis of an N-D tensor, also with shared weights. `ops.reference` defines it."""
+"""Attention along one axis of an N-D tensor; `ops.reference` defines it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,26 +32,25 @@ def axial_attention(  # noqa: PLR0913
     """Attend from every site to the sites of its line along one axis: softmax(q . k / sqrt(K) + bias) v.
 
     Args:
-        q: [B, *A, heads, head_dim]. Examples and heads do not mix.
+        q: [B, *A, heads, head_dim].
         k, v: [B, *A, heads, head_dim], of q's dtype. May have fewer heads (grouped-query attention, Ainslie et al.
             2023); their number must divide q's.
-        axis: the dimension of q to attend along: 1..d, or from the end (-3 is the innermost axis).
-        causal: a site attends only to itself and to earlier sites of its line.
-        key_mask: [B, *A], True where a site is present. PyTorch's `key_padding_mask` has the opposite meaning. A query
-            without any key gets zeros.
+        axis: dimension of q to attend along: 1..d, or from the end (-3 is the innermost axis).
+        causal: attend only to the site itself and to earlier ones.
+        key_mask: [B, *A], True where a site is present (PyTorch's `key_padding_mask` is the opposite). A query without
+            any key gets zeros.
         attn_bias: added to the scores, differentiable; minus infinity excludes a key. [B, heads, L, L], queries before
-            keys, or [B, *A without axis, heads, L, L] for a bias per line. Any size may be 1. With a span, the last
-            size is the span: column R + j belongs to the key at o + j * dilation.
-        span: odd window size 2R + 1. Site o attends to the sites o + j * dilation for |j| <= R; j <= 0 if causal. Time
-            and memory are linear in L.
-        dilation: a site attends only to every dilation-th site of its line, itself included.
+            keys, or [B, *A without axis, heads, L, L], a bias per line; any size may be 1. With a span, the last size
+            is the span: column R + j belongs to the key at o + j * dilation.
+        span: odd window size 2R + 1: site o attends to o + j * dilation for |j| <= R. Time and memory are linear in L.
+        dilation: attend only to every dilation-th site, the site itself included.
         dropout: probability p that a weight becomes zero; the others are divided by 1 - p.
 
     Returns:
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: shapes, dtypes, devices or options do not fit, or an `attn_bias` comes with a dilation but no span.
+        ValueError: shapes, dtypes, devices or options do not fit, or `attn_bias` has a dilation but no span.
     """
     axis = data_axis(q, axis)
     sharing = _heads_to_one(k, q), _heads_to_one(v, q)
@@ -69,7 +68,7 @@ def axial_attention(  # noqa: PLR0913
     if attn_bias is not None:
         attn_bias = _bias_of_lines(attn_bias, q, axis, span, dilation)
     if dilation > 1 and not any_length:
-        dilation = min(dilation, max(1, q.shape[axis]))  # then no other site is in reach
+        dilation = min(dilation, max(1, q.shape[axis]))
     if dilation > 1 and not any_length:
         attend = partial(axial_attention, causal=causal, span=span, dropout=dropout)
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
@@ -97,10 +96,7 @@ def axial_self_attention(
     attn_bias: Float[Tensor, "..."] | None = None,
     rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return `axial_attention` of one tensor that holds queries, keys, then values, head after head.
-
-    `widths` are theirs, all heads together. For `rotations`, see `ops.positions.rotate`.
-    """
+    """Return `axial_attention` of one tensor: queries, then keys, then values, head after head."""
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, attn_bias, rotations, k=qkv.unsqueeze(-1))
     packing = heads, *widths
@@ -123,8 +119,7 @@ def project_by_head(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values of a packed projection, grouped by head.
 
-    Heads are then as far apart within a site as from site to site. So attention copies nothing: inner sites are more
-    heads.
+    Inner sites then act as more heads, and attention copies nothing.
     """
 
     def by_head(rows: Tensor) -> Tensor:
@@ -141,7 +136,7 @@ def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None)
 
 
 def own_places(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
-    """Return values whose attention is its weights: 1 at a key's own position, else 0."""
+    """Return values whose attention is its weights."""
     length, axis = k.shape[axis], data_axis(k, axis)
     of_axis = [length if dim in (axis, k.ndim - 1) else 1 for dim in range(k.ndim)]
     return torch.eye(length, dtype=k.dtype, device=k.device).view(of_axis).expand(*k.shape[:-1], length)
@@ -161,7 +156,6 @@ def attend_step(
 
 
 def _is_of_any_length(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    """Return True while exporting for any length: code must not compare lengths then."""
     return isinstance(q.shape[axis], torch.SymInt) and torch.compiler.is_exporting()
 
 
@@ -196,7 +190,6 @@ def _dilated(
     bias: Tensor | None,
     attend: Callable[..., Tensor],
 ) -> Tensor:
-    """Make `dilation` one more axis, and attend along the lines of every dilation-th site."""
     length = qkv[0].shape[axis]
     beyond = -length % dilation
     if key_mask is None and (isinstance(beyond, torch.SymInt) or beyond):
@@ -206,7 +199,7 @@ def _dilated(
         x = F.pad(x, [0, 0] * (x.ndim - 1 - dim) + [0, beyond])
         return x.unflatten(dim, (-1, dilation))
 
-    if bias is not None:  # the new axis comes after `axis`
+    if bias is not None:
         rows = bias.unsqueeze(-2) if bias.shape[-2] == 1 else apart(bias, bias.ndim - 2)
         bias = rows.movedim(-2, axis)
     key_mask = None if key_mask is None else apart(key_mask, axis)
@@ -254,7 +247,6 @@ def _with_options(
 
 
 def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l span"], steps: Tensor) -> Float[Tensor, "#b #m #n l l"]:
-    """Spread a windowed bias over pairs that are `steps` apart; arbitrary outside the window."""
     span = bias.shape[-1]
     column = (steps + span // 2).clamp(0, span - 1).expand(*bias.shape[:-2], -1, -1)
     return bias.expand(*bias.shape[:-2], steps.shape[0], span).gather(-1, column)
@@ -289,7 +281,7 @@ def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], a
 
 
 def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    """Return True if torch's fused kernels can read the lines by strides, with inner sites as more heads."""
+    """Return True if fused kernels can read the lines by strides."""
     if not copies_count(x.device) or axis == x.ndim - 3:
         return False
     groups = range(axis - 1), range(axis + 1, x.ndim - 2)
@@ -315,15 +307,15 @@ def tied_axial_attention(
     """Attend with one set of weights for all lines along `tied` (Rao et al. 2021, MSA Transformer).
 
     out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p] for [B, rows, columns, heads, K], with
-    axis=2 and tied=1. This equals `axial_attention` with the heads of all R rows joined into wide heads.
+    axis=2 and tied=1.
 
     Args:
         q, k, v: [B, *A, heads, head_dim], with equal numbers of heads.
-        axis: the dimension to attend along: 1..d, or from the end.
+        axis: dimension to attend along: 1..d, or from the end.
         tied: another dimension, whose lines share their weights.
         causal: see `axial_attention`.
-        key_mask: [B, *A], True where a site is present. Absent sites add nothing to the scores and have the value zero.
-            R counts the rows with a present site. A column absent from all rows is not attended to.
+        key_mask: [B, *A], True where a site is present. Absent sites have scores and values of zero. R counts rows with
+            a present site. Columns absent from all rows are excluded.
         attn_bias: see `axial_attention`, for the grid without the axis `tied`.
 
     Returns:

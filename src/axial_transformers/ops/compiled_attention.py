@@ -30,17 +30,17 @@ from axial_transformers.ops.operators import (
 )
 
 Packing = tuple[int, int, int, int] | None
-"""Heads and widths of queries, keys and values in one tensor; None for three tensors."""
+"""Heads and widths of queries, keys and values in one tensor; None for three."""
 PARTS_OF_BIAS = 32
-"""Least number of partial sums of a bias gradient, whatever the number of threads."""
+"""Independent of the number of threads."""
 PARTS_OF_TABLES = 16
-"""Most partial sums of table gradients, whatever the number of threads."""
+"""Independent of the number of threads."""
 AT_ONCE = 2**17
-"""Numbers that fit into a core's own cache."""
+"""A core's own cache."""
 SHORT = 16
-"""Queries of a line per vector lane up to which `short_lines` is faster."""
+"""Most queries per vector lane for `short_lines`."""
 TILES_PAY_FROM = 512
-"""Length times width from which matrix registers pay in bfloat16."""
+"""Length times width, in bfloat16."""
 NONE = np.zeros(0, np.float32)
 
 
@@ -53,12 +53,12 @@ def attend(
     bias: Float[Tensor, "#b #n #l #l"] | None = None,
     rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return `axial_attention`, axis 1..d, in float32 or bfloat16 on a CPU; first derivatives only.
+    """Return `axial_attention` in float32 or bfloat16 on a CPU; first derivatives only.
 
-    `tensors` are queries, keys and values, or one tensor of all (see `packing`). All lines of an example share `bias`.
+    `tensors` are queries, keys and values, or one of all.
     """
     biases: tuple[Tensor, ...] = ()
-    if bias is not None:  # kernels read float32, heads before examples, keys before queries
+    if bias is not None:  # float32, heads before examples, keys before queries
         heads, length = packing[0] if packing else tensors[0].shape[-2], tensors[0].shape[axis]
         biases = (bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous(),)
     arguments = packing, axis, causal, None, key_mask, rotations, len(biases), *biases, *tensors
@@ -74,7 +74,7 @@ def attend_relative(
     causal: bool,
     scale: float,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return equation 4 of Axial-DeepLab, its scores times `scale`; otherwise like `attend`."""
+    """Return equation 4 of Axial-DeepLab, its scores times `scale`, like `attend`."""
     rows = tables[0].shape[0]
     if (beyond := rows // 2 - (tensors[0].shape[axis] - 1)) > 0:
         tables = tuple(table[beyond : rows - beyond] for table in tables)  # type: ignore[assignment]
@@ -92,7 +92,7 @@ def unpacked(tensors: Sequence[Tensor], packing: Packing) -> tuple[Tensor, ...]:
 
 
 class _Attention(torch.autograd.Function):
-    """Attention of three tensors or one, after the learned arguments: a bias, tables, or none."""
+    """Attention of one tensor or three, after a bias or tables."""
 
     @staticmethod
     def forward(
@@ -257,7 +257,6 @@ def _of_lines(
     rotations: Tensor | None,
     sums: Tensor,
 ) -> tuple[Any, tuple[Any, ...], Sizes | None, int]:
-    """Return the kernels' module, first arguments, sizes (None: `short_lines`) and the number of pieces."""
     bias = biases[0] if biases else None
     check_lines(lines, axis, sums, grouped=bias is None)
     check_extras(lines[0], axis, key_mask, bias, rotations)
@@ -293,7 +292,7 @@ def _pieces_of_short_lines(
 
 
 def flat_lines(tensors: Sequence[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
-    """Return flat arrays and their strides (outer axes, inner axes, heads, `axis`); copy if there are none."""
+    """Return flat arrays and strides (outer axes, inner axes, heads, `axis`), or copies."""
     arrays, strides = [], []
     for x in tensors:
         found = strides_of_lines(x.shape, x.stride(), axis)
@@ -314,7 +313,7 @@ def sizes_of(q: Tensor, v: Tensor, axis: int) -> Sizes:
 
 
 def heads_at_once(sizes: Sizes, group: int = 1) -> int:
-    """Return how many heads of a line to load together: more heads, fewer distant reads."""
+    """Return the heads to load together."""
     heads, of_head = sizes.heads, sizes.length * (4 * sizes.width + 3 * sizes.value_width)
     return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE))
 
@@ -341,7 +340,7 @@ def _padded(tables: Sequence[Tensor], scale: float) -> Any:
 
 
 def _zeros(*shape: int) -> NDArray[np.float32]:
-    """Return zeros that start at a cache line: whole vectors load faster."""
+    """Return zeros aligned to a cache line: vectors load faster."""
     return torch.zeros(shape).numpy()
 
 

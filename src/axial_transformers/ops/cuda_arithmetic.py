@@ -1,4 +1,4 @@
-"""Settings of CUDA that torch keeps per process: TF32 and deterministic algorithms."""
+"""Settings that torch keeps per process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,12 @@ import torch
 
 @contextmanager
 def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False) -> Iterator[None]:
-    """Set the arithmetic of a device for a context and restore it afterwards; do nothing on a CPU.
+    """Set the arithmetic of CUDA within a context; do nothing on a CPU.
 
     Args:
-        device: the one that computes.
-        tf32: round the factors of float32 matrix products and LSTMs to TF32 (10 bits of mantissa, not 23). By default,
-            torch does so in LSTMs only.
-        deterministic: use only algorithms that repeat their bits. Matrix products also need the environment variable
-            CUBLAS_WORKSPACE_CONFIG=:4096:8 from the start of the process.
+        tf32: round factors of float32 products to TF32. By default, torch does so in LSTMs only.
+        deterministic: use algorithms that repeat their bits. Matrix products also need CUBLAS_WORKSPACE_CONFIG=:4096:8
+            from the start of the process.
     """
     if device.type != "cuda":
         yield
@@ -27,11 +25,10 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
     before_deterministic = torch.are_deterministic_algorithms_enabled()
     try:
         named = torch.get_float32_matmul_precision()
-    except RuntimeError:  # settings by the newer name have no former name
+    except RuntimeError:  # the newer settings have no former name
         named = "highest"
     try:
-        # Set the former name: it sets the newer one too. Inductor reads the former and raises where only the newer is
-        # set (pytorch#166387).
+        # The former name sets the newer one too. Inductor raises where only the newer is set (pytorch#166387).
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         backends.cudnn.rnn.fp32_precision = "tf32" if tf32 else "ieee"
         torch.use_deterministic_algorithms(deterministic or before_deterministic)

@@ -1,4 +1,4 @@
-"""Quick GELU, dropout and shifts. Large inputs on a CPU use `kernels.pointwise`."""
+"""Quick GELU, dropout and shifts; large ones by `kernels.pointwise`."""
 
 from collections.abc import Callable
 from itertools import product
@@ -20,23 +20,19 @@ from axial_transformers.ops.torch_private import is_transformed
 STEEPNESS = 1.702
 PAYS_FROM = 2**16
 UNIT = 1024
-"""Numbers that stay together when threads share the work."""
 GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
-"""Constants of SplitMix64 (Steele et al. 2014)."""
+"""Of SplitMix64 (Steele et al. 2014)."""
 
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return x * sigmoid(1.702 x), the authors' nonlinearity, and save only x for the gradient.
-
-    First derivatives only, except under torch.func.
-    """
+    """Return x * sigmoid(1.702 x), the authors' nonlinearity; first derivatives only, except under torch.func."""
     if torch.compiler.is_compiling() or is_transformed():  # the compiler fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
     return _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
 
 
 def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
-    """Set each number to zero with probability p, else divide it by 1 - p. A CPU rounds p to a multiple of 2^-16."""
+    """Zero each number with probability p, else divide by 1 - p. A CPU rounds p to a multiple of 2^-16."""
     dropped = round(p * 2**16)
     if x.device.type != "cpu" or not 0 < dropped < 2**16:
         return F.dropout(x, p)
@@ -44,7 +40,7 @@ def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
 
 
 def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
-    """Return x + dropout(y, p), by the same draws as `dropout`."""
+    """Return x + dropout(y, p), with equal draws."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
     if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
@@ -62,7 +58,7 @@ def _scale(dropped: int) -> float:
     tags=(torch.Tag.nondeterministic_seeded,),
 )
 def _kept(x: Tensor, dropped: int) -> Tensor:
-    """Return what is kept. One draw seeds SplitMix64 for all numbers; torch's dropout draws once per number."""
+    """Return what is kept. Torch's dropout draws once per number, this once."""
     bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(_seed())
     for shift, factor in zip((30, 27), FACTORS):
         bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
@@ -75,7 +71,7 @@ def _seed() -> int:
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
-    """Shift right with zeros; int64 alone would copy the sign."""
+    """Int64 alone copies the sign."""
     return (bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)
 
 
@@ -150,16 +146,15 @@ def _array(x: Tensor) -> NDArray[Any]:
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
-    """Move `x` by one position along `axis`: zeros come in first, the last slab drops out (ShiftRight, ShiftDown)."""
+    """Move `x` one position along `axis`, zeros first (ShiftRight, ShiftDown)."""
     first = torch.zeros_like(x.narrow(axis, 0, 1))
     return torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], dim=axis)
 
 
 def shifted_copies(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
-    """Concatenate the 3^d shifted copies of x (zeros outside), so that a linear layer is a 3-wide convolution.
+    """Concatenate the 3^d shifted copies of x, zeros outside: a linear layer then is a 3-wide convolution.
 
-    Offsets run over -1, 0, 1, the last axis fastest. So a convolution's weight [3, .., 3, C, D] flattens to [3^d * C,
-    D].
+    Its weight [3, .., 3, C, D] flattens to [3^d * C, D]: offsets -1, 0, 1, the last axis fastest.
     """
     shape = x.shape[1:-1]
     padded = F.pad(x, (0, 0) + (1, 1) * len(shape))

@@ -1,13 +1,9 @@
-"""The choice among the kernels of attention: the first in this table that can run.
+"""The choice among the kernels of attention: the first that can run.
 
-| kernel     | takes                                                                                  |
-|------------|----------------------------------------------------------------------------------------|
-| `compiled` | on a CPU, 2^18 scores or more: float32 of <= 2048 keys, bfloat16 of <= 512             |
-| `fused`    | on a CPU, without dropout: float32 and float64 of >= 64 keys, half precision of > 2048 |
-| `fused`    | elsewhere, all                                                                         |
-| `composed` | all; its operations can be traced, and differentiated any number of times              |
-
-Under torch.func, and in exports for any length, `composed` runs. benchmarks/attention_kernels.py compares times.
+- `compiled`, on a CPU, for 2^18 scores or more: float32 of <= 2048 keys, bfloat16 of <= 512.
+- `fused`, on a CPU without dropout: float32 and float64 of >= 64 keys, half precision of > 2048.
+- `fused`, elsewhere.
+- `composed`, also under torch.func and in exports for any length.
 """
 
 from importlib.util import find_spec
@@ -22,7 +18,7 @@ PAYS_FROM = 2**18
 
 
 def compiled_can_run(device: torch.device, dtype: torch.dtype, keys: int, queries: int) -> str | None:
-    """Return why the compiled kernels do not take a call; None if they do."""
+    """Return why the compiled kernels do not take a call, or None."""
     if not HAS_NUMBA:
         return "numba is not installed"
     if device.type != "cpu":
@@ -31,14 +27,14 @@ def compiled_can_run(device: torch.device, dtype: torch.dtype, keys: int, querie
         return "transforms of torch.func and exported graphs take operations of torch only"
     if dtype not in LONGEST or keys > LONGEST[dtype]:
         return "compiled kernels take float32 lines of at most 2048 places, and bfloat16 lines of at most 512"
-    # lines of less than 32 keys do not fill torch's vectors
+    # lines below 32 keys do not fill torch's vectors
     return None if max(keys, 32) * queries >= PAYS_FROM else "with few scores, the call takes longer than torch's steps"
 
 
 def fused_can_run(device: torch.device, dtype: torch.dtype, keys: int, plain: bool = True) -> str | None:
-    """Return why torch's fused kernel does not take a call; None if it does.
+    """Return why torch's fused kernel does not take a call, or None.
 
-    A call is plain without dropout and without a bias that needs a gradient.
+    A plain call has no dropout, and no bias that needs a gradient.
     """
     if is_transformed():
         return "transforms of torch.func do not take it"
@@ -52,5 +48,5 @@ def fused_can_run(device: torch.device, dtype: torch.dtype, keys: int, plain: bo
 
 
 def copies_count(device: torch.device) -> bool:
-    """Return True if copies of lines cost time. A CPU reads lines in place or copies them into its cache."""
+    """Return True if copies of lines cost time. A CPU reads in place or copies into its cache."""
     return device.type != "cpu"

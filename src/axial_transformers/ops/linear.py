@@ -1,4 +1,4 @@
-"""A linear layer, y = x W^T + b, by the fastest library for the CPU."""
+"""A linear layer by the fastest library for the CPU."""
 
 from typing import Any
 
@@ -19,10 +19,7 @@ NARROWEST = 16
 def linear(
     x: Float[Tensor, "*s i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None = None
 ) -> Float[Tensor, "*s o"]:
-    """Return x W^T + b, in float32 by oneDNN where that is faster; differentiable any number of times.
-
-    On AMD CPUs with AVX-512, torch uses MKL, which fills half of a vector register.
-    """
+    """Return x W^T + b, in float32 by oneDNN where faster; any number of derivatives."""
     if _onednn_pays(x, weight, biased=bias is not None):
         out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
@@ -44,13 +41,13 @@ def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def onednn_is_faster() -> bool:
-    """Return True if oneDNN multiplies float32 clearly faster than torch's library."""
+    """Return True if oneDNN is clearly faster than torch's library in float32."""
     return HAS_ONEDNN and product_rates().onednn_is_faster
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def onednn_adds_biases() -> bool:
-    """Return True if oneDNN computes a layer with a bias faster. Torch first copies the bias into every row."""
+    """Return True if oneDNN is faster with a bias, which torch first copies into every row."""
     return HAS_ONEDNN and product_rates().onednn_keeps_up
 
 
@@ -80,5 +77,5 @@ def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """Copy the matrix unless rows or columns are contiguous: oneDNN would be a hundred times slower."""
+    """Make rows or columns contiguous: oneDNN would be a hundred times slower."""
     return matrix if matrix.is_contiguous() or matrix.mT.is_contiguous() else matrix.contiguous()

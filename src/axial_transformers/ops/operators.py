@@ -1,4 +1,4 @@
-"""Operators that torch.compile does not look into, and checks that protect their memory."""
+"""Operators that torch.compile does not look into; checks protect their memory."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -18,10 +18,7 @@ def cpu_operator(
     mutates_args: tuple[str, ...] = (),
     tags: tuple[torch.Tag, ...] = (),
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Declare a function as an operator, which is called faster than by `torch.library.custom_op`.
-
-    `fake` is the same function without values. An autograd function around the operator gives derivatives.
-    """
+    """Declare an operator that is called faster than `torch.library.custom_op`; `fake` returns no values."""
     own = name.removeprefix("axial_transformers::")
 
     def without_values(*arguments: Any) -> Any:
@@ -54,7 +51,7 @@ def check_lines(
     dtypes: Sequence[torch.dtype] = SINGLE_OR_HALF,
     grouped: bool = False,
 ) -> None:
-    """Check queries, keys, values, one like the result, and sums; if `grouped`, k and v may have fewer heads."""
+    """Check queries, keys, values, one like the result, and sums."""
     if len(tensors) != 4 or min(x.ndim for x in tensors) < 4 or min(x.numel() for x in tensors) < 1:
         raise ValueError(f"q, k and v must be [B, *A, heads, width], not empty, not {[list(x.shape) for x in tensors]}")
     q, k, v, result = tensors
@@ -73,7 +70,7 @@ def check_lines(
 
 
 def check_extras(q: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None) -> None:
-    """Check a mask, a bias [heads, B or 1, L, L] and rotations, or None, against q."""
+    """Check a mask, a bias [heads, B or 1, L, L] and rotations, or None."""
     length = q.shape[axis]
     if key_mask is not None:
         check_array("key_mask", key_mask, [torch.bool], q.shape[:-2])
@@ -94,7 +91,7 @@ def check_tables(tables: Sequence[Tensor], qkv: Sequence[Tensor], axis: int) -> 
 
 
 def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis: int) -> None:
-    """Check that outputs are like others, and that no two numbers share memory."""
+    """Check outputs: no two numbers may share memory."""
     if len({x.data_ptr() for x in arrays}) != len(like) or any(other is None for other in like):
         raise ValueError(f"{len(arrays)} arrays to write to are not one for each argument, with memory of its own")
     for x, other in zip(arrays, like):
@@ -108,10 +105,7 @@ def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis:
 def strides_of_lines(
     shape: torch.Size, strides: tuple[int, ...], axis: int
 ) -> tuple[int, tuple[int, int, int, int]] | None:
-    """Return the extent in numbers, and the strides (outer axes, inner axes, heads, `axis`), or None.
-
-    Cached: torch finds strides more slowly than it attends along short lines.
-    """
+    """Return the extent and strides (outer axes, inner axes, heads, `axis`), or None; torch finds them slowly."""
     x = torch.empty_strided(shape, strides, device="meta")
     try:
         lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])

@@ -1,9 +1,8 @@
 """Position-sensitive attention along one axis: Wang et al. 2020 (Axial-DeepLab), equation 4.
 
-y_o = sum over p in the window around o of softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o})
+y_o = sum_p softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o}), p in the window around o
 
-A table has 2R + 1 rows, the encodings of the offsets p - o = -R .. R. Larger offsets are outside the window. So 2L - 1
-rows or more give global attention, fewer give local attention.
+A table has 2R + 1 rows, for the offsets p - o = -R .. R; 2L - 1 rows or more give global attention.
 """
 
 from functools import partial
@@ -39,11 +38,11 @@ def position_sensitive_attention(  # noqa: PLR0913
     key_mask: Bool[Tensor, " b *a"] | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return equation 4 along one axis, its scores times `scale`; memory is linear in the number of sites.
+    """Return equation 4 along one axis, its scores times `scale`; memory is linear in the sites.
 
     Args:
         q, k, v: [B, *A, heads, head_dim].
-        query_table, key_table, value_table: [2R + 1, heads or 1, head_dim]; one head of tables serves all heads.
+        query_table, key_table, value_table: [2R + 1, heads or 1, head_dim].
         axis, causal, key_mask: see `axial_attention`.
         scale: default 1/sqrt(K); 1 is equation 4 as printed.
     """
@@ -79,7 +78,7 @@ def position_sensitive_self_attention(
     scale: float,
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return `position_sensitive_attention` of one tensor; see `axial_self_attention`."""
+    """Return `position_sensitive_attention` of one tensor."""
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, *tables, k=qkv.unsqueeze(-1))
     return _attend((qkv,), (heads, *widths), tables, axis, causal, scale, key_mask)
@@ -104,7 +103,7 @@ def _attend(
 
 
 def is_compiled(q: Float[Tensor, "b *a n k"], axis: int, rows: int) -> bool:
-    """Return True if the compiled kernel takes axis 1..d of q, with tables of this many rows."""
+    """Return True if the compiled kernel takes this call."""
     return compiled_can_run(q.device, q.dtype, min(rows, q.shape[axis]), prod(q.shape[:-1])) is None
 
 
@@ -135,7 +134,7 @@ def _attend_lines(
 
 
 def odd_rows(table: Float[Tensor, "r t k"]) -> int:
-    """Return the number of rows of a table; raise ValueError if it is even."""
+    """Return the rows of a table; raise ValueError if even."""
     rows = len(table)
     if rows % 2 == 0:
         raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
@@ -143,12 +142,10 @@ def odd_rows(table: Float[Tensor, "r t k"]) -> int:
 
 
 class Window(NamedTuple):
-    """The pairs of sites that attend: column w of site o belongs to the key at o + w - before.
+    """Pairs of sites that attend: column w of site o belongs to the key at o + w - before.
 
-    - Short lines are dense: a column for every key; `before` is o.
-    - Long lines are banded: a column for every offset; `before` is R.
-
-    `allowed` is True for pairs that attend. In a complete window, all do.
+    Short lines are dense: a column for every key, `before` is o. Long lines are banded: a column for every offset,
+    `before` is R.
     """
 
     radius: int
@@ -173,14 +170,14 @@ class Window(NamedTuple):
         return cls(radius, dense, complete, allowed)
 
     def encodings(self, table: Float[Tensor, "r t k"]) -> Float[Tensor, "l s t k"]:
-        """Return a dense table: its row for each pair; arbitrary for pairs that do not attend."""
+        """Return a dense table's row for each pair."""
         length = self.allowed.shape[-2]
         site = torch.arange(length, device=table.device)
         offset = site - site[:, None]
         return table[offset.clamp(-self.radius, self.radius) + self.radius]
 
     def around(self, x: Float[Tensor, "m n l k"]) -> Float[Tensor, "m n l k w"]:
-        """Return what is in the banded window of each site; zeros beyond the line."""
+        """Return the banded window of each site."""
         return F.pad(x, (0, 0, self.radius, self.radius)).unfold(-2, 2 * self.radius + 1, 1)
 
 
@@ -191,7 +188,7 @@ def similarities(
     key_table: Float[Tensor, "r t k"],
     window: Window,
 ) -> tuple[Float[Tensor, "m n l w"], Float[Tensor, "m n l w"], Float[Tensor, "m n l w"]]:
-    """Return the terms of the scores: q_o . k_p, q_o . rq_{p-o}, k_p . rk_{p-o}."""
+    """Return the three terms of the scores."""
     if window.dense:
         rq, rk = (window.encodings(table).expand(-1, -1, q.shape[1], -1) for table in (query_table, key_table))
         return q @ k.mT, torch.einsum("mnok,opnk->mnop", q, rq), torch.einsum("mnpk,opnk->mnop", k, rk)
@@ -203,7 +200,7 @@ def similarities(
 
 
 def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tensor, "m n l w"]:
-    """Return the softmax over the pairs that attend; zero elsewhere."""
+    """Return the softmax over allowed pairs; zero elsewhere."""
     if window.complete:
         return softmax(scores).to(scores.dtype)
     lowest = torch.finfo(scores.dtype).min / 2  # finite: a site without keys then has a gradient
@@ -213,7 +210,7 @@ def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tens
 def weighted_values(
     weights: Float[Tensor, "m n l w"], v: Float[Tensor, "m n l k"], value_table: Float[Tensor, "r t k"], window: Window
 ) -> tuple[Float[Tensor, "m n l k"], Float[Tensor, "m n l k"]]:
-    """Return both halves of equation 4's sum: of v_p, and of rv_{p-o}."""
+    """Return the sums of v_p and of rv_{p-o}."""
     if window.dense:
         rv = window.encodings(value_table).expand(-1, -1, v.shape[1], -1)
         return weights @ v, torch.einsum("mnop,opnk->mnok", weights, rv)

@@ -10,24 +10,23 @@ from axial_transformers.ops.argument_checks import check_rotations, data_axis
 def rotary(
     x: Float[Tensor, "b *a n k"], axis: int, coordinates: Num[Tensor, "..."] | None = None, base: float = 10000.0
 ) -> Float[Tensor, "b *a n k"]:
-    """Apply rotary position embeddings along one axis (Su et al. 2021): q . k then depends on p - o.
+    """Apply rotary position embeddings along one axis (Su et al. 2021).
 
-    Numbers i and i + K/2 of a head are a vector of the plane, rotated by the angle c base^(-2i/K). c is the coordinate
-    of the site.
+    Numbers i and i + K/2 of a head are rotated by the angle c base^(-2i/K) at coordinate c, so that q . k depends on p
+    - o.
 
     Args:
         x: [B, *A, heads, head_dim], queries or keys, before `axial_attention` along the same axis.
         axis: 1..d, or from the end.
-        coordinates: [L] along the axis, or [B or 1, *A] for every site, where sizes may be 1; default 0, 1, .., L - 1.
-            Any unit, so resolutions and irregular spacing may differ. Angles have the widest of their dtype, that of x,
-            and float32.
+        coordinates: [L] along the axis, or [B or 1, *A] for every site, where sizes may be 1; any unit and spacing.
+            Default: 0, 1, .., L - 1. Angles have at least float32.
         base: the longest wavelength is about 2 pi base.
 
     Returns:
         [B, *A, heads, head_dim], the dtype of x.
 
     Raises:
-        ValueError: `axis` is no axis of the data, head_dim is odd, or coordinates fit neither shape.
+        ValueError: `axis` is no axis of the data, head_dim is odd, or coordinates do not fit.
     """
     axis = data_axis(x, axis)
     length, sites = x.shape[axis], x.shape[:-2]
@@ -50,15 +49,14 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
     """Return a bias for `axial_attention` that depends on the offset p - o (Raffel et al. 2020).
 
     Args:
-        table: [heads, 2R + 1], for the offsets -R..R. Larger offsets take the first or the last entry (Shaw et al.
-            2018).
-        length: the length L of a line; any.
+        table: [heads, 2R + 1], for the offsets -R..R; larger offsets take the nearest (Shaw et al. 2018).
+        length: the length L of a line.
 
     Returns:
-        [1, heads, L, L]. For windows, use a table of `span` entries itself as `attn_bias` [1, heads, 1, span].
+        [1, heads, L, L]. For windows, pass a table of `span` entries itself as `attn_bias` [1, heads, 1, span].
 
     Raises:
-        ValueError: the table has no two dimensions, or an even number of entries.
+        ValueError: the table has another shape.
     """
     if table.ndim != 2 or table.shape[-1] % 2 == 0:
         raise ValueError(f"a table must be [heads, 2R + 1], for the offsets -R..R, not {list(table.shape)}")
@@ -68,9 +66,9 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
 
 
 def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = torch.float32) -> Float[Tensor, "l k"]:
-    """Return cosines, then sines, of `width` / 2 angles for each position: p base^(-2j / width).
+    """Return cosines, then sines, of p base^(-2j / width) for each position p.
 
-    A model stores them: cosines differ between machines, and the bits of archives must not.
+    A model stores them: they differ between machines, and the bits of archives must not.
     """
     places = torch.arange(length, dtype=torch.float64)
     angles = places[:, None] * _frequencies(width, base, places)
@@ -78,7 +76,7 @@ def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = to
 
 
 def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int) -> Float[Tensor, "b *a n k"]:
-    """Rotate heads by row p of a `rotation_table` at position p; computed in float32 at least."""
+    """Rotate heads at position p by row p of a table."""
     length = x.shape[axis]
     check_rotations(table, length, x.shape[-1])
     of_places = [1] * x.ndim

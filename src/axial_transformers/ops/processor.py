@@ -1,7 +1,4 @@
-"""Measured speeds of matrix products, which decide about kernels and precisions.
-
-No name tells them: environment variables limit the instructions of libraries, and some libraries know one vendor only.
-"""
+"""Measured speeds of matrix products: environment variables limit a library's instructions."""
 
 import os
 import platform
@@ -20,11 +17,11 @@ import torch.nn.functional as F
 from axial_transformers.ops.torch_private import HAS_ONEDNN, onednn_linear
 
 CLEARLY = 1.5
-"""Least speedup for which another kernel is chosen: load changes no choice."""
+"""Least speedup that changes a choice, despite load."""
 SIDE = 256
 ROUNDS = 15
 NATIVE_ON_CUDA, COMPILED_ON_CUDA = (8, 0), (7, 0)
-"""For native bfloat16 (Ampere), and for triton (Volta)."""
+"""Compute capabilities of Ampere and Volta."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,8 @@ class ProductRates:
     """FLOPs per second of one thread."""
 
     float32: float
-    """By torch's library."""
     onednn: float
-    """0 where torch comes without oneDNN."""
+    """0 where torch lacks oneDNN."""
     bfloat16: float
     """Factors in bfloat16, sums in float32."""
 
@@ -48,14 +44,13 @@ class ProductRates:
 
     @property
     def gain_of_bfloat16(self) -> float:
-        """Return the bfloat16 rate over that of the float32 library in use."""
         return self.bfloat16 / (self.onednn if self.onednn_is_faster else self.float32)
 
 
 @cache
 def product_rates() -> ProductRates:
-    """Measure the rates of this CPU, for a tenth of a second, at the first call."""
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):  # not random: leave the generators alone
+    """Measure the rates of this CPU once, for a tenth of a second."""
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):  # not random: leaves the generators alone
         single = torch.linspace(-1, 1, SIDE * SIDE, dtype=torch.float32, device="cpu").view(SIDE, SIDE)
         half = single.bfloat16()
         products = {"float32": lambda: F.linear(single, single), "bfloat16": lambda: F.linear(half, half)}
@@ -71,7 +66,7 @@ def product_rates() -> ProductRates:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return True if bfloat16 products are native, and clearly faster than float32."""
+    """Return True if bfloat16 products are clearly faster than float32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= NATIVE_ON_CUDA
     return device.type == "cpu" and product_rates().gain_of_bfloat16 >= CLEARLY
@@ -95,7 +90,7 @@ def cpp_compiler() -> str | None:
 
 
 def why_not_compiled(device: torch.device) -> str | None:
-    """Return why torch.compile cannot compile for a device; None if it can."""
+    """Return why torch.compile cannot compile for a device, or None."""
     if device.type == "cpu":
         return None if cpp_compiler() else "there is no C++ compiler"
     if device.type != "cuda":
@@ -109,7 +104,7 @@ def why_not_compiled(device: torch.device) -> str | None:
 
 
 def _least_seconds(calls: dict[str, Callable[[], torch.Tensor]]) -> dict[str, float]:
-    """Time each call, in turns so that all meet the same load."""
+    """Time each call, in turns: all meet the same load."""
     least = {name: float("inf") for name in calls}
     for turn in range(ROUNDS + 1):
         for name, call in calls.items():

@@ -20,10 +20,7 @@ def axial_attention(  # noqa: PLR0913
     span: int | None = None,
     dilation: int = 1,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K) + bias[o, p]) v[p], p on the line of o.
-
-    Head n of q uses head floor(n heads(k) / heads(q)) of k and v.
-    """
+    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K) + bias[o, p]) v[p]."""
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis
     mask = (
         torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
@@ -48,10 +45,7 @@ def tied_axial_attention(
     v: Float[Tensor, "b r l n w"],
     key_mask: Bool[Tensor, "b r l"],
 ) -> Float[Tensor, "b r l n w"]:
-    """Return out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p], axis 2, tied over axis 1.
-
-    Absent sites have products and values of zero. R counts rows with a present site.
-    """
+    """Return out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p]; R counts present rows."""
     out: dict[tuple[int, ...], Tensor] = {}
     for b, r, o, n in product(*(range(size) for size in q.shape[:-1])):
         there, out[b, r, o, n] = key_mask[b], torch.zeros_like(v[b, r, o, n])
@@ -68,7 +62,7 @@ def tied_axial_attention(
 def rotary(
     x: Float[Tensor, "b *a n k"], coordinates: Float[Tensor, " b *a"], base: float = 10000.0
 ) -> Float[Tensor, "b *a n k"]:
-    """Multiply i and i + K/2, as one complex number, by exp(1j * coordinate * base^(-2i/K))."""
+    """Multiply i and i + K/2, a complex number, by exp(1j * coordinate * base^(-2i/K))."""
     out = {}
     half = x.shape[-1] // 2
     for *site, n in product(*(range(size) for size in x.shape[:-1])):
@@ -85,7 +79,7 @@ def full_attention(
     v: Float[Tensor, "b *e n w"],
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p] over all sites p."""
+    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p]."""
     out = {}
     for b, *site, n in product(*(range(size) for size in q.shape[:-1])):
         keys = product(*(range(size) for size in k.shape[1:-2]))
@@ -106,7 +100,7 @@ def position_sensitive_attention(
     axis: int,
     causal: bool = False,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return equation 4 of Axial-DeepLab; table row R + (p - o) belongs to offset p - o."""
+    """Return equation 4 of Axial-DeepLab; table row R + (p - o) is of offset p - o."""
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)
     radius, out = len(query_table) // 2, {}
     for *line, n in product(*(range(size) for size in q.shape[:-2])):

@@ -1,4 +1,4 @@
-"""Attention by torch's operations: along lines, and over all sites."""
+"""Attention by torch's operations."""
 
 from itertools import repeat
 from math import prod, sqrt
@@ -15,16 +15,15 @@ from axial_transformers.ops.kernel_choice import copies_count, fused_can_run
 from axial_transformers.ops.torch_private import is_transformed
 
 PIECE = {"cpu": 2**19}
-"""Scores at a time: 2 MB of float32 on a CPU."""
+"""2 MB of float32 on a CPU."""
 PIECE_ELSEWHERE = 2**26
 MOST_LINES = 2**16 - 1
-"""The limit of CUDA's grid, for torch's fused kernels."""
+"""The limit of CUDA's grid, for fused kernels."""
 MOST_NUMBERS = 2**31 - 1
-"""Their backward pass counts in 32 bits, lengths rounded up."""
+"""Their backward pass counts in 32 bits."""
 ROUNDED_TO = 128
-"""By flash attention."""
 SHORTEST_BLOCK = 16
-"""Least queries that share keys: fewer do not fill vector registers."""
+"""Fewer queries do not fill vector registers."""
 
 
 def attend(
@@ -34,7 +33,7 @@ def attend(
     causal: bool = False,
     key_mask: Bool[Tensor, "m s"] | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Attend from lines of queries to lines of keys; a query without any key gets zeros."""
+    """Attend along lines; a query without any key gets zeros."""
     if key_mask is None and fused_can_run(q.device, q.dtype, k.shape[-2]) is None:
         return fused(q, k, v, None, causal)
     allowed = _allowed(q, k, causal, key_mask)
@@ -49,10 +48,10 @@ def attend_groups(
     allowed: Bool[Tensor, "#g #m #n #l #s"] | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "g m n l w"]:
-    """Attend within groups of lines: dropout(softmax(q k^T / sqrt(K) + bias)) v; any number of derivatives.
+    """Attend within groups: dropout(softmax(q k^T / sqrt(K) + bias)) v; any number of derivatives.
 
-    A bias of minus infinity, or below half of the dtype's least number, excludes a key, as does `allowed`. A query
-    without any key gets zeros. Large calls run piece by piece, and again in the backward pass.
+    A bias below half of the dtype's least number excludes a key, as does `allowed`; without keys, zeros. Large calls
+    run piece by piece.
     """
     bias = None if bias is None else bias.to(q.dtype)
     traced = torch.compiler.is_compiling() or is_transformed()
@@ -71,10 +70,9 @@ def attend_windows(
     present: Bool[Tensor, "b m l"] | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b m n l w"]:
-    """Attend from o to the positions p with |p - o| <= R, where span = 2R + 1; p <= o if causal.
+    """Attend from o to p with |p - o| <= R, where span = 2R + 1; p <= o if causal.
 
-    Queries of a block attend to the block and the window around it, under a band. Column R + (p - o) of the bias
-    belongs to the pair o, p.
+    A block of queries attends to itself and the window around it, under a band.
     """
     batch, length = q.shape[0], q.shape[-2]
     radius, block = span // 2, max(span, SHORTEST_BLOCK)
@@ -84,11 +82,9 @@ def attend_windows(
     keys = radius + block + after
 
     def around(x: Tensor) -> Tensor:
-        """[.., L] -> [.., blocks, keys]; zero or False beyond the ends."""
         return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
 
     def grouped(x: Tensor) -> Tensor:
-        """[B, lines, heads, blocks, ..] -> [B * blocks, lines, heads, ..]; if both are 1, they stay."""
         x = x.movedim(3, 1)
         return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
 
@@ -114,7 +110,7 @@ def weights(
     bias: Float[Tensor, "..."] | None = None,
     allowed: Bool[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... l s"]:
-    """Return the weights; a row sums to one, or to zero without keys."""
+    """Return the weights; a row without keys is zero."""
     return _zero_without_keys(_shares(q, k, bias, allowed), allowed)
 
 
@@ -128,7 +124,7 @@ def composed(
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
-    """Attend by torch's fused kernel, in calls that it can take."""
+    """Attend by torch's fused kernel."""
     most = max(1, most_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
     if len(q) <= most:
         return _fused(q, k, v, mask, causal, dropout)
@@ -138,7 +134,7 @@ def fused(
 
 
 def most_lines(heads: int, length: int, width: int) -> int:
-    """Return the lines of a call of `fused`; 0 if one is too large."""
+    """Return the lines per call of `fused`."""
     places = -(-length // ROUNDED_TO) * ROUNDED_TO
     most = min(MOST_LINES, MOST_NUMBERS // max(1, heads * places * width))
     return most if heads <= MOST_LINES else 0
@@ -146,12 +142,12 @@ def most_lines(heads: int, length: int, width: int) -> int:
 
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return the softmax over the last dimension."""
-    # On a CPU, half precision is up to ten times slower for rows that do not fill whole registers.
+    # On a CPU, half precision is up to ten times slower in rows that do not fill registers.
     return torch.softmax(scores.float() if scores.dtype.itemsize == 2 and scores.shape[-1] % 32 else scores, dim=-1)
 
 
 def piece(device: torch.device) -> int:
-    """Return the number of scores at a time on a device."""
+    """Return the scores at a time on a device."""
     return PIECE.get(device.type, PIECE_ELSEWHERE)
 
 
@@ -170,7 +166,7 @@ def _in_pieces(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Te
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
-    if bias is not None:  # else excluded keys would count beside keys with lower scores
+    if bias is not None:  # else excluded keys would count
         reached = ~(bias <= _lowest(q.dtype))
         allowed = reached if allowed is None else allowed & reached
     plain = not dropout and not (bias is not None and bias.requires_grad)
@@ -180,10 +176,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tenso
 
 
 def _fused_groups(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """Run `fused` on [groups, lines, heads, ..] without copies of a shared mask.
-
-    The kernel takes two dimensions for these three. All that share the mask become the second one.
-    """
+    """Run `fused` without copies of a shared mask: what shares it becomes the second dimension."""
     order, first = [0, 1, 2], 2
     if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
         shared = [dim for dim in order if mask.shape[dim] == 1]
@@ -207,7 +200,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, d
 
 
 def _shares(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:
-    """Return `weights`, but arbitrary numbers for a query without keys."""
+    """Return `weights`; arbitrary for a query without keys."""
     scores, mask = _scaled(q) @ k.mT, _mask(bias, allowed, q)
     return softmax(scores if mask is None else scores + mask).to(q.dtype)
 
@@ -238,7 +231,7 @@ def _mask(bias: Tensor | None, allowed: Tensor | None, q: Tensor) -> Tensor | No
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    # Finite, so that a query without keys has a gradient; halved, so that adding a score stays finite.
+    # Finite, for a gradient without keys; halved, so that adding a score stays finite.
     return torch.finfo(dtype).min / 2
 
 
@@ -248,10 +241,7 @@ def full_attention(
     v: Float[Tensor, "b *e n w"],
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Attend from every site of q to all sites of k and v, which may lie on another grid.
-
-    An example without present sites gets zeros.
-    """
+    """Attend from every site of q to all sites of k and v, on any two grids."""
     check_tensors(key_mask, q=q, k=k, v=v)
     if v.shape[:-1] != k.shape[:-1] or (q.shape[0], *q.shape[-2:]) != (k.shape[0], *k.shape[-2:]):
         raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} do not fit q {list(q.shape)}: see the shapes above")

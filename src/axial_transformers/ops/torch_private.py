@@ -1,4 +1,4 @@
-"""Adapter: the private names of torch that the package needs; no other file uses any.
+"""Adapter: the only file that uses private names of torch.
 
 `tests/test_torch_private.py` fails when one changes; pyproject.toml bounds the version.
 """
@@ -55,7 +55,7 @@ def storage_key(storage: torch.UntypedStorage) -> int:
 def whole_graphs() -> Iterator[None]:
     """Keep compiled blocks whole graphs.
 
-    By default, torch compiles a function 8 times, then silently runs it uncompiled; DDP cuts graphs between buckets.
+    By default, torch silently stops compiling a function after 8 graphs, and DDP cuts graphs.
     """
     import torch._dynamo  # a second of CPU time
 

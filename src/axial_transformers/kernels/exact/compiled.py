@@ -50,7 +50,7 @@ ROWS_AT_ONCE = 224
 KNOWN_AT_ONCE = 784
 """Of known values, per layer."""
 LEAST_AT_ONCE = 4
-"""Examples worth a thread, which reads all weights."""
+"""Each thread reads all weights."""
 ALL = 1 << 62
 NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), np.zeros((0, 0), np.float32), 0, 0)
 
@@ -80,12 +80,12 @@ class Parts(NamedTuple):
 
 
 def examples_at_once(examples: int, most: int = GROUP) -> int:
-    """Return how many examples keep all threads busy."""
+    """Return the examples that keep all threads busy."""
     return max(1, min(most, max(LEAST_AT_ONCE, ceil(examples / torch.get_num_threads()))))
 
 
 class Kept(threading.local, Generic[Memory]):
-    """Memory of each thread's last call, for equal sizes."""
+    """Memory of a thread's last call."""
 
     sizes: tuple[int, ...] | None = None
     memory: Memory
@@ -157,7 +157,7 @@ class Rows:
         self._work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
 
     def draw(self, context: Array, prediction: Prediction, values: Integers, choice: Choice) -> None:
-        """Write random values [B, L]; the reference cannot."""
+        """Write random values; the reference cannot."""
         self._work(draw_row, context, examples_at_once(len(context)), choice, prediction, values)
 
     def take_known(self, context: Array, known: Known) -> None:
@@ -171,7 +171,7 @@ class Rows:
     def _work(
         self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
     ) -> None:
-        """Call a kernel for examples in parts; `use` is for logits."""
+        """Call a kernel in parts; `use` is for logits."""
         batch, length, _ = context.shape
         # Kernels are compiled for writable arrays only.
         context = np.require(context, np.float32, ["C", "W"])
@@ -254,7 +254,7 @@ def _at_a_time(rows: int, lines: int) -> int:
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
-    """Return the weights for kernels, which do not check sizes; raise ValueError unless these fit."""
+    """Return the weights for kernels, which check no sizes."""
     dim, hidden = len(blocks[0].qkv.weight), len(blocks[0].expand.bias)
     expected = [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)]
     for block in blocks:

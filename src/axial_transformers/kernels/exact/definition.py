@@ -1,6 +1,6 @@
-"""The numbers and the weights of the arithmetic of archives, not compiled.
+"""The numbers and weights of the arithmetic of archives.
 
-Every constant is a float32. Changing one changes the contents of archives.
+Every constant is a float32. Changing one changes archives.
 """
 
 from typing import NamedTuple
@@ -23,26 +23,25 @@ LN_2, REST_OF_LN_2 = 0.6931471824645996, -1.9046542121259336e-09
 ROUNDING = 12582912.0
 """1.5 * 2^23: adding it rounds to a whole number."""
 POWERS = (0.0013751150108873844, 0.00836898759007454, 0.04166954383254051, 0.166665181517601, 0.49999988079071045)
-"""(e^r - 1 - r) / r^2, |r| <= log(2) / 2, highest power first; e^r is accurate to 4e-9."""
+"""(e^r - 1 - r) / r^2, |r| <= log(2) / 2, highest power first; accurate to 4e-9."""
 
 HALF_ROOT = 0.7071067690849304
-"""log splits x into 2^n m, with m from here to its double."""
+"""log splits x into 2^n m, m from here on."""
 LOG_POWERS = (
     *(-0.07634496688842773, 0.1276157647371292, -0.13160182535648346, 0.14201757311820984),
     *(-0.16623356938362122, 0.20001226663589478, -0.2500081956386566, 0.3333333134651184),
 )
-"""(log(1 + f) - f + f^2 / 2) / f^3, m = 1 + f, highest power first; accurate to 6e-9."""
+"""(log(1 + f) - f + f^2 / 2) / f^3, highest power first; accurate to 6e-9."""
 
 PRECISION = 24
-"""Frequencies add up to 2^PRECISION."""
 FIXED_POINT = 28
-"""Bits of exp(logit - largest), rounded down."""
+"""Bits of exp(logit - largest)."""
 RECIPROCAL = 36
-"""Bits of the factor from fixed-point numbers to frequencies."""
+"""Bits of the factor to frequencies."""
 LEAST_STATE, WORD = 1 << 31, 32
 """The coder's state is in [2^31, 2^63)."""
 GROUP = 24
-"""Images that share a stream, row by row."""
+"""Images that share a stream, by row."""
 MOST_VALUES = 1 << 16
 """Beyond, products of `RECIPROCAL` exceed 63 bits."""
 
@@ -75,7 +74,7 @@ class Block(NamedTuple):
 
 
 class Lstm(NamedTuple):
-    """Gates in torch's order: input, forget, cell, output."""
+    """Gates: input, forget, cell, output."""
 
     norm: Norm
     of_input: Linear
@@ -91,25 +90,25 @@ class Output(NamedTuple):
 
 
 class Line(NamedTuple):
-    """`length` places of a flattened slab, `stride` apart, that a layer attends along; 0 if masked."""
+    """`length` places of a slab, `stride` apart; 0 if masked."""
 
     length: int
     stride: int
 
 
 MASKED = Line(0, 0)
-"""The same place of the slabs so far."""
+"""Attends to earlier slabs."""
 
 FINE, TOO_SHORT, NOT_FINITE = 0, 1, 2
 """A row's outcome, last in `Stream.state`."""
 
 
 class Stream(NamedTuple):
-    """What an entropy coder reads."""
+    """What the coder reads."""
 
     words: NDArray[np.uint32]
     state: NDArray[np.int64]
-    """The coder's state, words read, the row's outcome."""
+    """State, words read, outcome."""
 
 
 class Prediction(NamedTuple):
@@ -136,7 +135,7 @@ NO_PREDICTION = Prediction(
 
 
 class Choice(NamedTuple):
-    """See `decoding.choices.RowChoice`; top_k = V and top_p = 1 restrict nothing."""
+    """See `decoding.choices.RowChoice`."""
 
     noise: Array
     """[B, L, V]."""
@@ -148,10 +147,9 @@ class Choice(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Known values of rows, and what to write about them; the rest is empty."""
+    """Known values of rows, and what to write; the rest is empty."""
 
     values: NDArray[np.int64]
-    """[B, L]."""
     predictions: NDArray[np.int64]
     """[B, L] if differences are signed."""
     nats: Array

@@ -61,9 +61,9 @@ def write_register(value: int) -> None:
 
 @contextmanager
 def ieee_arithmetic() -> Iterator[None]:
-    """Round to nearest and keep denormal numbers in this thread, within a context.
+    """Round to nearest and keep denormal numbers in this thread.
 
-    Kernels do not set the register: a compiler may move arithmetic across that.
+    Kernels do not set the register: compilers move arithmetic across that.
     """
     before = read_register()
     write_register(IEEE)

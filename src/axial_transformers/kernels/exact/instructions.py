@@ -58,7 +58,7 @@ def greater(builder: Any, a: Any, b: Any) -> Any:
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """Return e^x = 2^n e^r, zero below LEAST, e^LARGEST above LARGEST; NaN stays."""
+    """Return e^x, zero below LEAST, e^LARGEST above LARGEST; NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
     near = greater(builder, x, number(LEAST))
     near = builder.select(builder.fcmp_ordered("<", near, number(LARGEST)), near, number(LARGEST))
@@ -77,7 +77,7 @@ def exponential(builder: Any, x: Any) -> Any:
 
 
 def logarithm(builder: Any, x: Any) -> Any:
-    """Return n log(2) + log(1 + f) of x = 2^n (1 + f); NaN stays."""
+    """Return log x of positive x; NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
     bits, shift = builder.bitcast(x, word), constant(word, 23)
     whole = builder.ashr(builder.sub(bits, builder.bitcast(number(HALF_ROOT), word)), shift)
@@ -120,7 +120,7 @@ def added(builder: Any, a: Any, b: Any) -> Any:
 
 
 def present(builder: Any, count: Any, j: Any) -> Any:
-    """Return True in lanes whose numbers j, j + 1, .. are below `count`."""
+    """Return True in lanes below `count`."""
     lane = ir.Constant(ir.VectorType(WORD, LANES), list(range(LANES)))
     return builder.icmp_signed("<", lane, splat(builder, builder.trunc(builder.sub(count, j), WORD), LANES))
 
@@ -128,7 +128,7 @@ def present(builder: Any, count: Any, j: Any) -> Any:
 def tile_of(features: Collection[str]) -> tuple[int, int]:
     """Return rows and vectors whose sums fill the registers; results do not depend on it.
 
-    24 of 32 registers of AVX-512, 12 of 16 of AVX2; the rest holds weights and a number.
+    24 of 32 registers of AVX-512, 12 of 16 of AVX2.
     """
     return (12, 2) if "+avx512f" in features else (6, 1)
 
@@ -172,8 +172,7 @@ def product(rows: int, vectors: int, panels: int = 1) -> Any:
 
 
 multiply_one = product(1, VECTORS, 2)
-"""Sums side by side wait less."""
 FEW = ROWS // 3
 multiply_few = product(FEW, VECTORS)
 multiply = product(ROWS, VECTORS)
-"""out = bias + x[0] w[0] + x[1] w[1] + .., from left to right; added to out if `add`."""
+"""out = bias + x[0] w[0] + x[1] w[1] + .., from left to right."""

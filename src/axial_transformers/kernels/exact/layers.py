@@ -1,7 +1,4 @@
-"""Transformer blocks and LSTM steps, compiled, in the order of `reference`.
-
-Rows are padded to multiples of ROWS, widths of PANEL.
-"""
+"""Transformer blocks and LSTM steps, in the order of `reference`."""
 
 from typing import NamedTuple
 
@@ -25,9 +22,8 @@ from axial_transformers.kernels.exact.row_functions import (
 from axial_transformers.kernels.llvm import Integers
 
 ORIGIN = np.int64(0)
-"""numba compiles a function again for each constant."""
+"""numba compiles again for each constant."""
 BLOCK = 48
-"""Rows per panel in the first cache."""
 assert BLOCK % ROWS == 0
 
 
@@ -67,9 +63,9 @@ class PackedLstm(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values, flat: [masked layers, tiles, length, K, LANES].
+    """Keys and values: [masked layers, tiles, length, K, LANES].
 
-    A tile has LANES lines side by side; a line is one head of a row.
+    A tile has LANES lines, one per head of a row.
     """
 
     keys: Array
@@ -90,10 +86,8 @@ class Scratch(NamedTuple):
     result: Array
     weights: Array
     places: Integers
-    """Starts of a tile's lines in qkv and, below, in attended."""
     outs: Integers
     line: Cache
-    """Within the rows."""
 
 
 @exact_part
@@ -109,8 +103,7 @@ def transform(
 ) -> None:  # fmt: skip
     """Run transformer blocks on x [rows, D], in place.
 
-    lines: [layers, 4]: length and stride, whether causal, rows (whole lines) per call. Length 0 attends to the same row
-    of slabs 0..i. `first` is row 0's tile.
+    lines: [layers, 4]: length, stride, whether causal, rows per call; length 0 attends to slabs 0..i.
     """
     not_inlined()
     masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
@@ -159,7 +152,7 @@ def rotate_rows(
 def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first: int, scratch: Scratch) -> None:
     """Add slab i to a masked layer's cache; attend to slabs 0..i.
 
-    Take parts of tuples before loops: access is slow.
+    Tuples are unpacked before loops: access is slow.
     """
     not_inlined()
     qkv, attended, weights, places = scratch.qkv, scratch.attended, scratch.weights, scratch.places

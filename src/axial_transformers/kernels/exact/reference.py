@@ -1,6 +1,6 @@
 """The arithmetic of archives in NumPy: the kernels' definition, one rounded operation per line.
 
-Arrays are float32 unless stated. A sum of products is `fma`, a chain fma(a_k, b_k, sum so far), k ascending.
+A chain is fma(a_k, b_k, sum so far), k ascending.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ ONE = np.float32(1)
 
 @contextmanager
 def ieee_arithmetic() -> Iterator[None]:
-    """Keep denormal numbers in this thread; NumPy cannot set the rounding."""
+    """Keep denormal numbers; NumPy cannot set the rounding."""
     flushing = not np.float32(1e-40) * ONE
     torch.set_flush_denormal(False)
     try:
@@ -61,7 +61,7 @@ def ieee_arithmetic() -> Iterator[None]:
 def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
     """Return a b + c, rounded once.
 
-    The product is exact in float64. Its sum, rounded to odd, has 29 bits more: rounding again is rounding once.
+    The product is exact in float64, and its sum is rounded to odd: rounding again is rounding once.
     """
     product = np.multiply(a, b, dtype=np.float64)
     addend = np.broadcast_to(np.asarray(c, np.float64), np.broadcast_shapes(product.shape, np.shape(c)))
@@ -92,7 +92,7 @@ def exp(x: Array) -> Array:
 
 
 def log(x: Array) -> Array:
-    """Return n log(2) + log(1 + f) of x = 2^n (1 + f), 1 + f from HALF_ROOT on."""
+    """Return n log(2) + log(1 + f) of x = 2^n (1 + f)."""
     bits = x.view(np.int32)
     n = (bits - np.float32(HALF_ROOT).view(np.int32)) >> np.int32(23)
     f = (bits - (n << np.int32(23))).view(np.float32) - ONE
@@ -177,7 +177,7 @@ def attend(q: Array, keys: Array, values: Array) -> Array:
 
 
 def rotated(x: Array, angles: Array) -> Array:
-    """Rotate numbers j and j + K/2 by cosines, then sines [.., K]."""
+    """Rotate by cosines, then sines [.., K]."""
     (a, b), (cos, sin) = (np.split(part, 2, axis=-1) for part in (x, angles))
     return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
 
@@ -193,17 +193,17 @@ class Dense:
 
 
 class Slabs:
-    """Transformer blocks, slab by slab; those whose line is MASKED attend to earlier slabs."""
+    """Transformer blocks, slab by slab."""
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = blocks, heads, lines
 
     def start(self, rows: int, length: int, sites: int) -> list[list[tuple[Array, Array]]]:
-        """Return empty keys and values by layer, for `rows` rows."""
+        """Return empty keys and values by layer."""
         return [[] for _ in self._blocks]
 
     def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
-        """Return slab i of the output [rows, D]; add to the caches."""
+        """Return slab i of the output."""
         for block, line, cache in zip(self._blocks, self._lines, caches):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
             if len(block.rotations):
@@ -223,10 +223,7 @@ class Slabs:
         return u
 
     def add_upper(self, context: Array, values: NDArray[np.int64], table: Array, length: int, sites: int) -> None:
-        """Add to each slab's context the output for the slab before.
-
-        `context` [rows, D] has `length` slabs of `sites` rows per example.
-        """
+        """Add to each slab's context the output for the slab before."""
         slabs, of_slabs = context.reshape(-1, length, sites, context.shape[1]), values.reshape(-1, length, sites)
         caches = self.start(len(slabs) * sites, length, sites)
         upper = np.zeros_like(slabs[:, 0])
@@ -243,7 +240,7 @@ class Rows:
         self._inner, self._heads, self._output = inner, heads, output
 
     def read(self, context: Array, prediction: Prediction, values: NDArray[np.int64], stream: Stream) -> None:
-        """Read a row's values [B, L] from a stream, GROUP examples at a time."""
+        """Read a row's values from a stream, GROUP examples at a time."""
         count = len(self._output.table)
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
@@ -268,7 +265,7 @@ class Rows:
                 known.intervals[np.isnan(nats_of(logits, values)), i] = 0
 
     def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
-        """Yield a row's logits; earlier values must be there by then."""
+        """Yield a row's logits, given earlier values."""
         step = self._start(len(context))
         for i in range(context.shape[1]):
             x = context[:, i]
@@ -277,7 +274,6 @@ class Rows:
             yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
 
     def _taken(self, logits: Array, predictions: NDArray[np.int64]) -> Array:
-        """Return the logits that lead to values."""
         count = len(self._output.table)
         if logits.shape[1] == count:
             return logits
@@ -335,7 +331,7 @@ def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:
 
 
 def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
-    """Return exp(logits - largest) in fixed point, rounded down; note logits that are not finite."""
+    """Return exp(logits - largest) in fixed point; note logits that are not finite."""
     difference = logits - largest(logits)[..., None]
     is_number = difference <= 0
     if not is_number.all():
@@ -377,7 +373,7 @@ def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
 
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
-    """Return the words of intervals, in reading order; reading ends with `state`."""
+    """Return words so that reading ends with `state`."""
     words = list[int]()
     for start, frequency in reversed(intervals.tolist()):
         if state >= frequency << (63 - PRECISION):

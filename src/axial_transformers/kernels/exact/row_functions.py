@@ -1,7 +1,4 @@
-"""Functions of rows: layer norm, softmax attention, gates, fixed points.
-
-Rows are read in whole vectors.
-"""
+"""Functions of rows, read in whole vectors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,7 +61,7 @@ def zero() -> Any:
 
 @instructions
 def not_inlined(builder: Any) -> None:
-    """Forbid inlining: it makes compilation slow."""
+    """Forbid inlining: it compiles slowly."""
     builder.function.attributes.add("noinline")
 
 
@@ -151,7 +148,7 @@ def rotate(b: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> None:
 
 
 def attention(queries: int, places: int, numbers: int) -> Any:
-    """Return the intrinsic `attend`, with sums side by side."""
+    """Return the intrinsic `attend`."""
 
     @instructions
     def attend(
@@ -172,10 +169,7 @@ def attention(queries: int, places: int, numbers: int) -> Any:
         weights_at = [b.add(start, width.type(LANES * LANES)) for start in partial_at]
 
         def products(starts: list[Any], factors: Any, distance: Any, terms: Any, further: Any) -> list[list[Any]]:
-            """Sum, per query, factors k times the numbers k `distance` behind the starts.
-
-            The first query has `terms`, each next one `further` more.
-            """
+            """Sum factors k times the numbers k `distance` behind the starts."""
             sums = [[cgutils.alloca_once_value(b, zero()) for _ in starts] for _ in range(queries)]
 
             def accumulate(k: Any, first_query: int) -> None:
@@ -218,8 +212,7 @@ MOST_PLACES, MOST_NUMBERS = 4, 8 if WIDE else 4
 attend = attention(1, MOST_PLACES, MOST_NUMBERS)
 """out = softmax(query . keys / sqrt(K)) values over `count` places of LANES lines.
 
-query, out: [queries, K, LANES]; keys, values: [count, K, LANES]. Memory goes on behind keys for MOST_PLACES - 1 places,
-behind values for MOST_NUMBERS - 1 vectors. weights: [queries, LANES + count, LANES].
+Memory goes on: behind keys for MOST_PLACES - 1 places, behind values for MOST_NUMBERS - 1 vectors.
 """
 QUERIES = 4 if WIDE else 2
 attend_together = attention(QUERIES, 2, 2)
@@ -227,7 +220,7 @@ attend_together = attention(QUERIES, 2, 2)
 
 
 def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, width: Any) -> Any:
-    """Replace vectors by e^((x - largest) / sqrt(width)); return the sum, from LANES partial sums."""
+    """Replace vectors by e^((x - largest) / sqrt(width)); return the sum."""
 
     def vector(number: Any, first: Any = at) -> Any:
         return b.add(first, b.mul(number, count.type(LANES)))
@@ -255,10 +248,7 @@ def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, wi
 def lstm_cell(
     b: Any, of_input: Any, of_hidden: Any, at: Any, width: Any, cell: Any, hidden: Any, x: Any, x_at: Any
 ) -> None:
-    """Take an LSTM step; add the hidden state to x.
-
-    Gates are `width` apart: input, forget, cell, output.
-    """
+    """Take an LSTM step; add the hidden state to x."""
     one = constant(VECTOR, 1.0)
     with vectors(b, width) as j:
         gates = []
@@ -276,7 +266,7 @@ def lstm_cell(
 
 @intrinsic
 def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any) -> Any:
-    """Write e^(logit - largest) in fixed point, rounded down; return False if not finite."""
+    """Write e^(logit - largest) in fixed point; False if not finite."""
 
     def generate(b: Any, logits: Any, at: Any, count: Any, out: Any) -> Any:
         words = ir.VectorType(WORD, LANES)

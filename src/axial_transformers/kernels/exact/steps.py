@@ -1,4 +1,4 @@
-"""Entry points: slabs through blocks; rows through inner decoder, head and choice."""
+"""Entry points: slabs, and rows of sites."""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from axial_transformers.kernels.vectors import exp
 
 
 class Inner(NamedTuple):
-    """Masked blocks or, with zero heads, an LSTM."""
+    """Masked blocks or, with no heads, an LSTM."""
 
     blocks: PackedBlocks
     heads: int
@@ -45,7 +45,7 @@ class PackedOutput(NamedTuple):
 
 
 class KnownSlabs(NamedTuple):
-    """Known values of all slabs; may be empty."""
+    """Known values of all slabs."""
 
     values: Integers
     table: Array
@@ -59,7 +59,6 @@ class Memory(NamedTuple):
     """Memory for rows of sites."""
 
     lines: Integers
-    """See `transform`."""
     x: Array
     normed: Array
     logits: Array
@@ -79,7 +78,7 @@ def slabs(
 ) -> None:  # fmt: skip
     """Run blocks over x [rows, D], `part` rows (whole examples) at a time.
 
-    x is slab i. Or, with known values, x is all slabs' context, and a slab's output is added to the next one.
+    x is slab i or, with known values, all slabs' context.
     """
     (rows, dim), values, own_row = x.shape, known.values, own.shape[1]
     tiles = tiles_of(part * heads)
@@ -100,7 +99,7 @@ def slabs(
 
 @exact
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
-    """Apply a linear layer; rows are a multiple of ROWS."""
+    """Apply a linear layer."""
     for first in range(0, rows, BLOCK):
         linear(x, first, min(BLOCK, rows - first), weights, ORIGIN, out, first, False)
 
@@ -110,7 +109,7 @@ def read_row(
     context: Array, inner: Inner, output: PackedOutput, values: Integers, stream: Stream, prediction: Prediction,
     first: int, last: int, memory: Memory,
 ) -> None:  # fmt: skip
-    """Read a row's values [B, L] from a stream, for at most GROUP examples."""
+    """Read a row's values from a stream."""
     count, logits = len(output.table), memory.logits
     start_row(last - first, inner.heads, memory.cell, memory.hidden)
     for i in range(context.shape[1]):
@@ -129,10 +128,7 @@ def read_row(
 def known_rows(
     context: Array, inner: Inner, output: PackedOutput, known: Known, first: int, last: int, memory: Memory
 ) -> None:  # fmt: skip
-    """Write what is asked of known values.
-
-    All sites of a row share a layer's call; an LSTM goes site by site.
-    """
+    """Write what is asked of known values, all sites at once; an LSTM goes site by site."""
     examples, length, dim, x, normed = last - first, context.shape[1], context.shape[2], memory.x, memory.normed
     if not inner.heads:
         start_row(examples, inner.heads, memory.cell, memory.hidden)
@@ -295,7 +291,7 @@ def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) ->
 
 @exact_part
 def take_signed(predicted: int, count: int, logits: Array, at: int) -> None:
-    """Replace logits of differences beyond the last value by those less `count`."""
+    """Move logits of differences beyond the last value."""
     copy(logits, at + 2 * count - predicted, predicted, logits, at + count - predicted)
 
 
@@ -308,7 +304,7 @@ def plane(prediction: Prediction, b: int, i: int, which: int) -> Any:
 
 @exact_part
 def channel_before(prediction: Prediction, b: int, i: int) -> Any:
-    """Return the value of the channel before, or half of the values."""
+    """Return the channel before, or half of the values."""
     place = prediction.places[i, 3]
     return prediction.values[b, place] if place >= 0 else prediction.known[b, i, 3]
 

@@ -1,8 +1,4 @@
-"""Models that the axial ones are compared with, and the axial residual network of Axial-DeepLab.
-
-Each other row of the paper's table 1 is an `AxialTransformer` with another inner decoder over one raster sequence. The
-plain Transformer (Vaswani et al. 2017) has layout "raster".
-"""
+"""Models to compare with: each is an `AxialTransformer` with another inner decoder over a raster sequence."""
 
 from axial_transformers.models.baselines.residual_network import (
     AxialResNet,

@@ -16,7 +16,7 @@ def class_of(config: AxialTransformerConfig) -> type[AxialTransformer]:
 
 
 def class_called(name: object) -> type[AxialTransformer]:
-    """Return the class of that name, or the Axial Transformer's, which then refuses to read."""
+    """Return the class of that name, else the Axial Transformer."""
     return next((model for model in MODELS if model.name == name), AxialTransformer)
 
 
@@ -26,18 +26,18 @@ def build(config: AxialTransformerConfig) -> AxialTransformer:
 
 
 def names_model(name: str) -> bool:
-    """Return True for a model folder, and for what can only be a hub id."""
+    """Return True for a model folder or a hub id."""
     return (Path(name) / model_folders.CONFIG).is_file() or (name.count("/") == 1 and not Path(name).exists())
 
 
 def read_config(folder: str | Path) -> AxialTransformerConfig:
-    """Return the configuration in a model folder or of a hub id; errors as `from_pretrained`."""
+    """Return the configuration of a folder or hub id; see `from_pretrained`."""
     folder = model_folders.locate(folder)
     model = class_called(model_folders.stored_name(folder))
     return from_json(model.config_class, model_folders.load_config(folder, model.name), folder / model_folders.CONFIG)
 
 
 def read_model(folder: str | Path) -> AxialTransformer:
-    """Return the model in a folder or of a hub id, of any class; errors as `from_pretrained`."""
+    """Return the model of a folder or hub id, of any class; see `from_pretrained`."""
     folder = model_folders.locate(folder)
     return class_called(model_folders.stored_name(folder)).from_pretrained(folder)

@@ -3,8 +3,6 @@
 stem        7x7 convolution of stride 2, 3x3 max pooling of stride 2           stride 4
 stage 1..4  bottlenecks: 1x1, height attention, width attention, 1x1           strides 4, 8, 16, 32
 head        mean over sites, linear layer
-
-Between stages, the width attention's output is pooled 2x2. Tensors are channels-last.
 """
 
 from dataclasses import dataclass
@@ -31,12 +29,12 @@ class AxialResNetConfig:
     blocks: tuple[int, int, int, int] = (3, 4, 6, 3)
     """Bottlenecks in each stage."""
     width: int = 64
-    """Channels after the stem; stages attend in 2, 4, 8, 16 times as many, and return twice that."""
+    """Channels after the stem; stages attend in 2, 4, 8, 16 times as many."""
     heads: int = 8
     span: int | None = None
     """Odd window size along an axis, for images of any size; None: the whole axis."""
     stem_stride: int = 4
-    """4 as published; 2, for small images: a 3x3 convolution of stride 2 without pooling."""
+    """4 as published; 2, for small images: a 3x3 convolution of stride 2."""
 
     def __post_init__(self) -> None:
         if self.stem_stride not in (2, 4):
@@ -90,17 +88,13 @@ class AxialResNet(nn.Module):
         """Images [B, H, W, C] -> logits [B, num_classes].
 
         Raises:
-            ValueError: an image is larger than the configured shape, and there is no span.
+            ValueError: an image is larger than the shape, and there is no span.
         """
         return self.head(self.features(x)[-1].mean((1, 2)))
 
 
 class AxialBottleneck(nn.Module):
-    """x + (1x1, height attention, width attention, pooling by `stride`, 1x1)(x).
-
-    `fan_in` are the channels of x, `inner` those of the attention layers; the output has 2 `inner`. With stride 2, the
-    shortcut is a 1x1 convolution.
-    """
+    """x + (1x1, height attention, width attention, pooling by `stride`, 1x1)(x)."""
 
     def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int = 1):
         super().__init__()
@@ -113,7 +107,7 @@ class AxialBottleneck(nn.Module):
         self.down, self.down_norm = _pointwise(fan_in, inner), ChannelsLastBatchNorm(inner)
         self.height, self.width = attention(1), attention(2)
         self.up, self.up_norm = _pointwise(inner, 2 * inner), ChannelsLastBatchNorm(2 * inner)
-        nn.init.zeros_(self.up_norm.weight)  # a block starts as its shortcut
+        nn.init.zeros_(self.up_norm.weight)
         self.shortcut = (
             nn.Identity()
             if stride == 1 and fan_in == 2 * inner

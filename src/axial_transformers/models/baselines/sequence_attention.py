@@ -1,7 +1,4 @@
-"""Masked attentions of the baselines: sparse patterns over a sequence.
-
-`attended(i)` lists the positions of query i: a step uses it, and tests compare `attend` with it.
-"""
+"""Masked attentions over a sequence with sparse patterns."""
 
 from functools import cached_property
 from math import prod, sqrt
@@ -25,10 +22,9 @@ def local_attention(
     memory: int,
     window: int | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Attend to the position itself, earlier ones of its block, and the `memory` ones before the block.
+    """Attend within a block, and to the `memory` positions before it.
 
-    "1D local attention" of the Image Transformer (Parmar et al. 2018, section 3.3). `window` also bounds how far back a
-    position attends. FLOPs and memory grow as L * (block + memory).
+    "1D local attention" of the Image Transformer (Parmar et al. 2018, section 3.3); `window` bounds it.
     """
     length = q.shape[-2]
     padding = -length % block
@@ -51,24 +47,19 @@ class SequenceAttention(LineAttention):
         super().__init__(dim, heads, axis=-2, causal=True, residual=True)
 
     def attended(self, i: int) -> list[slice] | list[list[int]]:
-        """Return the positions that query i attends to, as an index for each of equal groups of heads.
-
-        Slices where possible: they copy no index to the device.
-        """
+        """Return the positions of query i, by group of heads; slices copy no index to the device."""
         raise NotImplementedError
 
     def attend(
         self, q: Float[Tensor, "b n l k"], k: Float[Tensor, "b n l k"], v: Float[Tensor, "b n l k"]
     ) -> Float[Tensor, "b n l k"]:
-        """Attend at all positions at once."""
         raise NotImplementedError
 
     def products(self, length: int) -> float:
-        """Return the pairs that `attend` multiplies, masked ones included: a mean over heads."""
+        """Return the pairs that `attend` multiplies: a mean over heads."""
         raise NotImplementedError
 
     def pairs(self, length: int) -> float:
-        """Return the pairs of the pattern: a mean over heads."""
         groups = [self.attended(i) for i in range(length)]
         sizes = [_size(positions, length) for group in groups for positions in group]
         return sum(sizes) / len(groups[0])
@@ -90,7 +81,7 @@ class SequenceAttention(LineAttention):
 class LocalAttention(SequenceAttention):
     """1D local attention of the Image Transformer (Parmar et al. 2018, section 3.3).
 
-    Blocks of `block` (l_q in the paper) queries attend to themselves and the `memory` (l_m) positions before.
+    `block` is l_q, `memory` l_m in the paper.
     """
 
     def __init__(self, dim: int, heads: int, block: int, memory: int):
@@ -141,10 +132,7 @@ class StridedAttention(SequenceAttention):
 
 
 class BlockAttention(SequenceAttention):
-    """Block-local self-attention (Weissenborn et al. 2019, "Scaling autoregressive video models", section 3.1).
-
-    Attends within blocks of a `grid` flattened in raster order; sizes of `block` divide the grid's.
-    """
+    """Attention within blocks of a grid (Weissenborn et al. 2019, "Scaling autoregressive video models")."""
 
     def __init__(self, dim: int, heads: int, grid: tuple[int, ...], block: tuple[int, ...]):
         super().__init__(dim, heads)
@@ -170,7 +158,6 @@ class BlockAttention(SequenceAttention):
         return self._join(blocks, len(q))
 
     def _split(self, x: Tensor) -> Tensor:
-        """[B, N, L, K] -> [B * blocks, N, sites of a block, K], in raster order."""
         axes = len(self.grid)
         x = x.unflatten(2, [size for pair in zip(self._blocks, self.block) for size in pair])
         blocks, inside = range(2, 2 + 2 * axes, 2), range(3, 3 + 2 * axes, 2)

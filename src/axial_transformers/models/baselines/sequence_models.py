@@ -1,4 +1,4 @@
-"""The other rows of table 1: models of one sequence in raster order."""
+"""The other rows of table 1."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class ImageTransformerConfig(AxialTransformerConfig):
 
 
 class ImageTransformer(AxialTransformer):
-    """1D local attention: a position attends to its own block up to itself, and to the memory before the block."""
+    """1D local attention: to the own block, and to the memory before it."""
 
     name = "image_transformer"
     config_class = ImageTransformerConfig
@@ -40,7 +40,7 @@ class BlockTransformerConfig(AxialTransformerConfig):
 
     layout: str = "raster"  # type: ignore[assignment]
     blocks: tuple[tuple[int, ...], ...] = ()
-    """Shapes of blocks, at least one: sizes that divide those of `grid`."""
+    """Sizes that divide those of `grid`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,12 +49,12 @@ class BlockTransformerConfig(AxialTransformerConfig):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Return the grid of sites: the data's axes, with channels interleaved along the last one."""
+        """Return the data's axes, with channels interleaved along the last one."""
         return (*self.shape[:-1], self.shape[-1] * self.channels)
 
 
 class BlockTransformer(AxialTransformer):
-    """Masked attention in raster order, within blocks whose shape changes from layer to layer."""
+    """Masked attention in raster order, within blocks whose shape changes by layer."""
 
     name = "block_transformer"
     config_class = BlockTransformerConfig
@@ -76,7 +76,7 @@ class SparseTransformerConfig(AxialTransformerConfig):
 
 
 class SparseTransformer(AxialTransformer):
-    """Half of the heads attend to the last `stride` positions, half to the same column of all earlier rows."""
+    """Half of the heads attend to the last `stride` positions, half to the column so far."""
 
     name = "sparse_transformer"
     config_class = SparseTransformerConfig
