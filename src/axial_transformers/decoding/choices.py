@@ -126,14 +126,14 @@ def choose_at(
 
 
 def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
-    """Return the noise, or None without tensor operations."""
+    """Return the noise; None if no tensors can choose."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
     return choose.noise if isinstance(choose, GumbelChoice) else None
 
 
 def row_choice(choose: Choose | KnownFirst, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
-    """Return the choices along a row, or None without tensor operations."""
+    """Return the choices along a row; None if no tensors can choose."""
     row = tuple(sites.T)
     if isinstance(choose, GumbelChoice):
         noise = _at(choose.noise, row)

@@ -28,7 +28,7 @@ class AttentionOptions:
     """Options of `LineAttention`; all are off by default."""
 
     kv_heads: int | None = None
-    """Number of heads of keys and values (grouped-query attention); it must divide queries'."""
+    """Number of heads of keys and values (grouped-query attention), a divisor of queries'."""
     span: int | None = None
     """Window size, odd. Default: the whole line."""
     dilation: int = 1
@@ -95,7 +95,7 @@ class LineAttention(nn.Module):
             `ops.positions.rotation_table`.
 
     Raises:
-        ValueError: widths, heads and `kv_heads` do not divide, or rotary positions come twice.
+        ValueError: heads do not divide widths, or `kv_heads` heads; or rotary positions come twice.
     """
 
     rotations: Tensor | None
