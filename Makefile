@@ -17,11 +17,11 @@ demo: $(READY)  ## train on the digits and show everything on one page
 test: $(READY)  ## the whole test suite, under ten minutes on two cores
 	$(BIN)/python -m pytest
 
-check: $(READY)  ## style, types, and the direction of imports
+check: $(READY)  ## style, types, the direction of imports, and prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_architecture.py
+	$(BIN)/python -m pytest tests/test_architecture.py tests/test_prose.py
 
 test-slow: $(READY)  ## what takes longer than the test run allows
 	$(BIN)/python -m pytest -m slow

@@ -77,7 +77,7 @@ def test_completions_keep_what_is_known_and_say_whether_they_are_exact():
     example = studio.examples.values[0]
     lower, hole = np.zeros((3, 5), bool), np.zeros((3, 5), bool)
     lower[2:], hole[1, 2:4] = True, True
-    for erased, text in ((lower, "Exact draws"), (hole, "Approximate: 2 of 2 erased sites")):
+    for erased, text in ((lower, "Exact draws"), (hole, "2 of 2 erased positions")):
         done = actions.draw_completions(studio, example, erased, DrawingOptions(count=3, seed=1))
         generator = torch.Generator().manual_seed(1)
         mask = torch.from_numpy(~erased)

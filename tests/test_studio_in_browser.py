@@ -139,8 +139,20 @@ def _is_whole(page, selector: str) -> bool:
     return page.eval_on_selector(selector, "picture => picture.decode().then(() => picture.naturalWidth > 0)")
 
 
-def test_samples_are_drawn_anew_with_every_seed(page):
-    _click(page, "Draw samples")
+def test_a_thumbnail_chooses_an_example(page):
+    _tab(page, "Bits")
+    shown = []
+    for number in (0, 1):
+        page.locator(".thumbnails .grid-container button:visible").nth(number).click()
+        page.wait_for_timeout(1000)  # the choice is sent
+        _click(page, "Show bits")
+        page.wait_for_function(
+            "last => (document.querySelector('#bits img')?.src ?? '') != last", arg="".join(shown[-1:])
+        )
+        shown.append(page.get_attribute("#bits img", "src"))
+
+
+def test_samples_are_drawn_when_the_page_opens_and_anew_with_every_seed(page):
     page.wait_for_selector("#samples img")
     assert _is_whole(page, "#samples img")
     first = page.get_attribute("#samples img", "src")
@@ -163,7 +175,7 @@ def test_what_is_painted_over_is_completed_and_marked(page):
     page.wait_for_timeout(1000)  # what is painted is sent
     _click(page, "Complete")
     page.wait_for_selector("#completions img")
-    assert "Approximate: 2 of 2 erased sites" in page.inner_text("#completions")
+    assert "2 of 2 erased positions" in page.inner_text("#completions")
     assert _is_whole(page, "#completions img")
 
 
@@ -270,10 +282,10 @@ def test_clips_play(browser, folder):
 def test_there_may_be_one_example_or_none(browser, folder, source, marked):
     with _served(folder, "pictures", source) as address:
         page, complaints = _opened(browser, address)
-        assert page.get_by_label("example of the data").count() == 0
-        _click(page, "Draw samples")
         page.wait_for_selector("#samples img")
         _tab(page, "Complete")
+        page.locator(".file:visible").wait_for()
+        assert page.locator(".thumbnails").count() == marked
         if not marked:
             _click(page, "Complete")
             assert "there is no picture" in _error(page)

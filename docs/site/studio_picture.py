@@ -37,8 +37,7 @@ def main() -> None:
         page.goto(address)
         page.get_by_role("tab", name="Complete").click()
         page.wait_for_function("document.querySelector('#editor canvas')?.width > 500")
-        page.get_by_label("number input for example of the data").first.fill(words.example)
-        page.keyboard.press("Enter")
+        page.locator(".thumbnails .grid-container button:visible").nth(int(words.example)).click()
         page.wait_for_timeout(3000)  # the example appears
         page.locator("#editor select").select_option("4")
         box = page.locator("#editor canvas").bounding_box()

@@ -31,7 +31,15 @@ BRUSH = 20
 """Radius of the brush, at least, in pixels of the enlarged picture; it covers at least one pixel of the model's."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
+MOST_THUMBNAILS = 60
+"""Examples of the data to choose from, at most, evenly spaced."""
 STYLE = """
+.thumbnails .grid-container {
+    grid-template-columns: repeat(auto-fill, 3rem) !important; grid-auto-rows: 3rem !important;
+    gap: .25rem; padding-top: 1.5rem;
+}
+.thumbnails button.thumbnail-item { width: 3rem; height: 3rem; }
+.thumbnails img { image-rendering: pixelated; }
 figure { margin: 0; }
 figure img, table.ranking img { image-rendering: pixelated; max-width: 100%; }
 figure video { max-width: 100%; }
@@ -105,7 +113,7 @@ class Studio:
         ) as page:
             gr.HTML(views.described(self._studio))
             with gr.Tab("Sample"):
-                self._sample_tab()
+                self._sample_tab(page)
             with gr.Tab("Complete"):
                 self._complete_tab(page)
             with gr.Tab("Bits"):
@@ -115,14 +123,14 @@ class Studio:
             page.unload(self._leave)
         return page
 
-    def _sample_tab(self) -> None:
+    def _sample_tab(self, page: Any) -> None:
         with gr.Row():
             with gr.Column(scale=1):
                 fields = self._drawing_fields(count=16)
                 buttons = self._buttons("Draw samples")
             with gr.Column(scale=2):
                 shown = gr.HTML(elem_id="samples")
-        self._on(buttons, self._sample, fields, shown)
+        self._on(buttons, self._sample, fields, shown, page)
 
     def _complete_tab(self, page: Any) -> None:
         with gr.Row():
@@ -190,38 +198,58 @@ class Studio:
             ["exact", "crop", "stretch", "tiles"], value="exact", label="fit of pictures of another size"
         )
 
-    def _picker(self) -> tuple[Any, Any, Any]:
-        examples = self._studio.examples
-        last = 0 if examples is None else len(examples) - 1
-        number = gr.Slider(0, max(last, 1), 0, step=1, label="example of the data", visible=last > 0)
+    def _picker(self) -> tuple[list[Any], list[Any]]:
+        """Fields that choose an example, and the events of another choice."""
+        number, examples, events = gr.State(0), self._studio.examples, []
+        if examples is not None:
+            positions = np.linspace(0, len(examples) - 1, min(len(examples), MOST_THUMBNAILS)).astype(np.int64)
+
+            def pick(event: gr.SelectData) -> int:
+                return int(positions[event.index])
+
+            gallery = gr.Gallery(
+                views.thumbnails(self._studio, examples.values[positions]),
+                label="examples of the data",
+                height=220,
+                allow_preview=False,
+                buttons=[],
+                elem_classes="thumbnails",
+            )
+            events.append(gallery.select(pick, None, number, api_visibility="private").then)
         file = gr.File(label="or a file: its first example", file_count="single", height=140, elem_classes="file")
-        return number, file, self._fit_field()
+        fit = self._fit_field()
+        return [number, file, fit], [*events, file.upload, file.clear, fit.change]
 
     def _buttons(self, name: str) -> tuple[Any, Any]:
         with gr.Row():
             return gr.Button(name, variant="primary"), gr.Button("Stop")
 
-    def _on_pick(self, page: Any, picker: tuple[Any, Any, Any], work: View, outputs: list[Any]) -> None:
+    def _on_pick(self, page: Any, picker: tuple[list[Any], list[Any]], work: View, outputs: list[Any]) -> None:
         """Calls `work` when the page is opened, and when another example is picked."""
-        number, file, fit = picker
-        events = [number.change, file.upload, file.clear, fit.change]
+        fields, events = picker
         if self._studio.examples is not None:
             events.append(page.load)
         for event in events:
             event(
                 self._guarded(work, stoppable=False),
-                list(picker),
+                fields,
                 outputs,
                 show_progress="hidden",
                 api_visibility="private",
             )
 
-    def _on(self, buttons: tuple[Any, Any], work: View, inputs: list[Any], shown: Any) -> None:
-        """Calls `work`, one piece at a time, when the first button is clicked, and stops it at the second."""
+    def _on(self, buttons: tuple[Any, Any], work: View, inputs: list[Any], shown: Any, page: Any | None = None) -> None:
+        """Call `work` at a click of the first button and when `page` opens; the second one stops it."""
         begin, stop = buttons
-        begin.click(
-            self._guarded(work), inputs, shown, concurrency_limit=1, concurrency_id="model", api_visibility="private"
-        )
+        for event in [begin.click, *([page.load] if page else [])]:
+            event(
+                self._guarded(work),
+                inputs,
+                shown,
+                concurrency_limit=1,
+                concurrency_id="model",
+                api_visibility="private",
+            )
         stop.click(self._stop, queue=False, api_visibility="private")
 
     def _guarded(self, work: View, stoppable: bool = True) -> View:

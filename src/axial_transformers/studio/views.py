@@ -32,7 +32,13 @@ def described(studio: StudioModel) -> str:
     parameters = sum(weight.numel() for weight in studio.model.parameters())
     data = "none" if studio.examples is None else f"{len(studio.examples):,}"
     named = {"model": studio.name, "parameters": f"{parameters:,}"}
-    return html.facts({**named, **studio.model.config.describe(), "examples": data})
+    facts = html.facts({**named, **studio.model.config.describe(), "examples": data})
+    return f"<h1>Studio: {escape(studio.name)}</h1>{facts}"
+
+
+def thumbnails(studio: StudioModel, values: NDArray[np.integer]) -> list[Image.Image]:
+    """Return a small image of each example [N, *A, C]."""
+    return [_small(picture) for picture in displayed(studio, values)]
 
 
 def to_paint(studio: StudioModel, example: NDArray[np.integer]) -> tuple[NDArray[np.uint8], int]:
@@ -70,8 +76,8 @@ def completions(
     text = "Exact draws: every known value comes before the erased ones in the model's order."
     if early.any():
         text = (
-            f"Approximate: {int(early.sum()):,} of {int(erased.sum()):,} erased sites, marked red, are drawn before a"
-            " known one and do not depend on it."
+            f"Approximate: the model draws in a fixed order. {int(early.sum()):,} of {int(erased.sum()):,} erased"
+            " positions, marked red, come before a known one and cannot take it into account."
         )
     show = partial(displayed, studio, window=studio.window(example[None]))
 
