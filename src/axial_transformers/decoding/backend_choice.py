@@ -66,7 +66,7 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
-    from axial_transformers.models.baselines.sequence_attention import (  # slow to import
+    from axial_transformers.models.baselines.sequence_attention import (
         LocalAttention,
         StridedAttention,
     )

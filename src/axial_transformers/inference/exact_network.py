@@ -29,7 +29,6 @@ from axial_transformers.ops.torch_private import has_hooks
 Values = NDArray[np.int64]
 
 ENCODED_AT_ONCE = 1 << 14
-"""At least one example."""
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
     *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions),

@@ -198,6 +198,7 @@ class ChannelsFirst(nn.Module):
     def weights(
         self, x: Float[Tensor, "b d *a"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."] | list[Float[Tensor, "..."]]:
+        """Return the layer's weights."""
         return self.layer.weights(x.movedim(1, -1), key_mask)  # type: ignore[operator]
 
 

@@ -76,9 +76,11 @@ class Conditioning(NamedTuple):
         return (self.label is not None) + 2 * (self.cond is not None)
 
     def of(self, rows: slice | list[int]) -> "Conditioning":
+        """Return the conditioning of some examples."""
         return Conditioning(*(None if part is None else part[rows] for part in self))
 
     def repeated(self, count: int) -> "Conditioning":
+        """Repeat examples."""
         return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
 
 

@@ -64,6 +64,7 @@ class AxialTransformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Return the device of the weights."""
         self.require_values()
         return self.embed_value.table.device
 

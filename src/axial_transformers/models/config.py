@@ -192,6 +192,7 @@ class AxialTransformerConfig:
         return round(self.mlp_ratio * self.dim)
 
     def describe(self) -> dict[str, str]:
+        """Return rows (name, value)."""
         data = " x ".join(map(str, (*self.shape, self.channels)))
         known = f", the first {self.known_channels} channels given" if self.known_channels else ""
         classes = "" if self.num_classes is None else f", {self.num_classes} classes"

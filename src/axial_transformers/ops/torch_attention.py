@@ -15,7 +15,6 @@ from axial_transformers.ops.kernel_choice import copies_count, fused_can_run
 from axial_transformers.ops.torch_private import is_transformed
 
 PIECE = {"cpu": 2**19}
-"""2 MB of float32 on a CPU."""
 PIECE_ELSEWHERE = 2**26
 MOST_LINES = 2**16 - 1
 """The limit of CUDA's grid, for fused kernels."""

@@ -79,10 +79,7 @@ class SequenceAttention(LineAttention):
 
 
 class LocalAttention(SequenceAttention):
-    """1D local attention of the Image Transformer (Parmar et al. 2018, section 3.3).
-
-    `block` is l_q, `memory` l_m in the paper.
-    """
+    """1D local attention of the Image Transformer (Parmar et al. 2018, section 3.3)."""
 
     def __init__(self, dim: int, heads: int, block: int, memory: int):
         super().__init__(dim, heads)
