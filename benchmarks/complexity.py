@@ -1,4 +1,4 @@
-"""Operations, time and memory of full, axial and local attention over growing grids: for docs/complexity.md.
+"""Multiply-adds, time and memory of full, axial and local attention: for docs/explanation/complexity.md.
 
     python benchmarks/complexity.py
     pip install axial-transformers[plots]

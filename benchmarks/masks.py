@@ -1,4 +1,4 @@
-"""Measures and draws the receptive field of each mask: the picture of docs/masks.md.
+"""Measure and draw the receptive field of each mask, for docs/explanation/how_the_model_works.md.
 
     pip install axial-transformers[plots]
     python benchmarks/masks.py docs/images/masks.png

@@ -115,8 +115,8 @@ def test_no_two_files_have_one_name():
     assert {name for name, count in names.items() if count > 1} <= in_several_rooms
 
 
-def test_the_readme_lists_the_rooms_in_the_order_of_imports():
-    assert readme_rooms((ROOT / "README.md").read_text()) == ROOMS
+def test_the_source_tree_lists_the_rooms_in_the_order_of_imports():
+    assert listed_rooms((ROOT / "CONTRIBUTING.md").read_text()) == ROOMS
 
 
 @pytest.mark.parametrize("path", [*SOURCE.rglob("*.py")], ids=lambda path: str(path.relative_to(SOURCE)))
@@ -263,9 +263,9 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
             yield from (f"{origin}.{alias.name}" for alias in node.names)
 
 
-def readme_rooms(readme: str) -> list[str]:
-    """The rooms in the README's tree, as they follow each other."""
-    (tree,) = re.findall(r"```text\nsrc/axial_transformers/\n(.*?)```", readme, flags=re.DOTALL)
+def listed_rooms(page: str) -> list[str]:
+    """Return the rooms in the source tree of CONTRIBUTING, as they follow each other."""
+    (tree,) = re.findall(r"```text\nsrc/axial_transformers/\n(.*?)```", page, flags=re.DOTALL)
     return [
         line.split()[0].removesuffix("/").removesuffix(".py") for line in tree.splitlines() if line.startswith("  ")
     ]

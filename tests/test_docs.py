@@ -152,7 +152,7 @@ def test_the_flags_named_by_themselves_exist(page, monkeypatch):
 def test_the_files_named_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists() or target in PAGES_OF_COMMANDS, target
-    for path in re.findall(r"\b(?:tests|benchmarks|docs)/[\w/]+\.?\w+", page.read_text()):
+    for path in re.findall(r"\b(?:tests|benchmarks|docs)/[\w/-]+\.?\w+", page.read_text()):
         assert (ROOT / path).exists(), path
     for path in spans(page):
         if re.fullmatch(rf"({'|'.join(ROOMS)})/[\w/]*(\.py)?", path) and "COMMAND" not in path:
@@ -175,8 +175,9 @@ def test_the_versions_of_what_parses_are_those_tested_with():
     assert stated == {name: tested[name] for name in stated}
 
 
-def test_every_room_is_in_the_readmes_tree_and_nothing_else_is():
-    tree = next(block for block in blocks(ROOT / "README.md", "text") if block.startswith("src/axial_transformers/"))
+def test_every_room_is_in_the_source_tree_and_nothing_else_is():
+    page = ROOT / "CONTRIBUTING.md"
+    tree = next(block for block in blocks(page, "text") if block.startswith("src/axial_transformers/"))
     names = [(PACKAGE if line.startswith(" ") else ROOT) / line.split()[0] for line in tree.splitlines()]
     assert [str(name) for name in names if not name.exists()] == []
     assert {name.name.removesuffix(".py") for name in names if name.parent == PACKAGE} == ROOMS
@@ -203,7 +204,7 @@ def public_names() -> dict[str, object]:
     packages = ["axial_transformers"]
     packages += [found.name for found in iter_modules(axial.__path__, "axial_transformers.") if found.ispkg]
     packages.append("axial_transformers.models.baselines")
-    packages.remove("axial_transformers.kernels")  # whose door is for the package's other rooms: docs/kernels.md
+    packages.remove("axial_transformers.kernels")  # whose door is for the package's other rooms
     found: dict[str, object] = {}
     for package in map(importlib.import_module, packages):
         for name in getattr(package, "__all__", []):
@@ -230,7 +231,7 @@ def test_the_package_has_its_public_names_and_no_other():
 
 
 def test_the_pages_that_the_navigation_names_exist_and_it_lists_the_others():
-    entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:\w+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
+    entries = re.findall(r"^ +- (?:Home: )?'?([\w/-]+\.md|(?:[\w-]+/)?\*)'?$", source("mkdocs.yml"), flags=re.MULTILINE)
     named = {entry for entry in entries if entry.endswith(".md")}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
     assert named - pages == {"commands/index.md"}
@@ -243,6 +244,6 @@ def test_the_description_of_a_release_has_no_link_that_only_the_repository_resol
     for repository in ("alice/axial", None):
         text = describe(readme, "1.2.3", repository)
         assert not re.search(r"\]\((?!https?:|#)", text)
-        assert ("](https://github.com/alice/axial/blob/v1.2.3/docs/data.md)" in text) == bool(repository)
+        assert ("](https://github.com/alice/axial/blob/v1.2.3/docs/how-to/prepare_data.md)" in text) == bool(repository)
         assert ("https://github.com/alice/axial/raw/v1.2.3/docs/images/" in text) == bool(repository)
-        assert "docs/data.md" in text
+        assert "docs/how-to/prepare_data.md" in text

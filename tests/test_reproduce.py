@@ -1,4 +1,4 @@
-"""Every command of docs/reproduce.md runs, on stand-ins of the published files, to a number.
+"""Every command of docs/how-to/reproduce_the_paper.md runs, on stand-ins of the published files, to a number.
 
 The commands and the overrides are read out of the page. Commands of the shell run with stand-ins of gcloud and of
 TensorFlow Datasets.
@@ -22,7 +22,7 @@ from axial_transformers.data import load
 from tfrecord_writer import video_record, write_records
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "reproduce.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "reproduce_the_paper.md").read_text()
 BLOCKS = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
 OVERRIDES = {
     name: shlex.split(words) for name, words in re.findall(r"^\| (?!the tests)([^|]+) \| `(--[^`]+)` \|$", PAGE, re.M)

@@ -1,4 +1,4 @@
-"""The picture of docs/studio.md: Studio in a headless chromium, with a part of an example erased and completed.
+"""The image of docs/how-to/studio.md: Studio in a headless chromium, with a part of an example completed.
 
 .venv-studio/bin/python docs/site/studio_picture.py fashion_mnist fashion_mnist_test.npz
 """

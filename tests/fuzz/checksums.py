@@ -11,7 +11,7 @@ from axial_transformers.storage.tensorflow import masked_crc32c, reader
 
 BETWEEN = b"\n----\n"
 """Separates two files that are one input."""
-_LINE, _CHUNKS_AT, _SIZES_AT = 10, 46, 59  # of an archive's header, as in docs/exact_archives.md
+_LINE, _CHUNKS_AT, _SIZES_AT = 10, 46, 59  # of an archive's header, as in docs/reference/archive_format.md
 
 
 def of_tar(name: str, content: bytes) -> bytes:

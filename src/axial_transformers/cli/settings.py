@@ -14,6 +14,7 @@ from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import parse, parse_known
 from axial_transformers.data import DataConfig, Examples, load, names_shards, picture_sizes
 from axial_transformers.models import AxialTransformerConfig
+from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.progress import bar
 from axial_transformers.training import RunRecord, TrainConfig, read_run
 from axial_transformers.training.run_folder import RUN_RECORD
@@ -31,6 +32,9 @@ class RunOptions:
     """Number of validation examples that are evaluated during training, at most."""
     samples: int = 36
     """Examples in a sample grid. 0: nothing is drawn while training."""
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
+    """Start from the weights of this model: a run, a folder, a hub id, or a model of the package. Its values, channels,
+    layout and width stay; the shape and the classes are those of the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +78,13 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
         raise ValueError(f"a recipe or a source comes first, then overrides: axial {command} digits --model.dim 96")
     name, source = words[0], words[1] if len(words) > 1 else None
     _check_number_of_sources(words, command)
+    start = parse_known(_DataAndStart, [word for word in overrides if word not in HELP], command)[0].start_from
     if name in recipes.NAMED:
-        preset = recipe_preset(name, source)
+        preset = _started(recipe_preset(name, source), start)
     elif record := read_run(name):
         preset = _run_preset(Path(name), record, source)
     elif Path(name).exists() or names_shards(name):
-        preset = _custom_preset(name, overrides)
+        preset = _started(_custom_preset(name, overrides, start), start)
     else:
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
     settings = _overridden(preset.settings, overrides, f"{command} {name}")
@@ -94,7 +99,7 @@ def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> S
     no_options = {name: value for name, value in vars(defaults.model).items() if _is_nested(value)}
     for name in no_options:
         if any(word.split("=")[0] == f"--model.{name}" for word in overrides):
-            raise ValueError(f"--model.{name} cannot be set on the command line: train from Python (docs/training.md)")
+            raise ValueError(f"--model.{name} cannot be set on the command line: call training.train from Python")
 
     def settings(
         *,
@@ -106,7 +111,9 @@ def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> S
         return Settings(**vars(run), data=data, model=replace(model, **no_options), training=training)
 
     settings.__annotations__["model"] = type(defaults.model)
-    return parse(settings, overrides, command, asdict(defaults))
+    values = asdict(defaults)
+    del values["start_from"]  # named by the words alone
+    return parse(settings, overrides, command, values)
 
 
 def _is_nested(value: object) -> bool:
@@ -141,18 +148,43 @@ def recipe_preset(name: str, source: str | None = None) -> Preset:
     )
 
 
+HELP = ("-h", "--help")
+START_SHARE = 0.3
+"""Learning rates of a run that starts from trained weights, divided by those of one that starts from none."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class _DataOnly:
+class _DataAndStart:
     data: DataConfig = field(default_factory=DataConfig)
+    start_from: Annotated[str | None, Parameter(name="--from")] = None
 
 
-def _custom_preset(source: str, overrides: Sequence[str]) -> Preset:
+def _started(preset: Preset, start: str | None) -> Preset:
+    """Return the preset with the model that it starts from, and smaller learning rates."""
+    if start is None:
+        return preset
+    before, training = preset.settings.model, preset.settings.training
+    model = replace(read_config(start), shape=before.shape, num_classes=before.num_classes)
+    for name in ("channels", "num_values"):
+        if getattr(before, name) != getattr(model, name):
+            raise ValueError(
+                f"--from {start}: that model has {name}={getattr(model, name)}, the data {getattr(before, name)}: "
+                "choose another model, or train without --from"
+            )
+    rates = {name: START_SHARE * getattr(training, name) for name in ("learning_rate", "muon_learning_rate")}
+    settings = replace(preset.settings, start_from=start, model=model, training=replace(training, **rates))
+    return replace(preset, settings=settings)
+
+
+def _custom_preset(source: str, overrides: Sequence[str], start: str | None) -> Preset:
     """A model fitted to the data. The options of the data are parsed first, since the model's shape depends on them."""
-    wanted = [word for word in overrides if word not in ("-h", "--help")]
-    options, _ = parse_known(_DataOnly, wanted, "train")
+    wanted = [word for word in overrides if word not in HELP]
+    options, _ = parse_known(_DataAndStart, wanted, "train")
     data = options.data
     if data.size is None and not any(word.startswith("--data.fit") for word in wanted):
         data = recipes.tiled(data, picture_sizes(source, data))
+        if data.size is not None and start is not None:
+            data = replace(data, size=read_config(start).shape[-1])
     if data != options.data:
         tiles = f"examples of large or different sizes are cut into {data.size}x{data.size} tiles"
         say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch; or --data.fit exact")

@@ -104,6 +104,7 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
         evaluate=evaluation_of(validation, settings.model, settings.training),
         sample=pictures_of(validation, settings.model, settings.training, settings.out, settings.samples),
         resume=settings.resume,
+        start_from=settings.start_from,
         about=origin,
         progress=Bar("training"),
     )

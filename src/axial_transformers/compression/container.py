@@ -1,4 +1,4 @@
-"""The .axl file: a header with an index, then chunks, each readable without the others. See docs/compression.md."""
+"""The .axl file: a header with an index, then chunks, each readable alone (docs/reference/archive_format.md)."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""The door of the kernels for CPUs; see docs/kernels.md.
+"""The door of the kernels for CPUs; see docs/explanation/kernels.md.
 
 Functions that return modules import numba, which takes a second.
 """

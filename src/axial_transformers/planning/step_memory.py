@@ -200,8 +200,8 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
 def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, device: str) -> int:
     """Return the bytes that a step on each device needs in all: `memory` and what is no tensor.
 
-    On a CPU this is the growth of the resident memory, by factors that bound those measured (docs/training.md). A tenth
-    and 1 GB of a GPU are left to its allocator and driver.
+    On a CPU this is the growth of the resident memory, by factors above those measured. Of a GPU, a tenth and 1 GB are
+    left to its allocator and driver.
 
     Args:
         device: its type, cpu or cuda.

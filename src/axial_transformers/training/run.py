@@ -103,6 +103,7 @@ class Run:
         *,
         loss: Loss = random_slice_loss,
         about: Origin | None = None,
+        started_from: str | None = None,
     ) -> None:
         self.config = config = _resolve_auto(config, folder, processes)
         self.folder, self.processes, self.device = folder, processes, processes.device
@@ -113,6 +114,7 @@ class Run:
             model=model.config,
             model_name=model.name,
             about=about,
+            started_from=started_from,
             examples=len(examples.values),
             machine=MachineRecord.found(self.device, processes.count),
         )

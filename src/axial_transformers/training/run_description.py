@@ -54,6 +54,8 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
     config, about = record.training, record.about
     data = {} if about is None else describe_data(about, record.model)
     training = {} if about is None else {"recipe": about.recipe}
+    if record.started_from:
+        training["started from"] = f"`{record.started_from}`"
     training["training"] = (
         f"{config.steps:,} steps of {config.batch_size}, learning rate {config.learning_rate:g}, {config.schedule}, "
         f"{config.precision}, seed {config.seed}"

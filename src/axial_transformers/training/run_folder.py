@@ -129,6 +129,8 @@ class RunRecord:
     """Name of the model, as config.json has it."""
     about: Origin | None = None
     """None for a run that was begun from Python without it."""
+    started_from: str | None = None
+    """Name of the model whose weights it started from; None: new weights."""
     examples: int
     """Number of training examples."""
     machine: MachineRecord

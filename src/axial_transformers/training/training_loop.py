@@ -6,7 +6,8 @@ from pathlib import Path
 
 from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
-from axial_transformers.models import AxialTransformer
+from axial_transformers.models import AxialTransformer, start
+from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit
@@ -15,7 +16,7 @@ from axial_transformers.training.metrics import progress_figures
 from axial_transformers.training.parallelism import Loss
 from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Callback, Collective, Ending, Run
-from axial_transformers.training.run_folder import Origin, opened_run
+from axial_transformers.training.run_folder import Origin, opened_run, read_run
 from axial_transformers.training.step_time import FIRST_STEPS
 
 
@@ -45,6 +46,7 @@ def train(  # noqa: PLR0913
     evaluate: Callback | Collective | None = None,
     sample: Callback | None = None,
     resume: bool = False,
+    start_from: str | Path | None = None,
     about: Origin | None = None,
     progress: Display | None = None,
 ) -> TrainResult:
@@ -67,6 +69,8 @@ def train(  # noqa: PLR0913
         sample: `sample(averaged_model, step)`, called at intervals and at the end for its effects; may return figures
             to log, and pictures for TensorBoard: uint8 [H, W] or [H, W, 3].
         resume: continue from the newest intact checkpoint; start afresh where there is none.
+        start_from: a model whose weights `model` gets before the first step, as `from_pretrained` names it; its shape
+            and its classes may differ (`models.start`).
         about: the recipe and the source of the data, for train.json: `axial train FOLDER` needs them to resume, and
             `axial evaluate FOLDER` reads the data by them.
         progress: shows the progress of the run, such as `progress.Bar`; None shows nothing.
@@ -84,9 +88,15 @@ def train(  # noqa: PLR0913
         check_fit(model, examples, config, processes)
         if config.tensorboard:
             require_extra("tensorboard", "tensorboard", "tensorboard=True")
+        progress, uint16 = progress or Display(), about is not None and about.uint16
         with opened_run(Path(folder), resume) if processes.rank_zero else nullcontext():
-            run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about)
-            progress, uint16 = progress or Display(), about is not None and about.uint16
+            before = read_run(Path(folder)) if resume else None
+            origin = before.started_from if before else None
+            if start_from and not before:
+                origin = str(start_from)
+                for line in start.start_from(model, read_model(start_from), str(start_from)):
+                    progress.say(line)
+            run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about, started_from=origin)
             with run.meter.paused():
                 page = run.page.begin(run.standing("training"), examples, uint16)
             if page:

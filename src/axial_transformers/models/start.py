@@ -1,0 +1,67 @@
+"""A start from trained weights: for data of another shape, or of other classes."""
+
+from dataclasses import asdict
+
+import torch
+from torch import Tensor
+
+from axial_transformers.models.axial_transformer import AxialTransformer
+
+MAY_DIFFER = {"shape", "num_classes", "dropout"}
+"""Fields of the configuration in which a model may differ from the one that it starts from."""
+POSITIONS, LABELS = "position.tables.", "labels."
+
+
+@torch.no_grad()
+def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) -> list[str]:
+    """Copy the weights of a trained model into another one.
+
+    A table of positions along a shorter axis is cut. Along a longer axis it is interpolated. The table of classes
+    starts anew where the classes are others, and dropout may differ. All else must be equal.
+
+    Args:
+        model: the model that is to be trained.
+        trained: the model whose weights it gets.
+        name: what messages call the trained model.
+
+    Returns:
+        A line for each table that could not be copied.
+
+    Raises:
+        ValueError: the models differ in more than that, or in the shape of a model that flattens its axes.
+    """
+    if model.name != trained.name:
+        raise ValueError(f"{name} is a model called {trained.name}, not {model.name}")
+    mine, others = asdict(model.config), asdict(trained.config)
+    for field in mine.keys() - MAY_DIFFER:
+        if mine[field] != others[field]:
+            raise ValueError(f"{name} has {field}={others[field]}, not {mine[field]}: both models must have the same")
+    weights, changed = model.state_dict(), []
+    for key, old in trained.state_dict().items():
+        new = weights.get(key)
+        if new is not None and new.shape == old.shape:
+            new.copy_(old)
+        elif new is not None and key.startswith(POSITIONS):
+            axis = int(key.removeprefix(POSITIONS))
+            new.copy_(_resized(old, model, trained, axis, name))
+            how = "cut" if len(new) < len(old) else "interpolated"
+            changed.append(f"positions along axis {axis + 1} are {how}: {len(old)} to {len(new)}")
+        elif key.startswith(LABELS):
+            changed.append(f"classes start anew: {trained.config.num_classes} before, {model.config.num_classes} now")
+        elif key in dict(model.named_parameters()) or new is None:
+            raise ValueError(f"{name} cannot be used for shape {model.config.shape}: its {key} depends on the shape")
+    return changed
+
+
+def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, axis: int, name: str) -> Tensor:
+    """Return a table of positions, cut or interpolated. Where channels lie along the axis, each is taken by itself."""
+    lengths = model.layout.shape[axis], trained.layout.shape[axis]
+    channels = trained.layout.shape[axis] // trained.config.shape[axis] if axis < len(trained.config.shape) else 0
+    if len(model.layout.shape) < len(model.config.shape) or not channels:
+        raise ValueError(f"{name} has the layout {trained.config.layout}, which needs shape={trained.config.shape}")
+    length, before = (each // channels for each in lengths)
+    table = old.view(before, channels, -1)
+    if length > before:
+        grown = torch.nn.functional.interpolate(table.permute(1, 2, 0), length, mode="linear", align_corners=True)
+        table = grown.permute(2, 0, 1)
+    return table[:length].reshape(length * channels, -1)
