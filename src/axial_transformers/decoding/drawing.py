@@ -174,6 +174,6 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
 
 
 def comes_first(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "sites axes"]) -> bool:
-    """Return True if no site of the mask follows another."""
+    """Return True if no known site follows an unknown one."""
     in_order = mask[tuple(order.T)]
     return not bool((in_order[1:] & ~in_order[:-1]).any())

@@ -108,7 +108,7 @@ def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, sco
 
 
 def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Raise VariablesError unless a checkpoint has exactly the model's variables, by type and shape."""
+    """Raise VariablesError unless the variables, less those of training, are the model's, by type and shape."""
     names = {name.removesuffix(AVERAGE) for name in wanted}
     known = _BOOKKEEPING | {name + slot for name in names for slot in _SLOTS}
     differences = {

@@ -29,7 +29,7 @@ from axial_transformers.kernels.register_tiles import HIGH, PANEL, product_tile,
 WORDS = 16
 """Of a matrix register's row, and of an AVX-512 vector."""
 BLOCK = 2 * WORDS
-"""Four sums do not wait for each other."""
+"""Four sums need not wait."""
 NEEDED_FOR_MATRICES = {"+avx512f", "+amx-tile", "+amx-bf16"}
 NEEDED_FOR_PAIRS = {"+avx512f", "+avx512bf16"}
 REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
@@ -51,11 +51,11 @@ class Products(NamedTuple):
     exchange: Any
     """(new, old): configures registers, and saves to `old`."""
     multiply_columns: Any
-    """(x, at, words, width, columns of words, rows, columns, out)."""
+    """(x, at, words, width, columns of words, rows, columns, out): out = x w."""
     combine: Any
-    """(weights in pairs, keys, x in pairs, at, wide, width, out, to, rows, spare)."""
+    """(weights in pairs, keys, x in pairs, at, wide, width, out, to, rows, spare): out = weights^T x."""
     add: Any
-    """(weights, keys, rows, x in pairs, at, wide, width, out, to)."""
+    """(weights, keys, rows, x in pairs, at, wide, width, out, to): out += weights x."""
 
 
 @cache

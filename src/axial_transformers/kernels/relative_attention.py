@@ -49,7 +49,6 @@ from axial_transformers.kernels.vectors import clear
 BEFORE = LANES + MARGIN
 """Tiles read before transposed keys."""
 FIRST = PANEL
-"""Of a transposed table."""
 
 
 class Tables(NamedTuple):

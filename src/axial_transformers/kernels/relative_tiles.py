@@ -255,7 +255,7 @@ def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
 
 @part
 def isolate(x: Array, at: int, present: int) -> None:
-    """Zero what surrounds a query: NaN otherwise."""
+    """Zero what surrounds a query: it may be NaN."""
     clear(x, at - MARGIN, MARGIN)
     clear(x, at + round_up(present, LANES), MARGIN)
 

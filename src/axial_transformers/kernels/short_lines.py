@@ -31,7 +31,7 @@ from axial_transformers.kernels.vectors import exponential, greater, narrowed, w
 
 @instructions
 def gather(builder: Any, x: Any, starts: Any, more: Any, scale: Any, out: Any, out_at: Any) -> None:
-    """Load a position of LANES lines; see `widen`."""
+    """Load LANES numbers of LANES lines; see `widen`."""
     rows = [widened(builder, load(builder, x, at, LANES)) for at in _places(builder, starts, more)]
     factor = splat(builder, scale, LANES)
     for j, column in enumerate(transposed(builder, rows)):

@@ -46,9 +46,7 @@ from axial_transformers.kernels.vectors import aligned_zeros
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
 ROWS_AT_ONCE = 224
-"""They stay in a core's cache."""
 KNOWN_AT_ONCE = 784
-"""Of known values, per layer."""
 LEAST_AT_ONCE = 4
 """Each thread reads all weights."""
 ALL = 1 << 62
