@@ -78,7 +78,7 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 
 
 def opaque(builder: Any, number: Any) -> Any:
-    """Hide a number's origin: LLVM would make each row's address wait for the last one."""
+    """Hide a number's origin: LLVM would chain the rows' addresses."""
     kind = ir.FunctionType(number.type, [number.type])
     return builder.asm(kind, "", "=r,0", [number], side_effect=False)
 

@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 def parallel_ranges(work: Work, count: int) -> None:
     """Call work(first, last) on parts of range(count), one per torch thread.
 
-    Torch's own OpenMP threads spin for milliseconds: a pool would compete. Nested calls have one thread.
+    Torch's own OpenMP threads spin for milliseconds: a pool would compete.
     """
     threads = 1 if getattr(_of_thread, "works", False) else min(torch.get_num_threads(), count)
     if threads <= 1:

@@ -38,10 +38,7 @@ def normal_table(*shape: int) -> nn.Parameter:
 
 
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
-    """Draw weights of scale 1, for tests: near the identity, a new model hides errors.
-
-    W ~ N(0, 1/fan_in), embeddings ~ N(0, 1), gains ~ N(1, 0.01), biases ~ N(0, 0.01).
-    """
+    """Draw weights of scale 1, for tests: near the identity, a new model hides errors."""
 
     def normal(tensor: torch.Tensor, mean: float, std: float) -> None:
         draw = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)

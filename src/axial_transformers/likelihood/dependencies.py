@@ -26,7 +26,7 @@ def influence(
 ) -> Float[Tensor, "sites sites"]:
     """Return the largest change of a logit of site p, at [p, q], when site q changes by V/2.
 
-    In float64 with weights of scale 1, independent logits change by 1e-12 at most, others by over 1e-9.
+    In float64, independent logits change by 1e-12 at most.
     """
     order, values = model.order, model.config.num_values
     columns = []

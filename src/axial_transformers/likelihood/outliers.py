@@ -51,7 +51,7 @@ def score(
 
 
 def rows_of(scores: Scores, names: Sequence[str], uint16: bool = False) -> list[dict[str, Any]]:
-    """Return a row per example; 16-bit images, whose dimensions are bytes, also have bits per value."""
+    """Return a row per example; 16-bit images also have bits per value."""
     columns = {"bits_per_dim": scores.bits, "corrected": scores.corrected}
     if uint16:
         columns["bits_per_value"] = 2 * scores.bits

@@ -56,7 +56,7 @@ class Layout:
 
 
 class Rows(Layout):
-    """Row c * A1 + a is row a of channel c."""
+    """Channel-major along the first axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Rows(Layout):
 
 
 class Columns(Layout):
-    """Position a * C + c is channel c of position a."""
+    """Interleaved along the last axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ class Axis(Layout):
 
 
 class Frames(Layout):
-    """Channel t * C + c is channel c of frame t."""
+    """Frames are channels, outermost."""
 
     def __post_init__(self) -> None:
         if len(self.data_shape) < 2:

@@ -48,5 +48,5 @@ def fused_can_run(device: torch.device, dtype: torch.dtype, keys: int, plain: bo
 
 
 def copies_count(device: torch.device) -> bool:
-    """Return True if copies of lines cost time. A CPU reads in place or copies into its cache."""
+    """Return True if copies of lines cost time, as on a GPU."""
     return device.type != "cpu"

@@ -73,7 +73,6 @@ class Parts(NamedTuple):
     """The state of slabs."""
 
     rows: int
-    """Of whole examples, through all blocks together."""
     cache: Cache
 
 

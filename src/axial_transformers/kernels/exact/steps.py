@@ -128,7 +128,7 @@ def read_row(
 def known_rows(
     context: Array, inner: Inner, output: PackedOutput, known: Known, first: int, last: int, memory: Memory
 ) -> None:  # fmt: skip
-    """Write what is asked of known values, all sites at once; an LSTM goes site by site."""
+    """Write what is asked of known values."""
     examples, length, dim, x, normed = last - first, context.shape[1], context.shape[2], memory.x, memory.normed
     if not inner.heads:
         start_row(examples, inner.heads, memory.cell, memory.hidden)
