@@ -25,7 +25,8 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
     """
     if model.name != trained.name:
         raise ValueError(f"{name} is a model called {trained.name}, not {model.name}")
-    mine, others = asdict(model.config), asdict(trained.config)
+    configs = model.config, trained.config
+    mine, others = (asdict(each) | {"outer_layers": each.layers_of_outer_decoders} for each in configs)
     for field in mine.keys() - MAY_DIFFER:
         if mine[field] != others[field]:
             raise ValueError(f"{name} has {field}={others[field]}, not {mine[field]}: both models must have the same")
