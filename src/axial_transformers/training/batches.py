@@ -1,8 +1,6 @@
 """The order of the examples, the random draws for each, and the batches: functions of seed and position.
 
-Positions count examples since the start of the run: step t of a run with batches of G covers t*G .. (t+1)*G - 1, and
-epoch e of N examples covers e*N .. (e+1)*N - 1. So the sequence does not depend on the number of processes, nor on the
-steps at which a run was resumed.
+A position counts examples since the start of the run. So neither the number of processes nor a resume matters.
 """
 
 from collections.abc import Generator
@@ -28,7 +26,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Stream(IntEnum):
-    """Purposes of random bits; draws for different purposes are independent."""
+    """Independent purposes of random bits."""
 
     SHUFFLE = 0
     SLICE = 1
@@ -41,11 +39,7 @@ class Stream(IntEnum):
 
 
 def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Bits [n] that are a hash of the keys (at least 0), the last of which may be an array [n].
-
-    Keys are folded in one after the other by SplitMix64 (Steele et al. 2014), whose n-th output is the hash of
-    key + n * golden ratio: statistically as good as a generator, and any of its outputs can be computed alone.
-    """
+    """Return the hash [n] of the keys by SplitMix64 (Steele et al. 2014); the last key may be an array [n]."""
     state = np.zeros(1, np.uint64)
     for key in keys:
         state = state + GOLDEN * (np.atleast_1d(key).astype(np.uint64) + np.uint64(1))
@@ -56,16 +50,12 @@ def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def uniforms(seed: int, stream: Stream, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1), one for each position [n]."""
+    """Return numbers in [0, 1), one for each position [n]."""
     return (random_bits(seed, stream, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def step_positions(step: int, batch_size: int, rank: int = 0, ranks: int = 1) -> NDArray[np.int64]:
-    """The positions [B] of one process's share in a step; the shares of ranks 0, 1, ... joined are the whole batch.
-
-    Raises:
-        ValueError: the batch does not divide into equal shares.
-    """
+    """Return the positions [B] of one process's share in a step."""
     if batch_size % ranks:
         raise ValueError(f"a batch of {batch_size} does not divide among {ranks} processes")
     share = batch_size // ranks
@@ -73,7 +63,7 @@ def step_positions(step: int, batch_size: int, rank: int = 0, ranks: int = 1) ->
 
 
 def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Indices [n], out of `count` examples, at the positions [n]: every epoch is a permutation of its own."""
+    """Return indices [n] below `count` at the positions [n]; each epoch is a permutation."""
     epochs, places = np.divmod(positions, count)
     indices = np.empty_like(positions)
     for epoch in np.unique(epochs):
@@ -88,7 +78,6 @@ def _permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
 
 
 WORKERS = 2
-"""Default for examples that are not in memory."""
 
 
 class TrainingExamples(Protocol):
@@ -96,11 +85,11 @@ class TrainingExamples(Protocol):
 
     @property
     def values(self) -> np.ndarray:
-        """Integers [N, *A, C]: an array, or an object of which `values[indices]` is one."""
+        """Integers [N, *A, C]: an array, or an object whose `values[indices]` is one."""
 
     @property
     def labels(self) -> np.ndarray | None:
-        """Classes [N], integers, if the examples have any."""
+        """Integer classes [N], if any."""
 
     @property
     def num_values(self) -> int:
@@ -112,7 +101,7 @@ class TrainingExamples(Protocol):
 
 
 def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:
-    """Raises ValueError where the model cannot be trained on the examples with these settings by so many processes."""
+    """Raise ValueError unless model, examples, settings and processes fit each other."""
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:
         raise ValueError("there is not one training example")
@@ -135,17 +124,15 @@ def check_fit(model: AxialTransformer, examples: TrainingExamples, config: Train
 
 
 class Batch(NamedTuple):
-    """Examples, their labels if the model has classes, and the slice of each that carries the loss."""
+    """Examples, their labels, and the slice of each that carries the loss."""
 
     values: Int[Tensor, "B *A C"]
     label: Int64[Tensor, " B"] | None
     channel: Int64[Tensor, " B"]
     operations: Bool[Tensor, "B n"] | None = None
-    """Operations on each example, with distribution augmentation; None without."""
+    """Of distribution augmentation."""
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch on a device; copies to CUDA overlap with its computations."""
-
         def move(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
@@ -155,10 +142,7 @@ class Batch(NamedTuple):
 def draw_batch(
     examples: TrainingExamples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
 ) -> Batch:
-    """The batch at positions [B], a pure function of its arguments.
-
-    A hidden label is `num_classes`, the class of unlabelled examples.
-    """
+    """Return the batch at positions [B], a pure function; `num_classes` is the hidden label."""
     indices = example_indices(config.seed, len(examples.values), positions)
     return _draw(examples, slices, num_classes, config, (positions, indices))
 
@@ -171,10 +155,7 @@ def batches(
     processes: Processes,
     first_step: int,
 ) -> Generator[Batch, None, None]:
-    """The batches of `draw_batch` for this process, part by part of each step, from a step on without end.
-
-    Worker processes prefetch, so that reading and decoding overlap with training; the order does not depend on them.
-    """
+    """Yield this process's batches without end, part by part of each step, prefetched by worker processes."""
     order = (
         (positions, example_indices(config.seed, len(examples.values), positions))
         for step in count(first_step)
@@ -194,7 +175,6 @@ def _draw(
     config: TrainConfig,
     positions_and_indices: tuple[np.ndarray, np.ndarray],
 ) -> Batch:
-    """The batch of the examples of indices [B], at positions [B] of the run."""
     positions, indices = positions_and_indices
     values = examples.values
     if isinstance(values, Windows):

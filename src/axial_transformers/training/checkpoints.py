@@ -1,10 +1,10 @@
-"""The state of a run, and its checkpoints, of which the newest intact one counts.
+"""The state of a run and its checkpoints; a resume takes the newest intact one.
 
 RUN/checkpoints/step-00001000/
-  model.safetensors      the weights that are trained
-  ema.safetensors        their running average
+  model.safetensors      raw weights
+  ema.safetensors        EMA weights
   optimizer.safetensors  moments of Adam, momentum of Muon
-  state.json             counters, what the run is (data, seed, model), SHA-256 of the files above
+  state.json             counters, identity of the run, SHA-256 of the files above
 """
 
 import hashlib
@@ -37,37 +37,28 @@ class Counters:
     """The numbers of a run's state."""
 
     step: int = 0
-    """Updates made."""
     seconds: float = 0.0
-    """Wall-clock time spent, over all resumes."""
+    """Wall-clock time over all resumes."""
     clock: float = 0.0
-    """The same, as the schedule of the learning rate counts it: equal in all processes."""
+    """`seconds` as the learning rate schedule reads it: equal in all processes."""
     evaluated_step: int | None = None
-    """Step at which the averaged weights were last evaluated."""
     best_step: int | None = None
-    """Step at which they were best."""
     best_bits_per_dim: float | None = None
-    """Their bits/dim then."""
     unlogged_steps: int = 0
     """Steps since the last line of metrics.jsonl."""
     unlogged_nats: float = 0.0
-    """The sum of their losses, nats/dim."""
     unlogged_norms: float = 0.0
-    """The sum of the norms of their gradients."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The content of state.json, which holds its own SHA-256 too."""
+    """The content of state.json, which also holds its own SHA-256."""
 
     counters: Counters
     identity: dict[str, Any]
-    """The run's data, seed, batch size and model."""
     files: dict[str, str]
-    """SHA-256 of each of the checkpoint's other files."""
 
     def write(self, folder: Path) -> None:
-        """Writes it into a checkpoint's folder, whole or not at all."""
         content = {"counters": vars(self.counters), "identity": self.identity, "files": self.files}
         with written_whole(folder / RECORD) as aside:
             text = json.dumps({**content, "sha256": _sha256_of_json(content)}, indent=2) + "\n"
@@ -75,12 +66,6 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> "Record":
-        """Reads it from a checkpoint's folder.
-
-        Raises:
-            ValueError: it is damaged, or something else.
-            FileNotFoundError: there is none.
-        """
         content = read_object(folder / RECORD, "a training state")
         if content.pop("sha256", None) != _sha256_of_json(content):
             raise ValueError(f"{RECORD} is not what was written")
@@ -110,14 +95,11 @@ class State:
     counters: Counters = field(default_factory=Counters)
 
     def tensors(self, keep: bool = True) -> dict[str, dict[str, Tensor]]:
-        """The tensors of each file of a checkpoint, on the CPU: the full tensors may not fit on the device.
-
-        A collective operation where they are sharded. A process that does not `keep` them gets no tensor.
-        """
+        """Return the full tensors of each file, on the CPU; a collective operation. Without `keep`, return none."""
         return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in self.held().items()}
 
     def held(self) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of each file of a checkpoint as this process holds them, where they are."""
+        """Return the tensors of each file as this process has them."""
         return {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
@@ -125,7 +107,6 @@ class State:
         }
 
     def expected(self) -> dict[str, Mapping[str, Tensor]]:
-        """Tensors of the names and shapes that `tensors` has."""
         return {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
@@ -133,7 +114,6 @@ class State:
         }
 
     def restore(self, tensors: dict[str, dict[str, Tensor]], counters: Counters) -> None:
-        """The inverse of `tensors`."""
         load_full_tensors(self.model, tensors[WEIGHTS])
         load_full_tensors(self.average, tensors[AVERAGE])
         set_moments(self.model, self.optimizers, tensors[OPTIMISER])
@@ -150,11 +130,10 @@ class Checkpoint(NamedTuple):
     path: Path
     counters: Counters
     tensors: dict[str, dict[str, Tensor]]
-    """Of each file that was asked for."""
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """The newest checkpoint in a run's folder, intact or not."""
+    """Return the newest checkpoint in a run's folder, intact or not."""
     return next(iter(_newest_first(run)), None)
 
 
@@ -163,19 +142,11 @@ def newest_intact(
     expected: Mapping[str, Mapping[str, Tensor]],
     check_identity: Callable[[dict[str, Any]], None] = lambda identity: None,
 ) -> tuple[Checkpoint | None, dict[Path, Exception]]:
-    """The newest checkpoint in a run's folder whose files are as they were written, and why newer ones are damaged.
+    """Return the newest intact checkpoint of a run, and why newer ones are damaged.
 
     Args:
-        run: the run's folder.
-        expected: the files to read, each with tensors of the names and shapes that it must hold.
-        check_identity: raises OtherRun where a checkpoint's identity is not the wanted one.
-
-    Returns:
-        None in place of a checkpoint where there is none at all.
-
-    Raises:
-        OtherRun: as `check_identity`.
-        OSError: every checkpoint is damaged.
+        expected: the files to read, each with tensors of the expected names and shapes.
+        check_identity: raises OtherRun where a checkpoint has another identity.
     """
     damaged: dict[Path, Exception] = {}
     for path in _newest_first(run):
@@ -195,25 +166,14 @@ def newest_intact(
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest two (should one be damaged) and the best.
-
-    Args:
-        run: the run's folder.
-        identity: what must not change over a run's life: the data's fingerprint, the seed, the batch size, Muon or not,
-            the model.
-        processes: those of the run.
-    """
+    """The checkpoints of one run: the newest two and the best."""
 
     def __init__(self, run: Path, identity: dict[str, Any], processes: Processes) -> None:
         self.run, self.processes = run, processes
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
 
     def save(self, state: State) -> None:
-        """Writes the state, whole or not at all, then removes what is neither new nor best; a collective operation.
-
-        Raises:
-            OSError: it could not be written; the checkpoints before are untouched.
-        """
+        """Write the state, whole or not at all, then remove old checkpoints; a collective operation."""
         path = self.run / CHECKPOINTS / checkpoint_name(state.counters.step)
         files, before = state.tensors(keep=self.processes.rank_zero), newest_checkpoint(self.run)
         if self.processes.rank_zero:
@@ -239,14 +199,9 @@ class Checkpoints:
                 shutil.rmtree(old)
 
     def restore(self, state: State) -> None:
-        """Set `state` to the newest intact checkpoint; leave it as it is where there is no checkpoint at all.
+        """Set `state` to the newest intact checkpoint, if any; a collective operation.
 
-        The first process reads the tensors, for all. Damaged newer checkpoints are named on stderr and removed once an
-        older one is found to be intact. A collective operation.
-
-        Raises:
-            OtherRun: the newest checkpoint is of another run (other data, seed, batch size or model).
-            OSError: every checkpoint is damaged.
+        Newer, damaged checkpoints are named on stderr and removed.
         """
         first, expected = self.processes.rank_zero, state.expected()
         found, damaged = newest_intact(self.run, expected, self._check_identity) if first else (None, {})
@@ -282,7 +237,6 @@ def _newest_first(run: Path) -> list[Path]:
 
 
 def _file(run: Path, path: Path) -> Path:
-    """The path, of a file that lies in the run's folder."""
     if not require_inside(path, run).is_file():
         raise FileNotFoundError(f"{path.name} is missing")
     return path

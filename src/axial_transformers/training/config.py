@@ -1,4 +1,4 @@
-"""The settings of a training run, which they, the model and the data determine."""
+"""The settings of a training run."""
 
 import os
 import warnings
@@ -15,7 +15,6 @@ AT_LEAST = dict.fromkeys(
 ) | {"workers": 0, "warmup_steps": 0, "longest_warmup": 0, "time_limit": 0}
 
 MOST = 10**9
-"""The largest of these numbers."""
 MOST_WORKERS = 256
 
 
@@ -23,61 +22,55 @@ MOST_WORKERS = 256
 class TrainConfig:
     """Settings of a training run.
 
-    The defaults have the published numbers: Adam at 2e-4 with a linear warm-up, gradients clipped to norm 1, weights
-    averaged with decay 0.99995, batches of 64 (Ho et al. 2019, section 4, and the released code). `as_released` says
-    how these numbers are meant.
+    The defaults are the published ones (Ho et al. 2019, section 4, and the released code); see `as_released`.
     """
 
     steps: int = 200_000
-    """Updates of the weights. The cosine schedule ends here, or with the time limit if that is earlier."""
+    """Updates of the weights. The cosine schedule ends here, or at the time limit if that is earlier."""
     batch_size: int = 64
     """Examples in one update, over all processes and accumulated parts."""
     accumulate: int = 1
-    """Equal parts into which a batch is split, their gradients summed; saves memory. Must divide batch_size."""
+    """Equal parts of a batch whose gradients are summed; saves memory. Must divide batch_size."""
     optimizer: Literal["adam", "muon"] = "adam"
-    """Optimizer: Adam, as in the paper; or Muon for the matrices of the transformer blocks, and Adam for the rest."""
+    """Optimizer: adam, as in the paper; or muon for the matrices of the blocks, with Adam for the rest."""
     learning_rate: float = 2e-4
     """Adam's step size after the warm-up."""
     muon_learning_rate: float = 0.02
-    """Muon's, which rises and falls with Adam's: about the spectral norm of its steps."""
+    """Muon's step size, about the spectral norm of a step; follows Adam's schedule."""
     warmup_steps: int | None = None
-    """Updates over which the learning rate rises linearly to its full value. None: longest_warmup, but at most an
-    eighth of the run, which follows its steps or its time limit."""
+    """Updates in which the learning rate rises linearly. None: longest_warmup, at most an eighth of the run (steps or
+    time limit)."""
     longest_warmup: int = 5_000
     """Updates of the warm-up of a long run, where warmup_steps is not set."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
-    """The learning rate after the warm-up: constant, or falling to zero at the last step, along a half cosine or a
-    line."""
+    """Learning rate after the warm-up: constant, or falling to zero along a half cosine or a line."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's decay rates of the first and the second moment."""
     clip_norm: float = 1.0
-    """Gradients of the loss in nats/dim with a larger global norm are scaled down to it."""
+    """Largest global norm of the gradients of the loss in nats/dim; larger ones are scaled down."""
     ema_decay: float = 0.99995
-    """Decay of the running average of the weights, the ones that are evaluated and exported. It starts with the smaller
-    decay (1 + step) / (10 + step), so that the initial weights leave the average soon."""
+    """Decay of the EMA weights (averaged), which are evaluated and exported. Early steps use (1 + step) / (10 + step)
+    if that is smaller."""
     as_released: bool = False
-    """Clip, warm up and average as the authors' code does. The norm that is clipped and logged is that of the loss in
-    bits/dim, 1 / ln 2 = 1.44 times as large. The first update has learning rate 0. The average has `ema_decay` from the
-    start."""
+    """Clip, warm up and average as the authors' code does. Norms are of the loss in bits/dim, 1.44 times as large. The
+    first update has learning rate 0. The average has ema_decay from the start."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the forward and backward pass; auto: bfloat16 where the device multiplies it natively and clearly
-    faster, otherwise float32. On CUDA, the float32 products of the steps are in TF32. Weights and Adam's moments are
-    float32 always; evaluations and samples too."""
+    """Arithmetic of the forward and backward pass. auto: bfloat16 where the device multiplies it clearly faster,
+    otherwise float32 (TF32 products on CUDA). Weights, moments, evaluations and samples are always float32."""
     compile: bool | Literal["auto", "bfloat16"] = "auto"
-    """Compile the transformer blocks: seconds at the start, faster steps after; needs a C++ compiler on a CPU. auto: on
-    CUDA only. bfloat16: on CUDA, and on a CPU if the steps are in bfloat16, since float32 steps gain nothing there."""
+    """Compile the transformer blocks: a slower start, faster steps; a CPU needs a C++ compiler. auto: on CUDA only.
+    bfloat16: on CUDA, and on a CPU if the steps are in bfloat16."""
     deterministic: bool = False
-    """Take only algorithms on CUDA that give the same bits again, and are slower, so that a resumed run continues
-    bitwise as if it had never been interrupted. A CPU always does. The process must have been started with
-    CUBLAS_WORKSPACE_CONFIG=:4096:8 in its environment."""
+    """Use only deterministic, slower algorithms on CUDA, so that a resumed run continues bitwise; a CPU always does.
+    Needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment of the process."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
     distribution_augmentation: float = 0.0
-    """Share of the examples that are mirrored along each axis and transposed at random, which the model is told (Jun et
-    al. 2020): against overfitting to few. The trained model is of the data as they are."""
+    """Share of the examples that are mirrored and transposed at random, with the operation as conditioning (Jun et al.
+    2020). Against overfitting on small data; the trained model is of the data as they are."""
     shift_augmentation: float = 0.0
-    """Share of the examples that are moved by at most one site along each axis at random, around the ends, which the
-    model is told too."""
+    """Share of the examples that are moved at random by at most one site along each axis, around the ends, with the
+    move as conditioning."""
     label_dropout: float = 0.0
     """Probability of hiding an example's label, so that a class-conditional model also learns unlabelled examples."""
     seed: int = 0
@@ -85,32 +78,30 @@ class TrainConfig:
     device: str = "auto"
     """Device to train on: cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
     workers: int | None = None
-    """Processes that prefetch examples; the examples do not depend on their number. None: 2 for examples in shards,
-    otherwise 0."""
+    """Processes that prefetch examples; no effect on results. None: 2 for examples in shards, otherwise 0."""
     log_every: int = 50
     """Steps between lines of metrics.jsonl."""
     evaluate_every: int = 1_000
-    """Steps between evaluations of the averaged weights."""
+    """Steps between evaluations of the EMA weights."""
     sample_every: int = 5_000
-    """Steps between sample grids; one is drawn at the end too."""
+    """Steps between sample grids; another is drawn at the end."""
     save_every: int = 1_000
-    """Steps between checkpoints; one is written before each evaluation too."""
+    """Steps between checkpoints; another precedes each evaluation."""
     shard: bool = False
     """Shard the weights and Adam's moments over the processes (FSDP2), for models too large for one device; otherwise
-    each process holds all of them (DDP)."""
+    each process has all of them (DDP)."""
     checkpoint_blocks: bool = False
-    """Compute activations inside each transformer block again for its gradient, to save memory."""
+    """Recompute the activations of each transformer block for its gradient, to save memory."""
     time_limit: float | None = None
-    """Minutes of wall-clock time, over all resumes, after which training ends as if all steps were made; the schedule
-    of the learning rate follows this time where it is ahead of the steps."""
+    """Minutes of wall-clock time, over all resumes, after which training ends. The learning rate schedule follows the
+    time where it is ahead of the steps."""
     tensorboard: bool = False
-    """Write the metrics for TensorBoard also; needs the tensorboard extra."""
+    """Also write the metrics for TensorBoard; needs the tensorboard extra."""
 
     OPEN: ClassVar[dict[str, tuple[str, ...]]] = {
         "precision": ("auto",),
         "compile": ("auto", "bfloat16"),
     }
-    """The values that `resolve_auto` replaces."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -151,22 +142,11 @@ class TrainConfig:
 
     @property
     def saves_memory(self) -> bool:
-        """True if a step on a CPU returns freed memory to the system; otherwise it keeps it for the next step."""
+        """True if a step on a CPU returns freed memory to the system instead of keeping it."""
         return self.accumulate > 1 or self.checkpoint_blocks
 
     def resolve_auto(self, begun: "TrainConfig | None" = None) -> "TrainConfig":
-        """Return the settings without `auto`: as a run was begun, or as suits the device. Again, the same.
-
-        Args:
-            begun: the settings of the run that is resumed.
-
-        Warns:
-            UserWarning: bfloat16 is wanted, and slower than float32 on this processor; or compiled blocks, which
-                cannot be had here.
-
-        Raises:
-            ValueError: `device` names none that this machine has, or `deterministic` lacks the environment it needs.
-        """
+        """Return the settings without `auto`, as suits the device, or as the run to resume has `begun`."""
         if begun is not None:
             begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
             return replace(self, **begun_with).resolve_auto()
@@ -185,20 +165,11 @@ class TrainConfig:
         return replace(self, precision=precision, compile=compile)
 
     def torch_device(self) -> torch.device:
-        """The device to train on.
-
-        Raises:
-            ValueError: `device` names none that this machine has.
-        """
         return find_device(self.device)
 
 
 def warn_if_slow(setting: str, device: torch.device) -> None:
-    """Warns where products in bfloat16, which the setting wants, take longer on the device than in float32.
-
-    Warns:
-        UserWarning: they do; with the measured factor.
-    """
+    """Warn where the device multiplies bfloat16, which the setting wants, more slowly than float32."""
     if device.type == "cpu" and (gain := product_rates().gain_of_bfloat16) < 1:
         warnings.warn(
             f"{setting}=bfloat16: on this processor its matrix products take {1 / gain:.2g} times as long as with "
@@ -210,10 +181,7 @@ def warn_if_slow(setting: str, device: torch.device) -> None:
 def find_device(name: str) -> torch.device:
     """Return the device called cuda, cuda:1, cpu, ...; auto is CUDA if there is any, otherwise the CPU.
 
-    Each of several processes that torchrun starts gets the CUDA device of its local rank.
-
-    Raises:
-        ValueError: this machine has no such device.
+    Under torchrun, each process gets the CUDA device of its local rank.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

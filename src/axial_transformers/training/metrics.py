@@ -1,4 +1,4 @@
-"""Figures of a run: read from the device, averaged, shown, written to metrics.jsonl and TensorBoard, and read again."""
+"""Metrics of a run: read from the device, averaged, written to metrics.jsonl and TensorBoard, and read again."""
 
 import json
 import math
@@ -29,13 +29,12 @@ LONGEST_LINE = 1 << 20
 MOST_POINTS = 500
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
-"""Prefix of the names of an evaluation's figures."""
 
 
 Figure = float | NDArray[np.uint8]
-"""A number, or a picture [H, W] or [H, W, 3]."""
+"""A number, or an image [H, W] or [H, W, 3]."""
 Curve = list[tuple[float, float]]
-"""Step and value, in order of the steps."""
+"""Pairs of step and value."""
 
 
 class NonFiniteLoss(ValueError):
@@ -47,14 +46,10 @@ class NonFiniteLoss(ValueError):
 
 
 class Meter:
-    """The loss and gradient norm of each step, read from the device every `every` steps, since reading waits for it.
+    """The loss and gradient norm of each step, read every `every` steps, since reading waits for the device.
 
     Args:
-        device: the one that trains.
-        batch_size: examples of a step.
-        every: steps between reads, after the first ones.
-        counters: those of the run, which keep the sums of what is not yet logged.
-        full_speed: examples/s if every operation of the model ran at the rate of matrix products; None: unknown.
+        full_speed: examples/s if all FLOPs ran at the rate of matrix products; None: unknown.
     """
 
     def __init__(
@@ -71,21 +66,11 @@ class Meter:
         self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
-        """Adds the scalars of a step.
-
-        Raises:
-            NonFiniteLoss: those of this step, or of one not yet read, are not finite.
-        """
         self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
         if len(self._unread) >= (self._every if self.durations.are_known else 1):
             self.read()
 
     def read(self) -> None:
-        """Reads what was added.
-
-        Raises:
-            NonFiniteLoss: as for `add`.
-        """
         if not self._unread:
             return
         steps, scalars = zip(*self._unread, strict=True)
@@ -106,7 +91,6 @@ class Meter:
         self._last_read = now
 
     def line(self) -> dict[str, float]:
-        """Means over the steps since the previous line."""
         self.read()
         now, counters = time.monotonic(), self._counters
         nats, norm = (total / counters.unlogged_steps for total in (counters.unlogged_nats, counters.unlogged_norms))
@@ -127,10 +111,7 @@ class Meter:
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
-        """A context whose time is part of a step, and counts as waiting for examples: on CUDA, the device's time.
-
-        While the host waits, the device computes what is in its queue.
-        """
+        """Count the time of the block as waiting for examples; on CUDA, the device's time."""
         if self._device.type == "cuda":
             before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             before.record()
@@ -144,7 +125,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A context whose time is part of no step."""
+        """Leave the time of the block out of all steps."""
         self.read()
         start = time.monotonic()
         yield
@@ -154,10 +135,9 @@ class Meter:
 
 
 class MetricsLog:
-    """RUN/metrics.jsonl (one object a line, each with its step), and TensorBoard's files in RUN/tensorboard if asked.
+    """RUN/metrics.jsonl and, if wanted, TensorBoard's files in RUN/tensorboard.
 
-    Without a folder nothing is written, since only the first of several processes logs. Lines beyond the checkpoint
-    from which a run is resumed are removed, since their steps are made again.
+    Without a folder, nothing is written. A resume first removes the lines after its checkpoint.
     """
 
     def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:
@@ -178,11 +158,6 @@ class MetricsLog:
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=counters.step + 1)
 
     def write(self, step: int, values: Mapping[str, Figure]) -> None:
-        """Appends one line, of the numbers; pictures are in TensorBoard's files only.
-
-        Raises:
-            OSError: the disk is full.
-        """
         pictures = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         numbers = {name: value for name, value in values.items() if name not in pictures}
         if numbers:
@@ -208,13 +183,7 @@ class MetricsLog:
 
 
 def progress_figures(config: TrainConfig, counters: Counters, meter: Meter, uint16: bool = False) -> str:
-    """Time left, bits/dim, rates and use of the machine, as one line; empty before the first step was measured.
-
-    What matters most comes first, since narrow terminals show the start only.
-
-    Args:
-        uint16: the data is of 16-bit values, each of two dims: bits/value are shown too.
-    """
+    """Return a line of time left, bits/dim, rates and use of the machine; the most important comes first."""
     if meter.smooth_bits_per_dim is None or not meter.durations.step:
         return ""
     left = meter.durations.left(config, counters)
@@ -227,7 +196,6 @@ def progress_figures(config: TrainConfig, counters: Counters, meter: Meter, uint
 
 
 def _machine(line: Mapping[str, float]) -> str:
-    """Use of the machine, from the newest line of metrics.jsonl; empty where there is none yet."""
     if not line:
         return ""
     utilisation = line.get("model_flop_utilisation")
@@ -237,7 +205,7 @@ def _machine(line: Mapping[str, float]) -> str:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Largest number of bytes in use: of tensors on CUDA, since `forget_peak_memory`; otherwise resident, so far."""
+    """Return the most bytes in use: of tensors on CUDA since `forget_peak_memory`, otherwise resident."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     with suppress(OSError):  # on Linux, getrusage would count a parent's memory too
@@ -252,20 +220,16 @@ def peak_memory(device: torch.device) -> int:
 
 
 def forget_peak_memory(device: torch.device) -> None:
-    """Begins the count of `peak_memory` of CUDA anew; what freed tensors have left goes back to the device."""
+    """Reset `peak_memory` on CUDA, and return cached memory to the device."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def read_curves(folder: Path) -> dict[str, Curve]:
-    """The curve of every figure of a run by its name, from metrics.jsonl; lines that are none of a log are left out.
+    """Return the curve of every metric in metrics.jsonl by name; damaged lines are skipped.
 
-    Of the figures of steps there are at most twice MOST_POINTS; those of evaluations are all there.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is a link that leads out of the folder.
+    Metrics of steps are thinned to at most twice MOST_POINTS; those of evaluations are complete.
     """
     path = require_inside(folder / METRICS, folder)
     if not path.is_file():
@@ -290,12 +254,10 @@ def read_curves(folder: Path) -> dict[str, Curve]:
 
 
 def _lines_of(file: TextIO) -> Iterator[str]:
-    """Lines of a log, the longest ones in parts."""
     return iter(lambda: file.readline(LONGEST_LINE), "")
 
 
 def _figures(line: str) -> dict[str, float]:
-    """The finite numbers of a line by name; none of one that is cut off, or not of this log."""
     try:
         found: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -305,6 +267,6 @@ def _figures(line: str) -> dict[str, float]:
 
 
 def _moment(line: str) -> tuple[float, bool]:
-    """The step of a line, and whether it is of an evaluation, which comes last in a step."""
+    """Return the step of a line, and whether it is of an evaluation, which comes last in a step."""
     figures = _figures(line)
     return figures.get("step", math.inf), any(name.startswith(VALIDATION) for name in figures)

@@ -1,7 +1,5 @@
-"""Adam and Muon, their learning rates, and the running average of the weights.
-
-Muon takes momentum whose steps are orthogonalised (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon).
-"""
+"""Adam and Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon), learning rates, and the EMA
+weights."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,9 +20,9 @@ from axial_transformers.training.parallelism import local_shard, sharded_like, s
 
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic X <- a X + (b G + c G^2) X, G = X X^T, that takes singular values in (0, 1] to about 0.7 .. 1.2."""
+"""Of the quintic X <- a X + (b G + c G^2) X, G = X X^T: it takes singular values in (0, 1] to about 0.7 .. 1.2."""
 MOST_NUMBERS = 2**22
-"""Numbers that are orthogonalised at a time, at most, unless one parameter has more: they bound the memory."""
+"""Most numbers orthogonalised at a time, unless one parameter has more; bounds the memory."""
 
 
 class Muon(Optimizer):
@@ -33,15 +31,13 @@ class Muon(Optimizer):
     M <- momentum * M + (1 - momentum) * gradient
     W <- W - lr * sqrt(max(1, rows / columns)) * orthogonalised(momentum * M + (1 - momentum) * gradient)
 
-    As torch.optim.Muon without weight decay; but a parameter can hold several matrices, those of one shape are
-    orthogonalised together, and the dtype is chosen: bfloat16 is slow where the processor does not multiply it.
-    Processes that train copies of one model divide the matrices, and send each other the steps.
+    Unlike torch.optim.Muon, it has no weight decay, a parameter can stack several matrices, and the dtype can be
+    chosen. Processes that train copies of one model divide the matrices.
 
     Args:
-        parameters: matrices [rows, columns], and the number of equally high matrices, one below the other, in each.
-        lr: the rate, about the spectral norm of each step.
-        momentum: decay of the momentum.
-        dtype: of the products that orthogonalise.
+        parameters: each with the number of equally high matrices stacked in it.
+        lr: about the spectral norm of each step.
+        dtype: of the products; bfloat16 is slow where the processor does not multiply it.
     """
 
     def __init__(
@@ -61,7 +57,6 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Change the parameters that have gradients."""
         several = dist.is_initialized() and dist.get_world_size() > 1
         parts = [
             (group, parameters)
@@ -86,7 +81,6 @@ class Muon(Optimizer):
             add_to_each(parameters, steps.to(parameters[0].dtype).unbind(), alpha=-rate)
 
     def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
-        """Advance the momentum of parameters of one shape; return it, a step further ahead, for each of them."""
         for each in parameters:
             if not self.state[each]:
                 self.state[each]["momentum_buffer"] = torch.zeros_like(each)
@@ -97,7 +91,7 @@ class Muon(Optimizer):
 
 
 def orthogonalised(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
-    """U V^T of each matrix U S V^T, about: [N, rows, columns] with singular values 0.7 .. 1.2 where S is not tiny."""
+    """Return about U V^T of each matrix U S V^T: singular values 0.7 .. 1.2 where S is not tiny."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
@@ -115,15 +109,10 @@ def _parts(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 WARMUP_SHARE = 8
-"""A warm-up whose length is not set takes at most one in so many steps of a run."""
 
 
 def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
-    """The learning rate of the update from `step` to `step + 1`, a pure function of what a checkpoint records.
-
-    Args:
-        clock: seconds spent, as `Counters.clock`; with a time limit, time moves the schedule on where it is ahead.
-    """
+    """Return the learning rate of the update after `step`; with a time limit, `clock` can move it ahead."""
     limit = config.time_limit
     position = step if limit is None else max(step, config.steps * min(1.0, clock / (60 * limit)))
     rises = [(step, config.longest_warmup), (position, config.steps // WARMUP_SHARE)]
@@ -140,12 +129,12 @@ def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
 
 
 def ema_decay(step: int, config: TrainConfig) -> float:
-    """The decay of the average at the update from `step` to `step + 1`."""
+    """Return the decay of the EMA weights at the update after `step`."""
     return config.ema_decay if config.as_released else min(config.ema_decay, (1 + step) / (10 + step))
 
 
 def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
-    """Adam over all of the model's parameters; or Muon over the matrices of its blocks, and Adam over the others."""
+    """Return Adam for all parameters; or Muon for the matrices of the blocks, and Adam for the others."""
     matrices = matrices_of_blocks(model) if config.optimizer == "muon" else {}
     others = [parameter for parameter in model.parameters() if parameter not in matrices]
     fused = others[0].device.type in ("cpu", "cuda")
@@ -157,7 +146,7 @@ def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 
 
 def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) -> None:
-    """Changes the weights at a learning rate of Adam, and at the same share of Muon's."""
+    """Change the weights at a learning rate of Adam, and at the same share of Muon's."""
     for optimizer in optimizers:
         muon = isinstance(optimizer, Muon)
         for group in optimizer.param_groups:
@@ -166,11 +155,7 @@ def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) 
 
 
 def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
-    """Scales the gradients of the loss in nats/dim so that their global norm is at most `clip_norm`.
-
-    Returns:
-        Their norm before: a scalar, the same in every process. With `as_released`, norms are those of the loss in bits.
-    """
+    """Clip the gradients to a global norm of `clip_norm`; return the norm before (`as_released`: in bits)."""
     nats = LOG2 if config.as_released else 1.0
     sharded = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     gradients = [*map(local_shard, sharded)]
@@ -184,15 +169,14 @@ def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
 
 @torch.no_grad()
 def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
-    """average <- decay * average + (1 - decay) * model, for parameters; buffers are copied."""
+    """Set average <- decay * average + (1 - decay) * model for parameters; copy the buffers."""
     lerp_each_in_place([*map(local_shard, average.parameters())], [*map(local_shard, model.parameters())], 1 - decay)
     for old, new in zip(average.buffers(), model.buffers(), strict=True):
         old.copy_(new)
 
 
 def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """The optimizers' state by the parameters' names ("head.weight.exp_avg"), sharded as they are; zeros before any
-    gradient."""
+    """Return the optimizers' state by name ("head.weight.exp_avg"); zeros before any gradient."""
     states = {parameter: state for each in optimizers for parameter, state in each.state.items()}
     found = {
         f"{name}.{kind}": tensor
@@ -204,7 +188,7 @@ def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tens
 
 
 def expected_moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Tensors of the names and shapes that `moments` has."""
+    """Return tensors of the names and shapes of `moments`."""
     kinds = {
         parameter: ("momentum_buffer",) if isinstance(each, Muon) else ("step", "exp_avg", "exp_avg_sq")
         for each in optimizers
@@ -219,7 +203,7 @@ def expected_moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[
 
 
 def set_moments(model: nn.Module, optimizers: Sequence[Optimizer], tensors: dict[str, Tensor]) -> None:
-    """The inverse of `moments`."""
+    """Invert `moments`."""
     owners = {parameter: each for each in optimizers for group in each.param_groups for parameter in group["params"]}
     parameters = dict(model.named_parameters())
     for key, tensor in tensors.items():

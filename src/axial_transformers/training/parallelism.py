@@ -24,15 +24,12 @@ class Loss(Protocol):
     """A training loss, such as `random_slice_loss`."""
 
     def __call__(self, model: AxialTransformer, x: Tensor, /, *, label: Tensor | None, channel: Tensor) -> Tensor:
-        """The scalar mean in nats/dim over x [B, *A, C] with label [B], of the slices channel [B].
-
-        With distribution augmentation it is given cond [B, *A, D] too.
-        """
+        """Return the mean in nats/dim over x [B, *A, C] with label [B], of the slices channel [B]."""
         ...
 
 
 class Objective(nn.Module):
-    """A model's loss as a module whose forward is the whole step, to which DDP and FSDP2 attach."""
+    """A model's loss as a module, to which DDP and FSDP2 attach."""
 
     def __init__(self, model: AxialTransformer, loss: Loss) -> None:
         super().__init__()
@@ -41,7 +38,6 @@ class Objective(nn.Module):
     def forward(
         self, values: Tensor, label: Tensor | None, channel: Tensor, operations: Tensor | None = None
     ) -> Tensor:
-        """The mean loss of a batch, nats/dim."""
         given: dict[str, Any] = {}
         if operations is not None:
             config = self.model.config
@@ -50,12 +46,7 @@ class Objective(nn.Module):
 
 
 def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: torch.dtype) -> nn.Module:
-    """The objective, computed by each process on its own examples; gradients are the mean over processes.
-
-    Args:
-        objective: on the device of `processes`; to be sharded, it may be on the CPU, and is moved block by block.
-        dtype: of matrix products, float32 or bfloat16.
-    """
+    """Return the objective with gradients that are the mean over processes; with `shard`, it may be on the CPU."""
     if processes.count == 1:
         return objective
     if not shard:
@@ -68,9 +59,9 @@ def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: 
 
 
 def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
-    """A context whose backward passes average gradients over processes or, if not `enabled`, only accumulate (DDP).
+    """Average gradients over processes in backward passes or, if not `enabled`, only accumulate (DDP).
 
-    FSDP2 always synchronises: to accumulate, each process would need the full gradients, which sharding avoids.
+    FSDP2 always synchronises, since a process has no room for the full gradients.
     """
     if isinstance(objective, DistributedDataParallel) and not enabled:
         return objective.no_sync()
@@ -78,10 +69,9 @@ def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractCon
 
 
 def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype = torch.float32) -> None:
-    """Shard each transformer block by itself, gathered only while it computes, and then the rest of the objective.
+    """Shard each transformer block by itself, then the rest of the objective.
 
-    In bfloat16, blocks are gathered as autocast would cast them. Sums of gradients over processes are in float32, and
-    so are the LayerNorms of blocks and what lies outside of blocks.
+    In bfloat16, sums of gradients, LayerNorms of blocks, and all outside of blocks stay float32.
     """
     mesh = init_device_mesh(processes.device.type, (processes.count,))
     policy = MixedPrecisionPolicy(cast_forward_inputs=False)
@@ -98,23 +88,19 @@ def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype 
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """This process's shard of a tensor; all of one that is not sharded."""
+    """Return this process's shard of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def sum_over_shards(number: Tensor, like: Tensor) -> Tensor:
-    """The sum of a number over the processes that hold shards of `like`; itself if that is not sharded."""
+    """Return the sum of a number over the processes that have shards of `like`."""
     if isinstance(like, DTensor):
         dist.all_reduce(number, group=like.device_mesh.get_group())
     return number
 
 
 def full_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
-    """The full tensors on a device, or where they are; a collective operation where they are sharded.
-
-    Args:
-        keep: whether this process needs them; one that does not gets none, and holds one at a time meanwhile.
-    """
+    """Return the full tensors, or none without `keep`; a collective operation where they are sharded."""
     found = {}
     for name, tensor in tensors.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
@@ -124,7 +110,7 @@ def full_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device
 
 
 def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """A full tensor, sharded as another one is."""
+    """Return a full tensor, sharded as another one is."""
     if isinstance(like, DTensor):
         return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
     return tensor
@@ -132,23 +118,19 @@ def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def load_full_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Copies full tensors into a module, sharded or not.
-
-    Raises:
-        KeyError: a tensor is missing.
-    """
+    """Copy full tensors into a module, sharded or not."""
     for name, mine in module.state_dict().items():
         mine.copy_(sharded_like(tensors[name], mine))
 
 
 def skeleton_of(model: AxialTransformer) -> AxialTransformer:
-    """A copy of the model for evaluation, with its parameters on the meta device: their sizes and no values."""
+    """Return a copy of the model for evaluation, on the meta device."""
     memo = {id(each): nn.Parameter(each.detach().to("meta"), requires_grad=False) for each in model.parameters()}
     return copy.deepcopy(model, memo).eval()
 
 
 def with_tensors(skeleton: AxialTransformer, tensors: Mapping[str, Tensor]) -> AxialTransformer:
-    """A model like `skeleton` that has these tensors, full or sharded, not copies of them."""
+    """Return a model like `skeleton` with these tensors, not copied."""
     model = copy.deepcopy(skeleton)
     model.load_state_dict(tensors, assign=True)
     return model

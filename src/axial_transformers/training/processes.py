@@ -1,4 +1,4 @@
-"""The processes of a run, one or as many as torchrun starts, and their collective operations."""
+"""The processes of a run, one or those that torchrun starts, and their collective operations."""
 
 import atexit
 import os
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 class Interrupts:
     """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect.
 
-    A signal that was ignored stays ignored: a shell starts its background processes with Ctrl-C ignored.
+    An ignored signal stays ignored: a shell starts its background processes with Ctrl-C ignored.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def until_asked(self, call: Callable[..., Result], *arguments: Any) -> Result | None:
-        """The result of the call; None where a signal came before it, or came during it and ended it."""
+        """Return the result of the call; None if a signal came before it or ended it."""
         self._giving_up = True
         try:
             return None if self.asked else call(*arguments)
@@ -73,25 +73,21 @@ class Interrupts:
 
 
 TIMEOUT = timedelta(hours=4)
-"""The longest wait of the others for the first process, which alone draws a run's samples."""
+"""Must exceed the time in which the first process alone draws a run's samples."""
 
 
 class Interrupted(Exception):
-    """Work that processes share was interrupted in one of them, and has ended in all."""
+    """Shared work was interrupted in one process, and has ended in all."""
 
 
 class Processes:
     """The processes of a run, connected while entered (NCCL on CUDA, gloo on CPU).
 
-    If one ends early, the others leave with a ConnectionError at their next collective operation.
-
-    To leave without an error, every DistributedDataParallel must have been released before. Otherwise its C++ part
-    holds the last reference to the process group and frees it while it holds the GIL, waiting for a thread of gloo
-    that may itself be waiting for the GIL: a deadlock.
+    Release every DistributedDataParallel before leaving without an error. Otherwise its C++ part frees the process
+    group with the GIL held, and waits for a thread of gloo that may wait for the GIL: a deadlock.
 
     Args:
-        device: that of this process, by `find_device`.
-        way_out: said to the user of a process that has lost another.
+        way_out: advice to the user of a process that has lost another.
     """
 
     def __init__(
@@ -107,7 +103,6 @@ class Processes:
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
         if self.count == 1:
             return flag
         flags = torch.tensor(float(flag), device=self.device)
@@ -115,7 +110,6 @@ class Processes:
         return bool(flags)
 
     def mean(self, x: Tensor) -> Tensor:
-        """The mean of a tensor over processes."""
         if self.count > 1:
             dist.all_reduce(x)
             x /= self.count
@@ -128,19 +122,11 @@ class Processes:
         compute: Callable[[slice], Tensor],
         interrupts: Interrupts | None = None,
     ) -> Tensor:
-        """Sets whole[part] to compute(part) for every part, in every process; process r computes parts r, r + count, ..
-
-        The processes wait for each other after each round of as many parts, so that they end together.
+        """Set whole[part] to compute(part) for every part, in every process; the processes share the parts.
 
         Args:
-            whole: [N, ..] zeros, of which the parts are disjoint slices; the same parts in every process.
-            interrupts: those of a loop; a signal to any process ends the computations in all.
-
-        Returns:
-            `whole`, or in several processes a tensor like it.
-
-        Raises:
-            Interrupted: a signal came to one of the processes.
+            whole: [N, ..] zeros; the parts are disjoint slices of it, the same in every process.
+            interrupts: a signal to any process ends the computations in all with `Interrupted`.
         """
         interrupts = interrupts or Interrupts()
         for number, part in enumerate(parts):
@@ -161,17 +147,13 @@ class Processes:
             raise Interrupted
 
     def broadcast(self, number: float) -> float:
-        """The first process's number."""
         numbers = torch.tensor(number, dtype=torch.float64, device=self.device)
         if self.count > 1:
             dist.broadcast(numbers, 0)
         return float(numbers)
 
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
-        """Copy the first process's tensors to all; those on the CPU go by way of the device, one at a time.
-
-        Shards stay as they are.
-        """
+        """Copy the first process's tensors to all, but no shards."""
         for tensor in tensors if self.count > 1 else ():
             if not isinstance(tensor, DTensor):
                 values = tensor.detach().to(self.device)
@@ -179,7 +161,6 @@ class Processes:
                 tensor.detach().copy_(values)
 
     def barrier(self) -> None:
-        """Waits until all processes are here."""
         if self.count > 1:
             dist.barrier()
 
@@ -210,23 +191,17 @@ class Processes:
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
-    """Keeps the group from being freed, even at the end of the interpreter.
-
-    The error's frames still hold a DistributedDataParallel, and gloo may wait without end for a lost process.
-    """
+    """Keep the group: an error's frames refer to it, and gloo may wait without end for a lost process."""
     pythonapi.Py_IncRef(py_object(group))
 
 
 def _leave() -> None:
-    """End a process that has failed, without NCCL's clean-up, which waits for processes that wait for this one.
-
-    Once it has gone, torchrun ends the others.
-    """
+    """End a process that has failed, without NCCL's clean-up, which would wait for the other processes."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
 
 
 def processes_on(device: str) -> Processes:
-    """Return processes, not entered yet, that share work which is not resumed, on the device of this name."""
+    """Return processes, not entered yet, for shared work that cannot be resumed."""
     return Processes(find_device(device), way_out="start all of them again")

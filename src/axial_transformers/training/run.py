@@ -58,40 +58,31 @@ from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step_time import require_short_steps
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
-"""Takes the averaged model and the step; may return figures to log. The first process alone calls it."""
+"""Takes the EMA model and the step; may return metrics to log. Only the first process calls it."""
 
 
 class Collective(NamedTuple):
     """A callback that all processes call at once, to share its computations.
 
-    After ten steps it is called once more, with a `fill` that ends the call when it has measured one part.
+    After ten steps it is called once more, with a `fill` that measures one part and then ends the call.
     """
 
     call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
-    """Takes the averaged model, the step, and `Processes.fill`; returns the same figures in every process."""
+    """Takes the EMA model, the step and `Processes.fill`; returns the same metrics in every process."""
 
 
 Ending = Literal["finished", "time limit", "interrupted"]
 
 STEPS_BETWEEN_WAITS = 10
-"""Steps between reading losses from an accelerator, and between asking all processes whether to end: both wait for the
-device, whose queue of work must not run empty."""
+"""Steps between waits for the device, whose queue must not run empty."""
 
 
 class _MeasuredError(Exception):
-    """An evaluation has been measured, and is not wanted."""
+    """Ends a call that only measures an evaluation."""
 
 
 class Run:
-    """A training run, ready to make its next step.
-
-    Args:
-        model, examples, config, folder, loss, about: as for `train`, which checks that they fit and holds the folder.
-        processes: those of the run, entered.
-
-    Raises:
-        ValueError, OSError: as for `train`.
-    """
+    """A training run, ready to make its next step; arguments as for `train`, which checks them."""
 
     def __init__(
         self,
@@ -149,10 +140,7 @@ class Run:
         self.learning_rate = 0.0
 
     def _distribute(self, model: AxialTransformer, loss: Loss) -> None:
-        """Puts the model, its average and Adam on the devices: the state before the first step.
-
-        What is sharded goes there block by block: a device holds no more than one of them beside its shards.
-        """
+        """Put the model, its average and the optimizers on the devices; sharded models block by block."""
         if self.device.type == "cpu":
             (return_freed_memory if self.config.saves_memory else keep_freed_memory)()
         sharded = self.config.shard and self.processes.count > 1
@@ -165,20 +153,19 @@ class Run:
         self.state = State(model, with_tensors(self.skeleton, tensors), optimizers(model, self.config))
 
     def _full_speed(self) -> float | None:
-        """Examples/s if all operations ran at the rate of matrix products; None for models that are not counted."""
         if type(self.skeleton) is not class_of(self.skeleton.config):
             return None
         rate = self.processes.count * matmul_rate(self.device, self.dtype)
         return rate / training_operations(self.skeleton.config)
 
     def close(self) -> None:
-        """End the prefetch, leave the model as it came, and release what refers to the process group (`Processes`)."""
+        """End the prefetch, restore the blocks, and release what refers to the process group (`Processes`)."""
         self.batches.close()
         restore_blocks(self.state.model)
         del self.objective
 
     def ending(self) -> Ending | None:
-        """Why the run ends now; None if it continues. Many processes agree on it only every few steps."""
+        """Return why the run ends now; None if it continues. Several processes agree only every few steps."""
         counters, limit = self.state.counters, self.config.time_limit
         if counters.step >= self.config.steps:
             return "finished"
@@ -191,7 +178,6 @@ class Run:
         return "interrupted" if self.processes.any(self.interrupts.asked) else None
 
     def update(self) -> None:
-        """Makes one step."""
         state, config, step = self.state, self.config, self.state.counters.step
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
         draw = step * self.processes.count + self.processes.rank
@@ -208,7 +194,6 @@ class Run:
         self._read_clock()
 
     def figures(self) -> dict[str, float]:
-        """The next line of metrics.jsonl: figures of the steps since the previous one."""
         counters = self.state.counters
         return {
             **self.meter.line(),
@@ -217,21 +202,20 @@ class Run:
         }
 
     def save(self) -> None:
-        """Writes a checkpoint; exports its average too, while no evaluation has chosen one."""
+        """Write a checkpoint; export its average too if no evaluation has chosen one."""
         with self.meter.paused():  # reads the losses first: nothing that is not finite is ever saved
             self.checkpoints.save(self.state)
             if self.state.counters.best_step is None:
                 self._export()
 
     def evaluation_due(self) -> bool:
-        """Whether the averaged weights are to be evaluated at this step and have not been."""
         step = self.state.counters.step
         return step > 0 and step % self.config.evaluate_every == 0 and step != self.state.counters.evaluated_step
 
     def evaluate(self, callback: Callback | Collective) -> None:
-        """Saves, evaluates the averaged weights, and exports them if they are the best so far.
+        """Save, evaluate the EMA weights, and export them if they are the best so far.
 
-        An interrupt ends the evaluation; a resume then begins with it.
+        After an interrupt, a resume begins with the evaluation.
         """
         self.save()
         counters = self.state.counters
@@ -248,7 +232,7 @@ class Run:
         self.checkpoints.save(self.state)
 
     def measure_evaluation(self, callback: Callback | Collective | None) -> None:
-        """Measures one part of an evaluation that processes share, to know the time of all; a collective operation."""
+        """Estimate the time of a shared evaluation from one part of it."""
         durations = self.meter.durations
         if not isinstance(callback, Collective) or durations.evaluation:
             return
@@ -266,11 +250,7 @@ class Run:
             callback.call(average, self.state.counters.step, fill)
 
     def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Figure] | None:
-        """Calls back with the averaged weights, and logs the figures that it returns.
-
-        Returns:
-            None where an interrupt ended it: the process may be killed soon, so nothing more is waited for.
-        """
+        """Call back with the EMA weights, and log the metrics that it returns; None after an interrupt."""
         step, start = self.state.counters.step, time.monotonic()
         average = self._average(keep=self.processes.rank_zero or isinstance(callback, Collective))
         with self.meter.paused(), torch.no_grad():
@@ -286,7 +266,6 @@ class Run:
         return figures
 
     def standing(self, state: str) -> str:
-        """The state of the run, its step and the time that it has taken, as its page says them."""
         counters, steps = self.state.counters, self.config.steps
         return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
 
@@ -321,10 +300,9 @@ class Run:
         return self.processes.mean(total)
 
     def _average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
-        """The averaged weights as a model that a process can use alone; a collective operation.
+        """Return the EMA weights as a model that a process can use alone; a collective operation.
 
-        If they are sharded, it is a copy, on a device or where the shards are; the skeleton for a process that does not
-        `keep` it. All that share an evaluation keep one: they compute different numbers of batches.
+        Sharded weights are copied; a process that does not `keep` them gets the skeleton.
         """
         if not (self.config.shard and self.processes.count > 1):
             return self.state.average
@@ -349,7 +327,7 @@ class Run:
 
 
 def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
-    """Return the settings without `auto`. The first process chooses for all, since their processors may differ."""
+    """Let the first process choose for all, since processors may differ."""
     record = read_run(folder) if processes.rank_zero else None
     config = config.resolve_auto(None if record is None else record.training)
     half = processes.broadcast(float(config.precision == "bfloat16"))
@@ -361,19 +339,12 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 def keep_freed_memory() -> None:
-    """Sets the C library to keep freed memory for later allocations, where it is glibc.
-
-    Otherwise a CPU's large tensors are new pages at every step, and zeroing them takes up to a tenth of its time.
-    """
+    """Make glibc keep freed memory: new pages at every step take up to a tenth of the time."""
     _set({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
 
 
 def return_freed_memory() -> None:
-    """Sets the C library to return freed tensors to the system at once, where it is glibc.
-
-    Otherwise tensors that come and go between others that stay, as those of blocks that are computed again, leave gaps
-    that no other tensor fits: a step then took up to four times the memory of its tensors.
-    """
+    """Make glibc return freed memory: gaps between recomputed blocks take up to four times the memory."""
     _set({M_MMAP_THRESHOLD: 1 << 20, M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 1 << 17})
 
 

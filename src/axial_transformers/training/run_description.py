@@ -1,7 +1,4 @@
-"""A run described as rows (name, value): for the summary of `train`, the run's page, `inspect` and the model card.
-
-In a value, `...` marks code.
-"""
+"""A run described as rows (name, value) for `train`, `inspect`, the run's page and the model card; `...` marks code."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,7 +20,6 @@ from axial_transformers.training.run_folder import Origin, RunRecord, read_run
 WIDTH = 62
 """Characters of a list before it is cut: a line with its title then fits into 80 columns."""
 NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
-"""Names of axes by the letters of `DataConfig.axes`."""
 
 
 def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str]:
@@ -46,11 +42,7 @@ def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str
 
 
 def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, dict[str, str]]:
-    """Return the data, the training and the machine of a run: rows by their title.
-
-    Args:
-        curves: the figures of the run, for its best validation and its time.
-    """
+    """Return the data, the training and the machine of a run: rows by their title."""
     config, about = record.training, record.about
     data = {} if about is None else describe_data(about, record.model)
     training = {} if about is None else {"recipe": about.recipe}
@@ -78,16 +70,12 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
 
 
 def best_validation(curves: Mapping[str, Curve]) -> tuple[float, float] | None:
-    """Return the step with the fewest validation bits/dim, and these; None if there was no evaluation."""
+    """Return the step with the fewest validation bits/dim, and these; None without an evaluation."""
     return min(curves.get(f"{VALIDATION}bits_per_dim", []), key=lambda point: point[1], default=None)
 
 
 def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None = None) -> str:
-    """The model card that a folder holds, or one made of what its run and the model know.
-
-    Raises:
-        ValueError: the folder has a card, and a licence is given as well; or this is no name of a repository.
-    """
+    """Return the model card in a folder, or one made from its run and the model."""
     hub.require_repository(repository)
     own = folder / hub.CARD
     if own.is_file() and own.stat().st_size:  # it is empty while the shell writes the card of a dry run into it
@@ -100,10 +88,7 @@ def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str
 
 
 def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any] | None]:
-    """What a model card says of the run in a folder, if there is one: rows, the result and the settings.
-
-    Of paths it has only the last part, and it names no classes: the rest may be private.
-    """
+    """Return rows, result and settings for a model card, without private paths and class names."""
     record = read_run(folder)
     if record is None:
         return {}, None, None
@@ -117,7 +102,7 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
 
 
 def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:
-    """Return what `push_to_hub` sends of a model folder, and where it goes, as one line."""
+    """Return what `push_to_hub` sends, and where, as one line."""
     sizes = {name: (folder / name).stat().st_size for name in (model_folders.CONFIG, model_folders.WEIGHTS)}
     sizes[hub.CARD] = len(card.encode())
     files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
@@ -125,7 +110,7 @@ def describe_upload(folder: Path, card: str, repository: str, revision: str | No
 
 
 def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
-    """Names of the axes of an example by their letters if the user gave them, otherwise by their number."""
+    """Return the names of an example's axes by their letters, if given, otherwise by their number."""
     if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
         return tuple(NAMES[letter] for letter in stated)
     usual = {1: ("position",), 2: ("height", "width"), 3: ("frame or depth", "height", "width")}
@@ -133,20 +118,19 @@ def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
 
 
 def channel_names(channels: int, uint16: bool) -> tuple[str, ...]:
-    """Names of an example's channels by their number; those of 16-bit data are the bytes of its channels."""
+    """Return the names of an example's channels; those of 16-bit data are bytes."""
     if uint16:
         return tuple(f"{byte} of {name}" for name in channel_names(channels // 2, False) for byte in ("high", "low"))
     return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))
 
 
 def _shortened(names: Sequence[str]) -> str:
-    """Names with commas, as many as fit into a line."""
     text = ", ".join(names[:WIDTH])
     return text if len(text) <= WIDTH - 8 else text[: text.rfind(",", 0, WIDTH - 8)] + ", ..."
 
 
 def _last_part(word: str) -> str:
-    """Of a path, or of an address, also after `--option=`; other words as they are."""
+    """Return the last part of a path or an address, also after `--option=`."""
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     path = urlsplit(value).path if "://" in value else value
     return f"{option}{equals}{PurePath(path.replace(chr(92), '/')).name or path}"

@@ -1,13 +1,13 @@
 """The folder of a training run, written and read.
 
 RUN/
-  config.json, model.safetensors   the averaged weights as `from_pretrained` reads them
-  train.json                       settings, model and origin of the run
-  metrics.jsonl, tensorboard/      figures of its steps
-  samples/step-*.png               grids of samples, of `axial train`
-  index.html, data.png, bits.png   the run to look at, see `run_page`
-  checkpoints/                     what a resume needs, see `checkpoints`
-  .lock, .holder                   the process that trains in it, see `storage.locks`
+  config.json, model.safetensors   EMA weights
+  train.json                       settings, model and origin
+  metrics.jsonl, tensorboard/      metrics of its steps
+  samples/step-*.png               sample grids
+  index.html, data.png, bits.png   see `run_page`
+  checkpoints/                     see `checkpoints`
+  .lock, .holder                   see `storage.locks`
 """
 
 import json
@@ -42,38 +42,33 @@ MOST_SAMPLES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The data and the costs of a run when it was begun."""
+    """The data and the costs of a run when it began."""
 
     train: int
-    """Examples that train."""
     validation: int
-    """Examples that validate, of which training evaluates at most `Origin.validate_on`."""
+    """Training evaluates at most `Origin.validate_on` of them."""
     test: int | None
-    """Examples that test; None: the source has no such part."""
+    """None: the source has no test part."""
     parameters: int
-    """Numbers that are learned."""
     memory_bytes: int
     """Estimated memory that a step needs on each device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineRecord:
-    """The machine that a run was begun or resumed on."""
+    """The machine that a run began or resumed on."""
 
     processor: str
     device: str
-    """The one that trains: "cpu", or the name of a GPU."""
+    """"cpu", or the name of a GPU."""
     processes: int
-    """Processes that train together, each with a device or with threads of its own."""
     threads: int
-    """Threads of each process."""
     system: str
     torch_version: str
     python_version: str
 
     @classmethod
     def found(cls, device: torch.device, processes: int) -> Self:
-        """This machine."""
         return cls(
             processor=processor_name(),
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -95,15 +90,14 @@ class Origin:
     uint16: bool = False
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
-    """The fault of each damaged record of the source that was left out."""
+    """The fault of each damaged record."""
     validate_on: int = 1000
     """Validation examples that are evaluated during training, at most."""
     samples: int = 36
     """Examples in a sample grid."""
     summary: Summary | None = None
-    """The data and the costs when the run was begun; None: not stated."""
     command: tuple[str, ...] | None = None
-    """The words of the command line that began the run, after `axial`; None: it was begun from Python."""
+    """Words of the command line after `axial`; None: begun from Python."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.samples <= MOST_SAMPLES:
@@ -113,7 +107,7 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """The training examples, identified."""
+    """The hash of the training examples."""
 
     fingerprint: str
 
@@ -126,19 +120,17 @@ class RunRecord:
     training: TrainConfig
     model: AxialTransformerConfig
     model_name: str = AxialTransformer.name
-    """Name of the model, as config.json has it."""
     about: Origin | None = None
-    """None for a run that was begun from Python without it."""
+    """None: begun from Python without it."""
     started_from: str | None = None
     """Name of the model whose weights it started from; None: new weights."""
     examples: int
-    """Number of training examples."""
     machine: MachineRecord
-    """The one that the run was begun or last resumed on."""
+    """Of the last start or resume."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The values that must not change over a run's life: of the data, the settings and the model."""
+        """Return the values that a resume must not change."""
         training = to_json(self.training)
         return {
             "data": to_json(self.data),
@@ -148,7 +140,7 @@ class RunRecord:
 
     @property
     def command(self) -> tuple[str, ...] | None:
-        """The command that began the run, in words; None of one that was begun from Python."""
+        """Return the command that began the run, in words; None if it began from Python."""
         if self.about is None or not self.about.command:
             return None
         processes = self.machine.processes
@@ -156,13 +148,12 @@ class RunRecord:
         return (*(several.split() if processes > 1 else ["axial"]), *self.about.command)
 
     def write(self, folder: Path) -> None:
-        """Writes train.json, whole or not at all."""
         with written_whole(folder / RUN_RECORD) as aside:
             aside.write_text(json.dumps(to_json(self), indent=2) + "\n", encoding="utf-8")
 
 
 def read_run(folder: str | Path) -> RunRecord | None:
-    """The record of the run in a folder; None where the folder holds no run.
+    """Return the record of the run in a folder; None where the folder has no run.
 
     Raises:
         ValueError: the record is damaged, of something else, or a link out of the folder.
@@ -179,7 +170,7 @@ def read_run(folder: str | Path) -> RunRecord | None:
 
 
 def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """The weights that are trained, not their average, of a run's newest intact checkpoint, and its name ("step-..").
+    """Return the name ("step-..") and the raw weights of a run's newest intact checkpoint.
 
     Args:
         folder: the run's.
@@ -202,14 +193,7 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
 
 @contextmanager
 def opened_run(folder: Path, resume: bool) -> Iterator[None]:
-    """Holds `folder` to train in, rid of what a killed process left half-written, until the block ends.
-
-    Raises:
-        FileExistsError: it holds something, and is not to be resumed or is no run. It is left as it was.
-        ValueError: it holds a link that leads out of it, or what is neither a file nor a folder, or its name is not
-            UTF-8; likewise.
-        FolderInUse: an OSError; another process trains in it; likewise.
-    """
+    """Lock `folder` for training, and remove half-written files of a killed process."""
     _require_usable(folder, resume)
     folder.mkdir(parents=True, exist_ok=True)
     with folder_held(folder):
@@ -242,7 +226,7 @@ def _strays(folder: Path) -> list[Path]:
 
 
 def export(model: AxialTransformer, folder: Path) -> None:
-    """`model.save_pretrained` into a folder that holds more than the model; each file is replaced whole."""
+    """Save a model into a folder that has other files too; each file is replaced whole."""
     with tempfile.TemporaryDirectory(prefix=".export.", suffix=".part", dir=folder) as aside:
         model.save_pretrained(aside)
         for file in Path(aside).iterdir():

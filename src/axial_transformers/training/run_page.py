@@ -1,4 +1,4 @@
-"""RUN/index.html: the curves, samples, data and settings of a run on one page, which is made of files of its folder."""
+"""RUN/index.html: the curves, samples, data and settings of a run on one page."""
 
 import io
 import shlex
@@ -28,25 +28,21 @@ from axial_transformers.training.run_folder import RunRecord, read_run
 
 PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
-"""Share of a run's time, at most, in which its page is made; the last one is made in any case."""
+"""Largest share of a run's time that writing its page may take."""
 EXAMPLES, MOST_VALUES = 24, 1 << 20
-"""Examples that are shown, at most, and numbers that they have together, unless one has more."""
+"""Most examples that are shown, and most numbers in them, unless one example has more."""
 GRIDS = 6
-"""Sample grids that are shown, at most, evenly spaced over the run."""
 MOST_BYTES = 1 << 18
-"""A larger file of a picture is shrunk to the sides below and stored as JPEG."""
+"""A larger image file is shrunk to the sides below and stored as JPEG."""
 MOST_PIXELS, FEWER_PIXELS = 1024, 512
 REFRESH = 60
-"""Seconds after which a browser loads the page of a run that trains again."""
+"""Seconds between reloads of the page of a run that trains."""
 
 
 class RunPage:
-    """The page of a run that trains; a context at whose end the last one is written.
+    """The page of a run that trains; leaving the context writes the last one.
 
-    Whatever fails in it is one warning, and the run goes on.
-
-    Args:
-        folder: the run's; None for a process that does not write.
+    A failure only warns, once. Without a folder, nothing is written.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -55,7 +51,7 @@ class RunPage:
         self._folder, self._warned, self._next = folder, False, 0.0
 
     def begin(self, standing: str, examples: TrainingExamples, uint16: bool) -> Path | None:
-        """Writes the first page, with a grid of examples spread over those that train; returns its path, if any."""
+        """Write the first page, with a grid of training examples; return its path, if any."""
         if self._folder is None:
             return None
         with self._warning():
@@ -65,7 +61,6 @@ class RunPage:
         return None if self._warned else self._folder / PAGE
 
     def write(self, standing: str) -> None:
-        """Writes the page anew, unless that would take more than its share of the time."""
         if self._folder is None or time.monotonic() < self._next:
             return
         start = time.monotonic()
@@ -103,15 +98,9 @@ def write_page(
     """Write the page of the run in a folder, and return its path.
 
     Args:
-        standing: what the run does or why it ended, and its step; None tells it by the lock of the folder and the
-            newest figures.
-        refresh: seconds after which a browser loads it again.
-        target: the file of the page; None: `PAGE` in the run's folder.
+        standing: the run's state and step; None: by the folder's lock and the newest metrics.
+        refresh: seconds between reloads in a browser.
         sections: further ones (HTML), above those of the run.
-
-    Raises:
-        ValueError: the folder holds no run, or what is damaged, or a link that leads out of it.
-        OSError: something cannot be read or written there.
     """
     record = read_run(folder)
     if record is None:
@@ -227,7 +216,6 @@ def _data(folder: Path, rows: Mapping[str, str]) -> str:
 
 
 def _figure(folder: Path, name: str, caption: str = "") -> str:
-    """Return a picture of the run with a caption; empty where the run has none of that name."""
     path = folder / name
     return html.figure(_picture(path, folder, MOST_PIXELS), caption) if path.is_file() else ""
 
@@ -259,7 +247,6 @@ def _next_steps(folder: Path, record: RunRecord) -> str:
 
 
 def _picture(path: Path, folder: Path, side: int) -> str:
-    """The picture in a file of the run; where it is large, a smaller one within a square of so many pixels."""
     path = require_inside(path, folder)
     description = path.stem
     try:

@@ -1,4 +1,4 @@
-"""The time of a step and of a run: measured, never estimated."""
+"""The measured time of a step and of a run."""
 
 import time
 from statistics import median
@@ -15,7 +15,7 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.processes import Processes
 
 FIRST_STEPS = 10
-"""Steps after which the time of a run is said."""
+"""Steps after which the time of a run is known."""
 SMOOTHING = 0.98
 
 
@@ -26,9 +26,9 @@ def require_short_steps(
     config: TrainConfig,
     processes: Processes,
 ) -> None:
-    """Raises ValueError where a step takes more than a tenth of the time limit.
+    """Raise ValueError where a step takes more than a tenth of the time limit.
 
-    Times larger and larger parts of a batch: a step takes at least as long as any of them.
+    Times larger and larger parts of a batch, each a lower bound of a step's time.
     """
     if config.time_limit is None:
         return
@@ -49,7 +49,7 @@ def require_short_steps(
 
 
 def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig) -> float:
-    """Seconds for the gradients of the first examples; the shorter of two times, since the first one compiles."""
+    """Return the shorter of two times for the gradients, since the first run compiles."""
     values, *others = (None if each is None else each[:count] for each in batch)
     assert values is not None
     times = []
@@ -65,9 +65,9 @@ def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig
 
 
 class Durations:
-    """Seconds of a step, of an evaluation and of drawing samples, as this process has measured them.
+    """Seconds of a step, of an evaluation and of drawing samples, as measured.
 
-    The time of a step is the median of the first ten, some of which compile; from then on a running mean.
+    The time of a step is the median of the first ten, some of which compile; then a running mean.
     """
 
     def __init__(self) -> None:
@@ -77,11 +77,9 @@ class Durations:
 
     @property
     def are_known(self) -> bool:
-        """True after ten steps."""
         return len(self._first) == FIRST_STEPS
 
     def add_step(self, seconds: float) -> None:
-        """Adds a step."""
         if self.are_known and self.step is not None:
             self.step = SMOOTHING * self.step + (1 - SMOOTHING) * seconds
         else:
@@ -89,7 +87,7 @@ class Durations:
             self.step = median(self._first)
 
     def left(self, config: TrainConfig, counters: Counters) -> float:
-        """Return the seconds that the rest of a run takes, with evaluations and drawings once measured."""
+        """Return the seconds that the rest of a run takes."""
         steps = config.steps - counters.step
         left = steps * (self.step or 0.0)
         for seconds, every in ((self.evaluation, config.evaluate_every), (self.drawing, config.sample_every)):
@@ -97,7 +95,6 @@ class Durations:
         return left if config.time_limit is None else min(left, max(0.0, 60 * config.time_limit - counters.seconds))
 
     def describe_left(self, config: TrainConfig, counters: Counters) -> str:
-        """Return the time left in words."""
         seconds, steps = self.left(config, counters), config.steps - counters.step
         durations = {"evaluations": self.evaluation, "samples": self.drawing}
         unknown = " and ".join(name for name, each in durations.items() if not each)

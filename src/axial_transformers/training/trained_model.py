@@ -24,7 +24,7 @@ log = logging.getLogger("axial_transformers")
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model, the name of its weights, and how the data was read that it was trained on."""
+    """A model, the name of its weights, and the source and options of its training data."""
 
     model: AxialTransformer
     weights: str
@@ -35,13 +35,12 @@ class TrainedModel:
     folder: str
 
     def examples(self, source: str | Path | None, split: Split | None) -> tuple[Examples, str]:
-        """Examples of `source`, read as the model's data was, and a description of them.
+        """Return examples of `source`, read as the model's data was, and their description.
 
-        None as the source is the data that the model was trained on; None as the split is then its test part, or its
-        validation part where it has no test part, but everything of a source that is given.
-
-        Raises:
-            ValueError: there is none, it is not the model's, or the run names it and `check_recorded` refuses it.
+        Args:
+            source: None: the data that the model was trained on.
+            split: None: all of a given `source`; otherwise the test part, or the validation part where there is no test
+                part.
         """
         if source is None and self.source is None:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
@@ -55,11 +54,7 @@ class TrainedModel:
         return examples, f"{where}, {split}"
 
     def label(self, word: str | None) -> torch.Tensor | None:
-        """The class of this name or number (from 0) as a tensor without axes; None for None.
-
-        Raises:
-            ValueError: the model has no classes, or not this one.
-        """
+        """Return the class of this name or number (from 0) as a tensor without axes; None for None."""
         if word is None:
             return None
         count, names = self.model.config.num_classes, self.class_names or ()
@@ -72,18 +67,13 @@ class TrainedModel:
         raise ValueError(f"label={word}: the classes are 0 to {count - 1}{', called ' * bool(names)}{', '.join(names)}")
 
     def _data_of(self, source: str | Path | None) -> DataConfig:
-        """Options of reading a source: gray pictures that are given to a model of RGB are read as RGB."""
+        """Return the options for a source; gray images given to an RGB model are read as RGB."""
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
         in_colour = self.model.config.channels == 3 and self.data.mode == "auto"
         return replace(self.data, mode="rgb") if pictures and in_colour else self.data
 
 
 def _first_there(source: str, options: DataConfig, splits: Sequence[Split]) -> tuple[Examples, Split]:
-    """The first of these splits of a source that has examples.
-
-    Raises:
-        ValueError: none has; the parts of a run's data were decided when it was begun.
-    """
     for split in splits:
         try:
             return load(source, options, split, bar("reading")), split
@@ -100,13 +90,7 @@ def check_shape(
     resizing: str = "fit=crop, fit=stretch or fit=tiles",
     otherwise: str = "",
 ) -> None:
-    """Raise ValueError, with what to do, where the examples of a source have not the shape of a model.
-
-    Args:
-        name: the model's.
-        resizing: options by which pictures of another size are read as the model's.
-        otherwise: what else can be done.
-    """
+    """Raise ValueError, with advice, where the examples do not have the shape of the model."""
     here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
     if here == there:
         return
@@ -117,12 +101,7 @@ def check_shape(
 
 
 def check_recorded(folder: str | Path, source: str) -> None:
-    """Says which data the record of a run names, before it is read: a run from elsewhere may name anything.
-
-    Raises:
-        ValueError: an address in the web, which has to be named again, or something else than a file or a folder.
-        FileNotFoundError: nothing is there.
-    """
+    """Log which data the record of a run names, before it is read: a foreign run may name anything."""
     shown, place = source[:300], Path(source)
     if source == "digits":
         return
@@ -136,13 +115,7 @@ def check_recorded(folder: str | Path, source: str) -> None:
 
 
 def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
-    """Reads the folder of a run or of an exported model, or a hub id, in evaluation mode.
-
-    Raises:
-        ValueError: damaged files, no such weights, or no such device.
-        FileNotFoundError: no such model.
-        OSError: every checkpoint is damaged.
-    """
+    """Read the folder of a run or of an exported model, or a hub id, in evaluation mode."""
     model = read_model(folder)
     record = read_run(folder)
     about = None if record is None else record.about

@@ -25,15 +25,13 @@ class TrainResult:
     """The end of a run."""
 
     ending: Ending
-    """All steps were made, or the time was up, or SIGINT or SIGTERM came and `resume` continues."""
+    """All steps made, time limit reached, or SIGINT or SIGTERM, after which `resume` continues."""
     step: int
-    """Updates made, over all resumes."""
     seconds: float
-    """Wall-clock time spent, over all resumes."""
+    """Wall-clock time, over all resumes."""
     best_step: int | None
-    """The step whose averaged weights were best and are exported; None where there was no evaluation."""
+    """Step of the exported, best EMA weights; None without an evaluation."""
     best_bits_per_dim: float | None
-    """Their bits/dim in that evaluation."""
 
 
 def train(  # noqa: PLR0913
@@ -50,36 +48,34 @@ def train(  # noqa: PLR0913
     about: Origin | None = None,
     progress: Display | None = None,
 ) -> TrainResult:
-    """Trains `model` in place; leaves in `folder` what `from_pretrained` reads and what a resume needs.
+    """Train `model` in place; leave in `folder` what `from_pretrained` reads and what a resume needs.
 
-    The folder gets config.json and model.safetensors: the averaged weights, those of the best evaluation if there was
-    one, else the newest. Beside them: train.json, metrics.jsonl, checkpoints/. A resumed run continues bitwise as if it
-    had never been interrupted (float32, same machine; on CUDA only if `deterministic`). And index.html, the run to look
-    at: curves, data, settings, the grids in samples/; it is written anew when figures or samples are there.
+    The folder gets config.json and model.safetensors: the EMA weights (averaged) of the best evaluation, or the newest
+    without one. Beside them are train.json, metrics.jsonl, checkpoints/, and index.html, the page of the run. A resumed
+    run continues bitwise (float32, same machine; on CUDA only if `deterministic`).
 
     Args:
         model: an AxialTransformer, or a subclass.
         examples: the training set.
         config: settings; a resume may change all but the seed, the batch size and the optimizer.
         folder: new or empty, unless `resume`.
-        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim; with
-            distribution augmentation it is given cond=[B, *A, D] too.
-        evaluate: `evaluate(averaged_model, step)`, figures to log, of which "bits_per_dim" decides the best; called in
-            the first process, or in all of them if it is a `Collective`.
-        sample: `sample(averaged_model, step)`, called at intervals and at the end for its effects; may return figures
-            to log, and pictures for TensorBoard: uint8 [H, W] or [H, W, 3].
-        resume: continue from the newest intact checkpoint; start afresh where there is none.
-        start_from: a model whose weights `model` gets before the first step, as `from_pretrained` names it; its shape
+        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim. With
+            distribution augmentation it also gets cond=[B, *A, D].
+        evaluate: `evaluate(ema_model, step)` returns metrics to log; "bits_per_dim" decides the best. The first process
+            calls it, or all of them if it is a `Collective`.
+        sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics to log, and images
+            for TensorBoard: uint8 [H, W] or [H, W, 3].
+        resume: continue from the newest intact checkpoint, if there is any.
+        start_from: a model whose weights `model` gets before the first step, as `from_pretrained` names it. Its shape
             and its classes may differ (`models.start`).
-        about: the recipe and the source of the data, for train.json: `axial train FOLDER` needs them to resume, and
-            `axial evaluate FOLDER` reads the data by them.
+        about: the recipe and the source of the data, which `axial train FOLDER` and `axial evaluate FOLDER` need.
         progress: shows the progress of the run, such as `progress.Bar`; None shows nothing.
 
     Raises:
-        ValueError: model, data and settings do not fit each other, or are not those of the run to resume; or a step
-            takes more than a tenth of the time limit.
-        NonFiniteLoss: a ValueError; training diverged, the newest checkpoint holds the last good state.
-        FileExistsError: the folder holds something already.
+        ValueError: model, data and settings do not fit each other or the run to resume; or a step takes more than a
+            tenth of the time limit.
+        NonFiniteLoss: a ValueError; training diverged. The newest checkpoint has the last good state.
+        FileExistsError: the folder is not empty.
         FolderInUse: an OSError; another process trains in the folder.
         OSError: something could not be read or written there.
         ConnectionError: an OSError; another process of the run has ended.
