@@ -1,4 +1,4 @@
-"""Arrays of images, videos or sequences in .npz and .npy files, read and written; downsampled ImageNet."""
+"""Arrays in .npz and .npy files, read and written; downsampled ImageNet."""
 
 import math
 import warnings
@@ -30,13 +30,7 @@ class Encoding(NamedTuple):
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
-    """All examples of array files, one file after the other; `in_tiles` cuts them into tiles.
-
-    bool and integers of 0..255 are taken as they are; uint16 is split into two channels each (`split_uint16`).
-
-    Raises:
-        ValueError: no such array, another type, values out of range, files that do not fit together.
-    """
+    """Return all examples of array files, one file after the other; uint16 values become two channels each."""
     values, labels, encoding = _read(files[0], options)
     if len(files) > 1:
         stack, all_labels = GrowingArray(), [labels]
@@ -65,9 +59,10 @@ def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
 def save_arrays(
     path: str | Path, values: NDArray[np.integer], labels: NDArray[np.integer] | None = None, uint16: bool = False
 ) -> None:
-    """Writes integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
+    """Write integers [N, *A, C] as an .npz file that `load` reads back: images, videos or values, and labels.
 
-    16-bit pairs of channels are joined.
+    Args:
+        uint16: join pairs of channels to 16-bit values.
 
     Raises:
         ValueError: the path does not end in .npz.
@@ -84,11 +79,7 @@ def save_arrays(
 
 
 def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Examples:
-    """The examples, or with fit=tiles the tiles of their last two axes; names are followed by #row,column.
-
-    Raises:
-        ValueError: examples of one axis, or smaller than one tile.
-    """
+    """Return the examples; with fit=tiles, the tiles of their last two axes, named #row,column."""
     size, shape = options.size, examples.shape
     if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
         return examples
@@ -104,11 +95,7 @@ def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Exam
 
 
 def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
-    """Lengths of the axes of a file's examples, by the header of its array; () of a published ImageNet batch.
-
-    Raises:
-        ValueError: as `load_arrays`.
-    """
+    """Return the axes of a file's examples, by the header of its array; () for a published ImageNet batch."""
     names = array_names(path)
     if options.key is None and is_batch(path, names):
         return ()
@@ -118,11 +105,7 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
 
 
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Encoding]:
-    """One example [*A, C] from an array [*A] or [*A, C], by the rules for arrays [N, ..].
-
-    Raises:
-        ValueError: as `load_arrays`; a clip that would have to be cut or resized.
-    """
+    """Return one example [*A, C] from an array [*A] or [*A, C], by the rules for arrays [N, ..]."""
     channels = channel_axis(where, (1, *array.shape), options.axes)
     _check_type(where, array.dtype)
     values, encoding = _as_bytes(where, array[None], channels, options)
@@ -133,7 +116,6 @@ def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[ND
 
 
 def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None, Encoding]:
-    """Values [N, *A, C], labels, and the meaning of the values."""
     names = array_names(path)
     batch = options.key is None and is_batch(path, names)
     if batch:
@@ -153,7 +135,7 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
 
 
 def _clips(path: Path | str, values: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
-    """Videos [N, T, H, W, C] as clips of the length that is asked for, in sequence; anything else as it is."""
+    """Return videos [N, T, H, W, C] as clips of the wanted length, in sequence; anything else as it is."""
     if options.frames is None and options.stride == 1:
         return values
     if values.ndim != 5:
@@ -168,7 +150,7 @@ def _clips(path: Path | str, values: NDArray[np.uint8], options: DataConfig) -> 
 
 
 def _resized(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
-    """Videos [N, T, H, W, C] of the size that is asked for with crop or stretch; anything else as it is."""
+    """Return videos [N, T, H, W, C] of the wanted size with crop or stretch; anything else as it is."""
     size, channels = options.size, videos.shape[-1]
     if options.fit not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
         return videos
@@ -182,7 +164,6 @@ def _resized(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDAr
 
 
 def _name(path: Path, names: list[str], options: DataConfig) -> str:
-    """The name of the array that holds the values."""
     if options.key in names:
         return options.key
     known = [key for key in _KEYS if key in names]
@@ -202,7 +183,6 @@ def _check_type(where: Path | str, dtype: np.dtype[Any]) -> None:
 def _as_bytes(
     path: Path | str, values: NDArray[Any], channels: int | None, options: DataConfig
 ) -> tuple[NDArray[np.uint8], Encoding]:
-    """Values with their channels, which are now the axis of that number, last."""
     values = values[..., None] if channels is None else np.moveaxis(values, channels, -1)
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:
         if options.num_values not in (None, 256):
@@ -245,7 +225,7 @@ KEY = "data"
 
 
 def is_batch(path: Path, names: list[str]) -> bool:
-    """Tests whether a file is a published batch: uint8 `data` [N, 3 S S], channel after channel."""
+    """Return True for a published ImageNet batch: uint8 `data` [N, 3 S S], channel after channel."""
     if KEY not in names:
         return False
     shape, dtype = array_header(path, KEY)
@@ -253,21 +233,19 @@ def is_batch(path: Path, names: list[str]) -> bool:
 
 
 def read_batch(path: Path) -> NDArray[np.uint8]:
-    """The images of a published batch, uint8 [N, S, S, 3].
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+    """Return the images of a published ImageNet batch, uint8 [N, S, S, 3]."""
     data: NDArray[Any] = read_array(path, KEY)
     side = math.isqrt(data.shape[1] // 3)
     return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
 
 
 def imagenet_version(count: int) -> str | None:
-    """The version of downsampled ImageNet that a number of images suggests, in words; None if neither.
+    """Return the version of downsampled ImageNet that a number of images suggests; None if neither.
 
-    The versions are about 0.25 bits/dim apart. For the newer one a warning is given: published likelihoods are of the
-    older one.
+    The versions are about 0.25 bits/dim apart; published likelihoods are of the older one.
+
+    Warns:
+        UserWarning: it is the newer version.
     """
     if count in (1_281_149, 49_999):
         return f"{count:,} images: downsampled ImageNet, old resize (the version of published likelihoods)"
@@ -282,12 +260,9 @@ def imagenet_version(count: int) -> str | None:
 
 
 def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = None) -> int | None:
-    """The axis of an array [N, ..] that is its channels; None: it has none.
+    """Return the axis of an array [N, ..] that is its channels, or None.
 
-    Without `axes` it is the last one of 5 axes or more, and of 4 axes if it is at most 4 long.
-
-    Raises:
-        ValueError: a shape that is not of these axes, or has no examples, or too few or many axes, or two readings.
+    Without `axes`, it is the last of 5 axes or more, and of 4 axes if it is at most 4 long.
     """
     count = len(shape)
     if axes is not None:
@@ -309,7 +284,7 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
 
 
 def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
-    """Two readings of a shape whose channels probably lie elsewhere than recognised; none where one is plain."""
+    """Return two readings of a shape whose channels may lie elsewhere; none where one is plain."""
     few = 3, 4  # channels of pictures, with alpha
     if len(shape) == 4:
         _, second, third, last = shape

@@ -1,7 +1,6 @@
 """Videos of BAIR robot pushing (Ebert et al. 2017, softmotion30): TFRecord files, read without TensorFlow.
 
-Each record is a tf.train.Example, whose feature i/image_aux1/encoded holds frame i, 64x64x3 raw bytes. Those of another
-camera (i/image_main/encoded) and of the robot's movements (i/action, i/endeffector_pos) are ignored.
+Feature i/image_aux1/encoded of a tf.train.Example is frame i, 64x64x3 raw bytes. Other known features are ignored.
 """
 
 import re
@@ -20,16 +19,11 @@ _IGNORED = re.compile(r"(0|[1-9][0-9]{0,3})/(image_main/encoded|action|endeffect
 
 
 class FeatureError(FormatError):
-    """A record's features are not those of BAIR robot pushing; the message names file, record and feature."""
+    """A record's features are not those of BAIR robot pushing."""
 
 
 def read_videos(path: Path) -> Iterator[list[Image.Image]]:
-    """Frames of each video of a file, RGB 64x64.
-
-    Raises:
-        FeatureError: a feature is unknown, missing or of another kind or size.
-        FormatError: as `read_records`, or a record is no tf.train.Example.
-    """
+    """Yield the frames of each video of a file, RGB 64x64."""
     for number, record in enumerate(read_records(path)):
         yield _frames(record, f"{path}: record {number}")
 
@@ -50,7 +44,7 @@ def _frames(record: bytes, where: str) -> list[Image.Image]:
 
 
 def _features(record: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """Names and encoded values of Example.features (1) . feature (1), a map of key (1) and value (2)."""
+    """Yield names and encoded values of Example.features (1) . feature (1), a map of key (1) and value (2)."""
     for entry in _nested(_merged(record, 1, where), 1, where):
         _, parts = parse(entry, where)
         name, value = (parts.get(number, [b""])[-1] for number in (1, 2))
@@ -58,7 +52,7 @@ def _features(record: bytes, where: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _frame(feature: bytes, where: str) -> Image.Image:
-    """The one value of Feature.bytes_list (1) . value (1)."""
+    """Return the one value of Feature.bytes_list (1) . value (1)."""
     values = _nested(_merged(feature, 1, where), 1, where)
     if [len(value) for value in values] != [_SIDE * _SIDE * 3]:
         found = ", ".join(f"{len(value):,}" for value in values[:8]) or "no"
@@ -67,7 +61,7 @@ def _frame(feature: bytes, where: str) -> Image.Image:
 
 
 def _merged(message: bytes, number: int, where: str) -> bytes:
-    """The message that the field `number` holds; where it is there more than once, one is merged with the next."""
+    """Return the message in the field `number`; repeated messages are merged."""
     return b"".join(_nested(message, number, where))
 
 

@@ -16,57 +16,55 @@ class DataConfig:
     """
 
     size: int | None = None
-    """Side in pixels of the square images and frames that a folder is fitted to, and arrays of videos. Other arrays are
-    only cut into tiles of it (fit=tiles), or checked against it."""
+    """Side in pixels of square images and frames, to which folders and video arrays are fitted. Other arrays are cut
+    into tiles of it (fit=tiles), or must have it."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
-    """Fitting of an image or a frame to the size. exact: it must have the size already. crop: the shorter side is
-    resized, the centre cut out. stretch: both sides are resized. tiles: height and width are cut without overlap into
-    size x size examples, remainders dropped. Images are resized by a Lanczos filter, frames of videos by averaging over
-    boxes."""
+    """Fitting to the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:
+    resize both sides. tiles: cut into size x size examples without overlap, drop remainders. Images are resized by a
+    Lanczos filter, frames by box averages."""
 
     frames: int | None = None
-    """Frames of a clip. Videos are cut along time into clips without overlap; what does not fill a clip is dropped.
-    None: videos in arrays and TFRecord files are one clip each; folders are taken as images, not as videos."""
+    """Frames of a clip. Videos are cut into clips without overlap; remainders are dropped. None: videos in arrays and
+    TFRecord files are one clip each, and folders are read as images."""
 
     stride: int = 1
-    """Every stride-th frame of a video is taken, from the first."""
+    """Take every stride-th frame of a video, from the first."""
 
     offsets: Literal["fixed", "random"] = "fixed"
-    """Position of the clips in videos of a folder, and of the tiles in pictures of a folder (fit=tiles). fixed: one
-    after the other from the first frame, or from the upper left corner. random: training takes one clip of each video,
-    and as many tiles of each picture as it holds, at offsets drawn anew each time; validation and test are fixed."""
+    """Positions of clips in a folder's videos, and of tiles in its images (fit=tiles). fixed: one after the other.
+    random: each epoch trains on one clip of each video, or as many tiles of each image as it contains, at random
+    offsets; validation and test stay fixed."""
 
     mode: Literal["auto", "rgb", "gray"] = "auto"
-    """Channels of a folder's images and videos; auto: gray if each of them is; arrays are only checked against it."""
+    """Channels of a folder's images and videos; auto: gray if all are gray. Arrays must have these channels."""
 
     validation_fraction: float = 0.1
-    """Share of the examples that validates where the source has no validation part: the end of arrays; of a folder of
-    images or videos, those that a hash of seed and file name selects."""
+    """Share of the examples for validation where the source has no such part: the end of arrays; of folders, by a hash
+    of seed and file name."""
 
     test_fraction: float | None = None
-    """Share that tests where the source has no test part, chosen like validation_fraction. None: 0.1 for a folder of
-    images or videos without splits of its own, otherwise 0 (the test part of an array is usually a file of its own)."""
+    """Share for the test where the source has no such part, chosen like validation_fraction. None: 0.1 for a folder of
+    images or videos without splits, otherwise 0."""
 
     seed: int = 0
-    """Chooses one of the possible splits of a folder of images or videos; nothing else depends on it."""
+    """Chooses the split of a folder of images or videos; nothing else depends on it."""
 
     num_values: int | None = None
     """Number of values that arrays can take, 2 to 256. None: 2 for bool, 17 for digits, otherwise 256."""
 
     axes: str | None = None
-    """The axes of an array, one letter each: N (examples), C (channels, anywhere), T (frames), D, H, W (depth, height,
-    width), L (length), such as NCHW, NTHWC or NL. None: the last axis is channels of 5 axes or more, [N,T,H,W,C], and
-    of 4 axes if it is at most 4 long, [N,H,W,C]; where the shape has two readings, such as [N,3,64,64] and
-    [N,64,64,6], an error asks for this."""
+    """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L
+    (length), such as NCHW, NTHWC or NL. None: the last axis is channels if there are 5 axes or more, or 4 and it is at
+    most 4 long. Ambiguous shapes are an error that asks for this option."""
 
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
     skip_bad: int | None = None
-    """Largest number of records of shards, or of files of a folder's part, that are left out since they are damaged or
-    of another kind than the others, each with a warning. One more is an error. None: no records and no TFRecord files;
-    of other files 5, or a fifth if that is more, but less than half."""
+    """Most damaged or unfit records of shards, or files of a folder's part, to leave out, each with a warning. One more
+    is an error. None: no records and no TFRecord files; of other files 5, or a fifth if that is more, but less than
+    half."""
 
     def __post_init__(self) -> None:
         check_axes(self.axes)
@@ -95,7 +93,7 @@ class DataConfig:
 
 
 def check_axes(axes: str | None) -> None:
-    """Raises ValueError unless `axes` names axes of an array, such as NCHW."""
+    """Raise ValueError unless `axes` names axes of an array, such as NCHW."""
     if axes is None:
         return
     others = axes[1:]

@@ -1,4 +1,4 @@
-"""Examples: integer values, channels last, with names and labels; from a data set of one's own, too."""
+"""Examples: integer values, channels last, with names and labels; also from the user's own data set."""
 
 import hashlib
 import json
@@ -33,16 +33,16 @@ class Examples:
     """[N] classes, 0 ... num_classes - 1; None if the source has no labels."""
 
     class_names: tuple[str, ...] | None = None
-    """Names of all classes of the source, also of those without an example here."""
+    """Names of all classes of the source."""
 
     num_values: int = 256
     """Number of values that a site can take."""
 
     uint16: bool = False
-    """True if the channels are the bytes of 16-bit ones: high byte and low byte of the first, of the second, ..."""
+    """True if the channels are the bytes of 16-bit ones: high and low byte of the first, of the second, ..."""
 
     skipped: tuple[str, ...] = ()
-    """A line about each record or file of the source that was left out, whatever its split."""
+    """A line about each record or file of the source that was left out."""
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.uint8 or self.values.ndim < 3:
@@ -56,7 +56,7 @@ class Examples:
         return len(self.values)
 
     def __getitem__(self, indices: Indices) -> "Examples":
-        """The chosen examples; a slice shares memory with these."""
+        """Return the chosen examples; a slice shares memory."""
         chosen = np.arange(len(self))[indices]
         return Examples(
             values=self.values[indices],
@@ -69,18 +69,18 @@ class Examples:
         )
 
     def part(self, chosen: slice) -> "Examples":
-        """Consecutive examples; copied if they are fewer than half, so that the others need not stay in memory."""
+        """Return consecutive examples; fewer than half are copied, to free the memory of the others."""
         numbers = range(len(self))[chosen]
         return self[chosen if 2 * len(numbers) >= len(self) else numbers]
 
     def spread(self, most: int | None) -> "Examples":
-        """At most so many examples, evenly spaced: neighbours are often of one class or picture. None: all of them."""
+        """Return at most `most` examples, evenly spaced; None: all."""
         if most is None or most >= len(self):
             return self
         return self[np.arange(most) * len(self) // most]
 
     def named(self, words: Sequence[str]) -> "Examples":
-        """The examples of these names or positions (from 0), in this order.
+        """Return the examples of these names or positions (from 0), in this order.
 
         Raises:
             ValueError: there is no such example.
@@ -106,7 +106,7 @@ class Examples:
 
     @property
     def num_classes(self) -> int | None:
-        """Number of classes of the source; None where it has no labels."""
+        """Number of classes of the source; None without labels."""
         return None if self.class_names is None else len(self.class_names)
 
     @cached_property
@@ -127,7 +127,7 @@ class Examples:
 
 
 class OnDemand(ABC):
-    """Values uint8 [N, *A, C] in the place of an array: those that are selected are made when they are asked for."""
+    """Values uint8 [N, *A, C] that are made when they are selected."""
 
     dtype = np.dtype(np.uint8)
 
@@ -139,44 +139,42 @@ class OnDemand(ABC):
 
     @property
     def ndim(self) -> int:
-        """Number of axes, with those of examples and channels."""
         return len(self.shape)
 
     @abstractmethod
     def __getitem__(self, indices: Indices) -> NDArray[np.uint8]: ...
 
     def as_array(self) -> NDArray[np.uint8]:
-        """The same object under the type of an array, as which it behaves where it is used."""
+        """Return the same object, typed as an array."""
         return cast(NDArray[np.uint8], self)
 
 
 class GrowingArray:
-    """Values [N, ...] collected part by part in one block of memory, so that none is held twice."""
+    """Values [N, ...] collected in one block of memory, without a second copy."""
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] | None = None
         self._bytes = bytearray()
 
     def add(self, part: NDArray[np.uint8]) -> None:
-        """Appends [n, ...]; the first part sets the shape."""
+        """Append [n, ...]; the first part sets the shape."""
         assert self.shape in (None, part.shape[1:])
         self.shape = part.shape[1:]
         self._bytes.extend(np.ascontiguousarray(part).data.cast("B"))
 
     def cut(self, count: int) -> None:
-        """Keeps the first `count` of what was added."""
+        """Keep the first `count` values."""
         if count == 0:
             self.shape = None
         del self._bytes[count * math.prod(self.shape or (0,)) :]
 
     def values(self) -> NDArray[np.uint8]:
-        """Everything added so far, [N, ...]."""
         assert self.shape is not None
         return np.frombuffer(self._bytes, np.uint8).reshape(-1, *self.shape)
 
 
 def split_uint16(values: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """uint16 [..., C] -> uint8 [..., 2 C]: high byte and low byte of channel 0, then of channel 1, ...
+    """Convert uint16 [..., C] to uint8 [..., 2 C]: high and low byte of channel 0, of channel 1, ...
 
     Raises:
         ValueError: another type than uint16.
@@ -187,7 +185,7 @@ def split_uint16(values: NDArray[np.uint16]) -> NDArray[np.uint8]:
 
 
 def join_uint16(values: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """uint8 [..., 2 C] -> uint16 [..., C]; undoes `split_uint16`.
+    """Convert uint8 [..., 2 C] to uint16 [..., C], the inverse of `split_uint16`.
 
     Raises:
         ValueError: another type than uint8, or an odd number of channels.
@@ -205,12 +203,12 @@ class Dataset(Protocol):
 
 
 def examples_from(dataset: Dataset, num_values: int = 256) -> Examples:
-    """Reads a data set once into memory, to train on it.
+    """Read a data set once into memory, to train on it.
 
     Args:
-        dataset: item i is x, or the pair (x, label). x is an array, a tensor or a Pillow image of integers
-            0 ... num_values - 1: [*A, C], channels last, or [H, W] of a gray Pillow image. The label is an integer.
-            Classes have the names in `dataset.classes`, if there are any.
+        dataset: item i is x, or the pair (x, label) with an integer label. x is an array, a tensor or a Pillow image of
+            integers 0 ... num_values - 1: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes`, if there, names
+            the classes.
         num_values: number of values that a site can take, at most 256.
 
     Raises:
@@ -242,7 +240,6 @@ def examples_from(dataset: Dataset, num_values: int = 256) -> Examples:
 
 
 def _example(x: Any, index: int, num_values: int, shape: tuple[int, ...] | None) -> NDArray[np.uint8]:
-    """One example [*A, C], checked."""
     array = np.asarray(x)
     if array.ndim == 2 and hasattr(x, "getbands"):
         array = array[..., None]

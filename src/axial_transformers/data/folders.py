@@ -1,4 +1,5 @@
-"""Folders: the files below one, their order, and the examples collected from many files, of which few may be unfit."""
+"""Folders: the files below one, their order, and the examples collected from many files, a few of which may be
+unfit."""
 
 import os
 import re
@@ -18,12 +19,9 @@ RUN = {"train.json", "metrics.jsonl"}
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files below a folder, in the order of their paths, also those behind links, unless these are read anyway.
+    """Return all files below a folder, sorted by path; links are followed once.
 
-    Runs of `axial train` below it are left out.
-
-    Warns:
-        UserWarning: a run; a link that is not followed, or a folder that cannot be read.
+    Runs of `axial train` are left out with a warning.
     """
     found, roots = list[Path](), [folder.resolve()]
     for place, folders, names in os.walk(folder, onerror=_say_unread, followlinks=True):
@@ -49,7 +47,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def is_hidden(path: Path) -> bool:
-    """Tests for a name in a path that begins with a dot."""
+    """Return True if a name in the path begins with a dot."""
     return any(part.startswith(".") for part in path.parts)
 
 
@@ -62,22 +60,22 @@ def _say_unread(error: OSError) -> None:
 
 
 def say(warning: str) -> None:
-    """Warns, in one of the processes that torchrun started."""
+    """Warn, in only one of the processes that torchrun started."""
     if rank() == 0:
         warnings.warn(warning, stacklevel=3)
 
 
 def natural_key(file: PurePath) -> list[str | int]:
-    """A key by which batch_10 is sorted after batch_9."""
+    """Return a key that sorts batch_10 after batch_9."""
     return [int(word) if i % 2 else word for i, word in enumerate(re.split(r"(\d+)", file.name))]
 
 
 MOST_NAMED = 20
-"""Files that one message names, or that are named in warnings, at most."""
+"""Most files that a message or the warnings name."""
 
 
 class FitError(ValueError):
-    """An example has another size than the others: the options of fitting mend it, leaving it out does not."""
+    """An example has another size than the others: options of fitting help, leaving it out does not."""
 
 
 class Selection(NamedTuple):
@@ -97,13 +95,9 @@ def gather(
     uint16: bool,
     progress: Progress,
 ) -> Examples:
-    """The examples that `read` makes of the chosen files: of each file parts [n, *A, C], with n suffixes of names.
+    """Return the examples that `read` makes of the chosen files: parts [n, *A, C], each with n suffixes of names.
 
-    Names begin with the file's path below the root; an example has the class of its file. Files that `read` refuses
-    are left out and named: `skip_bad` of them at most, by default `usually_left_out`.
-
-    Raises:
-        ValueError: more files are refused, or examples are of different shapes; up to 20 files are named at once.
+    At most `skip_bad` files that `read` refuses are left out, by default `usually_left_out`; one more is an error.
     """
     stack, names, counts = GrowingArray(), list[str](), list[int]()
     first: tuple[Path, tuple[int, ...]] | None = None
@@ -138,12 +132,12 @@ def gather(
 
 
 def usually_left_out(count: int) -> int:
-    """Number of files out of `count` that may be left out unless told: 5 or a fifth, but less than half."""
+    """Return the default limit of files left out of `count`: 5 or a fifth, but less than half."""
     return min(max(5, count // 5), (count - 1) // 2)
 
 
 def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad: int | None, in_all: int) -> None:
-    """Warns of each fault, or raises ValueError where there are too many, or no example is left."""
+    """Warn of each fault; raise ValueError if there are too many, or no example is left."""
     too_many = len(faults) > (usually_left_out(in_all) if skip_bad is None else skip_bad)
     if unfit:
         raise ValueError(listed([*unfit, *(faults if too_many else ())]))
@@ -157,7 +151,7 @@ def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad:
 
 
 def listed(faults: Sequence[str]) -> str:
-    """One line about the first 20 faults, with their number if there are several."""
+    """Return one line about the first 20 faults."""
     if len(faults) == 1:
         return faults[0]
     more = f"; and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""

@@ -28,13 +28,9 @@ PixelKind = Literal["gray", "gray16", "rgb"]
 
 
 def load_images(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
-    """Decodes and fits images; names are paths below the root, followed by #row,column for tiles.
+    """Decode and fit images; names are paths below the root, followed by #row,column for tiles.
 
-    16-bit gray images become two channels (`split_uint16`). EXIF orientation is applied, opaque alpha dropped.
-
-    Raises:
-        ValueError: an image of another size; or too many files (`gather`) that are damaged, transparent, animated,
-            floating-point, 16-bit in colour, or of 16 bits among those of 8.
+    16-bit gray images become two channels. EXIF orientation is applied, opaque alpha dropped.
     """
 
     def read(file: Path) -> list[tuple[NDArray[np.uint8], list[str]]]:
@@ -45,12 +41,9 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
-    """The kind as which all images of a folder are read: 16-bit if most are; rgb if any is, unless told.
+    """Return the kind as which all images of a folder are read: 16-bit if most are; by default rgb if any is.
 
-    Files that are no images do not count. Of very many files a thousand decide whether the images have 16 bits.
-
-    Raises:
-        ValueError: no file is an image, or mode=rgb for 16-bit images.
+    Files that are no images do not count. Of very many files, a thousand decide about 16 bits.
     """
     kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
     some = files[:: max(1, len(files) // 1000)]
@@ -85,11 +78,7 @@ def _kind(file: Path | Member) -> PixelKind:
 
 
 def decoded(file: Path | Member, kind: PixelKind) -> Image.Image:
-    """The upright image in mode I (16-bit), L or RGB.
-
-    Raises:
-        ValueError: as `load_images`.
-    """
+    """Return the upright image in mode I (16-bit), L or RGB."""
     with opened(file) as header:
         deep = kind == "gray16"
         if is_gray16(header) != deep:
@@ -107,11 +96,7 @@ def fitted(
     options: DataConfig,
     resampling: Image.Resampling = Image.Resampling.LANCZOS,
 ) -> tuple[NDArray[np.uint8], list[str]]:
-    """Examples [n, H, W, C] cut from one image, and the place of each, as a suffix of its name.
-
-    Raises:
-        ValueError: another size than `options` allow.
-    """
+    """Return examples [n, H, W, C] cut from one image, and the place of each, as a suffix of its name."""
     size = options.size
     if size is not None and options.fit == "exact" and image.size != (size, size):
         raise FitError(
@@ -135,11 +120,8 @@ def fitted(
 
 
 def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list[str]]:
-    """Cuts examples [N, .., H, W, C] into squares [N * n, .., size, size, C], remainders dropped.
-
-    Returns:
-        The squares of an example one after the other, and the n places #row,column within one.
-    """
+    """Cut examples [N, .., H, W, C] into squares [N * n, .., size, size, C]; return them and the n places
+    #row,column."""
     *outer, height, width, channels = values.shape
     rows, columns = height // size, width // size
     whole = values[..., : rows * size, : columns * size, :].reshape(*outer, rows, size, columns, size, channels)
@@ -148,11 +130,7 @@ def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
-    """The booleans of an .npy file, or the pixels [H, W] of a picture that are nearer to white than to black.
-
-    Raises:
-        ValueError: neither of these.
-    """
+    """Return the booleans of an .npy file, or the pixels [H, W] of an image that are nearer to white than to black."""
     if path.suffix.lower() in SUFFIXES and path.is_file():
         with opened(path) as picture:
             return np.asarray(upright(path, picture).convert("L")) >= 128

@@ -27,38 +27,32 @@ from axial_transformers.progress import Progress
 Parts = dict[Part, list[Path]]
 """Files by the split that they state; "train" where they state none."""
 FEW = 8
-"""Examples of a part, of which fewer are warned of."""
+"""A smaller validation or test part gives a warning."""
 
 
 def load(
     source: str | Path, config: DataConfig | None = None, split: Split = "train", progress: Progress = iter
 ) -> Examples:
-    """Loads the examples of one split of a source; "all" is every example.
+    """Load the examples of one split of a source; "all" is every example.
 
     Sources:
-        digits: the bundled handwritten digits (`./digits` is a folder of that name).
-        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. The last `test_fraction` tests (by default 0, since the test
-            part is usually a file of its own), and the `validation_fraction` before it validates. A file whose name
-            states the split that is asked for (val_data, mnist_test) is that split as a whole.
-        A folder of such files, whose names state the split (train_data_batch_1, val_data, mnist_test). Without a
-            validation file the last `validation_fraction` of train validates.
-        A folder of images. Sub-folders train, validation or val, and test (also train_32x32, valid_32x32) are the
-            splits; otherwise, and where validation is missing, a hash of `config.seed` and of each file's path
-            decides. Sub-folders inside of these are classes, if every image lies in one.
-        A folder of videos, if `config.frames` is set: video files, and folders that hold the frames of one video as
-            images. Splits and classes as for images, by each video's path, so that all clips of a video are in one
-            split. TFRecord files of BAIR robot pushing need no `frames`.
+        digits: the bundled digits (`./digits` is a folder of that name).
+        An .npz or .npy file: arrays [N, (T,) H, W (, C)]. Its end is the test part, and the end before it the
+            validation part (`config.test_fraction`, `config.validation_fraction`). If the file's name states the wanted
+            split (val_data, mnist_test), the whole file is that split.
+        A folder of such files, whose names state the split. Without a validation file, the end of train validates.
+        A folder of images. Sub-folders train, validation or val, and test (also train_32x32) are the splits. Without
+            them, a hash of `config.seed` and each file's path decides. Sub-folders inside of these are classes, if
+            every image lies in one.
+        A folder of videos, if `config.frames` is set: video files, and folders of frames. Splits and classes as for
+            images, by each video's path. TFRecord files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
-        One picture: an example, or its tiles, of no split but "all".
-        Shards: tar files as webdataset writes them, read on demand (see `shards.shard_files` for their names), or a
-            folder of them. Those whose names state a split (train-000.tar, val/000.tar) are that split; where none
-            states validation, the last `validation_fraction` of the records of the train shards validates.
+        One image: an example, or its tiles, only of the split "all".
+        Shards: tar files as webdataset writes them, read on demand (`shards.shard_files`), or a folder of them. The
+            names of shards state splits (train-000.tar, val/000.tar); otherwise the end of train validates.
 
-    Files and folders whose names begin with a dot are left out. Files of images and videos that are damaged, or of
-    another kind than the others, are left out if they are few (`config.skip_bad`), each with a warning. Otherwise one
-    error names them. Links to folders are followed. A validation or test part of fewer than 8 examples is warned of.
-
-    `progress` wraps the loops over files: reading, downloading, indexing.
+    Names that begin with a dot are left out. A few damaged or unfit files are left out with a warning
+    (`config.skip_bad`); more are an error. `progress` wraps the loops over files.
 
     Raises:
         FileNotFoundError: no such source.
@@ -102,7 +96,6 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
 
 
 def _load_file(path: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
-    """A file of arrays or videos, or a picture."""
     suffix = path.suffix.lower()
     if suffix in npy.SUFFIXES:
         examples = load_arrays([path], config)
@@ -131,7 +124,6 @@ def _load_video(path: Path, config: DataConfig, progress: Progress) -> Examples:
 
 
 def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progress) -> Examples:
-    """A folder of videos, images, arrays or shards."""
     files = _shown(folder)
     videos = _videos(files, config)
     if videos == [folder]:
@@ -160,12 +152,12 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
 
 
 def _shown(folder: Path) -> list[Path]:
-    """All files below a folder but those that are hidden, or lie in a hidden folder."""
+    """Return all files below a folder that are not hidden."""
     return [file for file in files_below(folder) if not is_hidden(file.relative_to(folder))]
 
 
 def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
-    """Files and folders that are one video each."""
+    """Return the files and folders that are one video each."""
     records = [file for file in files if file.suffix.lower() in bair_videos.SUFFIXES]
     if config.frames is None:
         return records
@@ -180,7 +172,7 @@ def _load_each(
     split: Split,
     load_files: Callable[[Selection], Examples],
 ) -> Examples:
-    """Images or videos, each of which belongs to one split and one class."""
+    """Load images or videos, each of which belongs to one split and one class."""
     places = {file: file.relative_to(folder) for file in files}
     stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
     has_splits = any(stated.values())
@@ -205,7 +197,7 @@ def _load_each(
 
 
 def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
-    """Names and numbers of the chosen files' classes: the outermost sub-folders of all files, if each lies in one."""
+    """Return class names and the chosen files' numbers: the outermost sub-folders, if each file lies in one."""
     if any(len(place.parts) == 1 for place in places.values()):
         return ()
     names = tuple(sorted({place.parts[0] for place in places.values()}))
@@ -225,7 +217,7 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
 
 
 def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
-    """Records by the split that the name of their shard states, or that of a folder in which not all shards lie."""
+    """Load records by the split that the name of their shard, or of a folder of some shards, states."""
     common = Path(os.path.commonpath([file.parent for file in files]))
 
     def part_of(file: Path) -> Part | None:
@@ -244,7 +236,7 @@ def _load_parts(
     config: DataConfig,
     split: Split,
 ) -> Examples:
-    """All files, those that state the split, or its share of the examples of the train files."""
+    """Load all files, those that state the split, or its share of the train files' examples."""
     if split == "all":
         return load_files(files)
     if split in parts and split != "train":
@@ -262,7 +254,7 @@ def _parts(files: Sequence[Path], part_of: Callable[[Path], Part | None]) -> Par
 
 
 def _share(source: Path | str, examples: Examples, config: DataConfig, split: Split, parts: Parts) -> Examples:
-    """A split's share of the examples of the train part, which are in order."""
+    """Return a split's share of the train part's examples."""
     chosen = consecutive_part(len(examples), split, *_fractions(config, parts, test_default=0.0))
     if chosen.start == chosen.stop:
         raise _empty(source, split, parts, "example" * (len(examples) == 1))
@@ -270,7 +262,7 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
 
 
 def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
-    """Fractions of the train part that validate and test: 0 where the source has such a part."""
+    """Return the fractions of the train part that validate and test: 0 where the source has such a part."""
     test = test_default if config.test_fraction is None else config.test_fraction
     return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
 
@@ -280,7 +272,7 @@ def _without_frames(path: Path) -> ValueError:
 
 
 def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> EmptySplitError:
-    """The error about a split without examples; `only` is the word for what the train part holds one of, if so."""
+    """Return the error about a split without examples; `only` names the single thing in the train part."""
     ways_out = {
         "train": "take another split",
         "validation": "raise validation_fraction, or change the seed",
@@ -295,9 +287,9 @@ MOST_OPENED = 1000
 
 
 def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list[tuple[int, ...]]:
-    """Width and height of a folder's pictures, of a thousand of them at most; or the axes of an array's examples.
+    """Return width and height of at most a thousand images of a folder, or the axes of an array's examples.
 
-    Damaged pictures do not count. The list is empty for a source of another kind, and for sequences.
+    It is empty for other sources and for sequences. Damaged images do not count.
 
     Raises:
         ValueError: an array that cannot be read.
@@ -337,5 +329,5 @@ _DIGITS: dict[Split, slice] = {
 
 
 def load_digits(split: Split) -> Examples:
-    """Digits 0..9 as 8x8 images of 17 values, one channel: 1350 train, 150 validate, 297 test."""
+    """Return digits 0..9 as 8x8 images of 17 values, one channel: 1350 train, 150 validate, 297 test."""
     return load_arrays([Path(__file__).with_name("digits.npz")], DataConfig(num_values=17))[_DIGITS[split]]

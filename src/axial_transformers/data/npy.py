@@ -1,4 +1,4 @@
-"""Reads .npy and .npz files that may be damaged or hostile: without unpickling, and without trust in sizes claimed."""
+"""Reading .npy and .npz files that may be damaged or hostile: nothing is unpickled, and claimed sizes are checked."""
 
 import io
 import math
@@ -20,11 +20,7 @@ SUFFIXES = (".npy", ".npz")
 
 
 def array_names(path: Path) -> list[str]:
-    """Names of the arrays of an .npz file; `arr_0` for the one of an .npy file.
-
-    Raises:
-        ValueError: not an .npz file.
-    """
+    """Return the names of the arrays of an .npz file; `arr_0` for an .npy file."""
     if path.suffix.lower() == ".npy":
         return ["arr_0"]
     with _reading(path), zipfile.ZipFile(path) as archive:
@@ -32,21 +28,13 @@ def array_names(path: Path) -> list[str]:
 
 
 def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of one array, checked against the size of the file; no values are read.
-
-    Raises:
-        ValueError: object types (pickles), or a header that does not agree with the file's size.
-    """
+    """Return shape and type of one array, checked against the size of the file; no values are read."""
     with _opened(path, name) as (stream, size, where):
         return _header(stream.read(_HEADER_LIMIT), size, where)
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
-    """One array. Those of .npy files are mapped copy-on-write: their memory is the system's page cache.
-
-    Raises:
-        ValueError: as `array_header`; a wrong checksum.
-    """
+    """Return one array; those of .npy files are mapped copy-on-write."""
     with _opened(path, name) as (stream, size, where):
         _header(stream.read(_HEADER_LIMIT), size, where)
         if path.suffix.lower() == ".npy":
@@ -58,11 +46,7 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
 
 
 def array_of(content: bytes, where: str) -> NDArray[Any]:
-    """The array of an .npy file's content, which messages call `where`.
-
-    Raises:
-        ValueError: as `array_header`.
-    """
+    """Return the array in the content of an .npy file, which messages call `where`."""
     with _reading(where):
         _header(content[:_HEADER_LIMIT], len(content), where)
         array: NDArray[Any] = npy_format.read_array(io.BytesIO(content), allow_pickle=False)
@@ -86,7 +70,7 @@ def _reading(path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int, str]]:
-    """Yields what an array is read from, its number of bytes, and what messages call it."""
+    """Yield what an array is read from, its number of bytes, and what messages call it."""
     with _reading(path):
         if path.suffix.lower() == ".npy":
             with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Picture files are opened here only: formats, sizes and pixel types are checked before anything is decoded."""
+"""Image files: formats, sizes and pixel types are checked here before anything is decoded."""
 
 import io
 import re
@@ -17,11 +17,11 @@ _DEEP_COLOUR = re.compile(r"(RGB|RGBA|RGBX|RGBa|LA|CMYK);16[BLN]")  # Pillow wou
 
 
 class PictureError(ValueError):
-    """A picture file is damaged, or of a kind that is not read; the message names the file and a way out."""
+    """An image file is damaged, or of a kind that is not read."""
 
 
 class Member(io.BytesIO):
-    """The content of a file that lies within another one; errors call it by its name."""
+    """The content of a file within another one; errors call it by its name."""
 
     def __init__(self, content: bytes, name: str) -> None:
         super().__init__(content)
@@ -37,16 +37,10 @@ class Member(io.BytesIO):
 def opened(
     file: Path | Member, formats: tuple[str, ...] = _FORMATS, of_any_kind: bool = False
 ) -> Iterator[ImageFile.ImageFile]:
-    """Yields the picture in a file, of which only the header is read and checked.
-
-    Of several images in a JPEG file (MPO) it is the first one.
+    """Yield the image in a file, of which only the header is read and checked.
 
     Args:
-        of_any_kind: yield pictures of which Pillow shows a part only, too: see `unread_part`.
-
-    Raises:
-        PictureError: not a picture of these formats, too large, or, unless of any kind, with an unread part.
-        FileNotFoundError: no such file.
+        of_any_kind: also yield images that `unread_part` refuses.
     """
     try:
         with warnings.catch_warnings():
@@ -70,11 +64,7 @@ def opened(
 
 
 def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
-    """The reason for which Pillow shows only a part of a picture that was opened but not decoded; None if it shows all.
-
-    Raises:
-        PictureError: the file is damaged.
-    """
+    """Return why Pillow shows only a part of an opened image; None if it shows all."""
     try:
         if _has_deep_colour(image):
             return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
@@ -89,11 +79,7 @@ def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
 
 
 def upright(file: Path | Member, image: Image.Image) -> Image.Image:
-    """Decodes the picture that was opened from a file, and turns it as its EXIF orientation says.
-
-    Raises:
-        PictureError: the file is damaged.
-    """
+    """Decode an opened image, and turn it by its EXIF orientation."""
     try:
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
@@ -103,11 +89,7 @@ def upright(file: Path | Member, image: Image.Image) -> Image.Image:
 
 
 def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:
-    """Width and height of `upright`, by the header of the picture that was opened from a file.
-
-    Raises:
-        PictureError: the file is damaged.
-    """
+    """Return width and height of `upright`, by the header of an opened image."""
     exif = Image.Exif()
     try:
         exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
@@ -118,11 +100,7 @@ def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:
 
 
 def is_transparent(file: Path | Member, image: Image.Image) -> bool:
-    """Tests for pixels that are not opaque; of 16-bit gray, for a transparent value.
-
-    Raises:
-        PictureError: the file is damaged.
-    """
+    """Return True if a pixel is not opaque; of 16-bit gray, if there is a transparent value."""
     try:
         if not image.has_transparency_data:
             return False
@@ -132,12 +110,12 @@ def is_transparent(file: Path | Member, image: Image.Image) -> bool:
 
 
 def is_gray16(image: Image.Image) -> bool:
-    """Tests for one channel of 16 bits, which Pillow extends to 32 in some formats."""
+    """Return True for one channel of 16 bits, which Pillow extends to 32 in some formats."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
 def _has_deep_colour(image: ImageFile.ImageFile) -> bool:
-    """Tests for several channels of more than 8 bits, whose low bytes Pillow drops."""
+    """Return True for several channels of more than 8 bits, whose low bytes Pillow drops."""
     if image.mode == "F" or image.mode.startswith("I"):
         return False
     if isinstance(image, TiffImagePlugin.TiffImageFile):

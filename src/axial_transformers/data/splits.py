@@ -11,11 +11,11 @@ Part = Literal["train", "validation", "test"]
 
 
 class EmptySplitError(ValueError):
-    """A source has no examples of a split: it states none, and none of its share fall into it.
+    """A source has no examples of a split.
 
     Args:
         fact: the source and the split.
-        way_out: what to do in the words of `load`.
+        way_out: what to do, in the words of `load`.
     """
 
     def __init__(self, fact: str, way_out: str) -> None:
@@ -35,20 +35,20 @@ _PARTS: dict[str, Part] = {
 
 
 def part_of_folder(name: str) -> Part | None:
-    """The split that the name of a sub-folder states, such as train, val or valid_32x32."""
+    """Return the split that the name of a sub-folder states, such as train, val or valid_32x32."""
     return _PARTS.get(re.sub(r"_\d+x\d+$", "", name.lower()))
 
 
 def part_of_file(stem: str) -> Part | None:
-    """The split that one word of a file's name states, such as fashion_mnist_train or val_data."""
+    """Return the split that one word of a file's name states, such as fashion_mnist_train or val_data."""
     parts = {_PARTS[word] for word in re.split(r"[^a-z]+", stem.lower()) if word in _PARTS}
     return parts.pop() if len(parts) == 1 else None
 
 
 def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float) -> list[Part]:
-    """The splits of named examples: each by its own name and the seed, so that adding examples moves no others.
+    """Return the splits of named examples: each by its own name and the seed.
 
-    Of few examples none may fall to validation: then the one nearest to it does, if another is left to train.
+    With few examples, the one nearest to validation validates, if another is left to train.
     """
     draws = [_draw(name, seed) for name in names]
     parts: list[Part] = [
@@ -60,13 +60,12 @@ def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float
 
 
 def _draw(name: str, seed: int) -> float:
-    """A number in 0 .. 1 that looks random."""
     digest = hashlib.sha256(f"{seed}\0{name}".encode(errors="surrogateescape")).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def consecutive_part(count: int, split: Split, validation: float, test: float) -> slice:
-    """Positions of a split among `count` examples in order: train, then validation, then test at the end."""
+    """Return the positions of a split among `count` examples: train, then validation, then test."""
     test_start = count - round(count * test)
     validation_start = test_start - round(count * validation)
     return {

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 def pyav() -> ModuleType:
-    """Return the package av, which an extra installs.
-
-    Raises:
-        ValueError: it is missing; the message names the extra.
-    """
+    """Return the package av; raise ValueError, which names the extra, if it is missing."""
     require_extra("video", "av", "a video")
     return import_module("av")
 
@@ -40,13 +36,9 @@ def pyav() -> ModuleType:
 def clips(
     video: Path, frames: Iterable[Image.Image], options: DataConfig
 ) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
-    """Clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles (`fit`).
+    """Yield clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles.
 
-    Each frame is resized before the next one is decoded, so that at most one clip is in memory. Clips follow each other
-    without overlap. Frames after the last whole clip are decoded too, so that damage is found, and dropped.
-
-    Raises:
-        ValueError: a frame that does not fit, or fewer frames than one clip.
+    At most one clip is in memory. Frames after the last whole clip are decoded too, so that damage is found.
     """
     clip: list[NDArray[np.uint8]] = []
     count = length = number = 0
@@ -71,11 +63,7 @@ def clips(
 def single_frames(
     video: Path, frames: Iterable[Image.Image], options: DataConfig
 ) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
-    """Every frame of one video as a clip of its own, to be cut later (`windows`), whatever the stride.
-
-    Raises:
-        ValueError: as `clips`; some frames have come before.
-    """
+    """Yield every frame of one video as a clip of its own, to be cut later (`windows`), whatever the stride."""
     length = 0
     for part in clips(video, frames, replace(options, frames=1, stride=1)):
         yield part
@@ -102,7 +90,7 @@ _CONTAINERS = {
     ".avi": "avi",
     ".gif": "gif",
 }
-"""The demuxer of each suffix. No other one is tried, whatever a file claims to be: some open other files and hosts."""
+"""The demuxer of each suffix. No other is tried: some demuxers open other files and hosts."""
 
 SUFFIXES = tuple(_CONTAINERS)
 
@@ -112,15 +100,10 @@ _GIF_ENDS = b"\x3b"
 
 
 def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
-    """Clips [N, T, H, W, C] of videos, each of them a file or a folder of frames; `offsets` random: whole videos, of
-    which clips are cut when they are needed.
+    """Return clips [N, T, H, W, C] of videos, or whole videos to cut later if `offsets` are random.
 
-    Names are paths below the root, followed by #record within a TFRecord file, #clip, and #row,column for tiles.
-    Colour of more than 8 bits is rounded; a rotation that the file asks for is applied.
-
-    Raises:
-        ValueError: frames of another size; or too many files (`gather`) that are damaged, cut off, without a video or
-            too short for a clip.
+    Names are paths below the root, then #record within a TFRecord file, #clip, and #row,column for tiles. Colour of
+    more than 8 bits is rounded; a rotation that the file asks for is applied.
     """
     of_records = any(map(_holds_records, selection.chosen))
     skip_bad = 0 if options.skip_bad is None and of_records else options.skip_bad
@@ -143,13 +126,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
-    """The kind as which all videos are read: rgb if any is, unless told; folders of 16-bit frames alone as gray16.
-
-    Files that are no videos do not count.
-
-    Raises:
-        ValueError: all of many frames are damaged.
-    """
+    """Return the kind as which all videos are read: by default rgb if any is; only folders can be gray16."""
     if any(video.suffix.lower() in SUFFIXES for video in videos if not video.is_dir()):
         pyav()
     folders = [frame for video in videos if video.is_dir() for frame in frames_in(video)]
@@ -163,22 +140,18 @@ def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
 
 
 def frames_in(folder: Path) -> list[Path]:
-    """Images of a folder as frames of a video, frame 10 after frame 9."""
+    """Return the images of a folder as frames of a video, frame 10 after frame 9."""
     return sorted((file for file in folder.iterdir() if is_frame(file)), key=natural_key)
 
 
 def is_frame(file: Path) -> bool:
-    """Tests whether a file can be one frame of a video."""
+    """Return True if a file can be one frame of a video."""
     suffix = file.suffix.lower()
     return suffix in picture_files.SUFFIXES and suffix not in SUFFIXES and not file.name.startswith(".")
 
 
 def frame_rate(video: Path) -> Fraction | None:
-    """Frames per second of a video file on average, None if it does not say.
-
-    Raises:
-        ValueError: not a video.
-    """
+    """Return the average frames per second of a video file; None if unknown."""
     av = pyav()
     try:
         with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
@@ -189,11 +162,7 @@ def frame_rate(video: Path) -> Fraction | None:
 
 
 def frames_of(video: Path, kind: PixelKind) -> Iterator[Image.Image]:
-    """Frames of a video, a file or a folder of frames, in mode I (16-bit), L or RGB.
-
-    Raises:
-        ValueError: it is damaged, cut off or too large; some frames may have come before.
-    """
+    """Yield the frames of a file or a folder of frames, in mode I (16-bit), L or RGB."""
     if video.is_dir():
         return (decoded(frame, kind) for frame in frames_in(video))
     return (_in_kind(frame, kind) for frame in _decoded(video))
@@ -218,7 +187,7 @@ def _holds_records(video: Path) -> bool:
 
 
 def _decoded(video: Path) -> Iterator[Image.Image]:
-    """Frames of a file in mode L or RGB, in the order of presentation."""
+    """Yield the frames of a file in mode L or RGB, in the order of presentation."""
     av = pyav()
     try:
         with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
@@ -263,7 +232,7 @@ def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
 
 
 def _check_end(video: Path, container: "av.container.InputContainer", track: "av.VideoStream", seconds: float) -> None:
-    """Raises _VideoError where the frames end before the stated duration: demuxers take a cut for the end."""
+    """Raise _VideoError where the frames end before the stated duration: demuxers take a cut for the end."""
     whole = True
     if _format(video) == "gif":
         with video.open("rb") as stream:
@@ -278,7 +247,7 @@ def _check_end(video: Path, container: "av.container.InputContainer", track: "av
 
 
 def _slack(track: "av.VideoStream") -> float:
-    """Tolerance of stated durations in seconds: they are often wrong by a few frames."""
+    """Return the tolerance in seconds of stated durations, which are often wrong by a few frames."""
     return 0.1 + float(3 / (track.average_rate or 10))
 
 
@@ -287,14 +256,14 @@ def _format(video: Path) -> str:
 
 
 def lossless_movie(frames: NDArray[np.uint8], rate: Fraction) -> bytes:
-    """The bytes of an .mkv file of frames [T, H, W] or [T, H, W, 3], at any rate."""
+    """Return the bytes of an .mkv file of frames [T, H, W] or [T, H, W, 3]."""
     file = io.BytesIO()
     write_lossless(file, frames, rate, gray=frames.ndim == 3)
     return file.getvalue()
 
 
 def write_lossless(file: Path | io.BytesIO, frames: Iterable[NDArray[np.uint8]], rate: Fraction, *, gray: bool) -> None:
-    """`lossless_movie` of frames [H, W] if gray, otherwise [H, W, 3], one after the other into a file."""
+    """Write the frames of `lossless_movie` one after the other into a file."""
     encode(file, frames, rate, "ffv1", "gray" if gray else "bgr0", {}, "matroska")
 
 
@@ -307,7 +276,7 @@ def encode(
     options: dict[str, str],
     container_format: str | None = None,
 ) -> None:
-    """Writes frames uint8 [H, W] or [H, W, 3] with a codec of PyAV, in a layout of pixels that it takes."""
+    """Write frames uint8 [H, W] or [H, W, 3] with a codec of PyAV, in a layout of pixels that it takes."""
     av = pyav()
     with av.open(file, "w", container_format) as container:
         stream = container.add_stream(codec, rate=fps, options=options)

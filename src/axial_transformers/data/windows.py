@@ -1,4 +1,4 @@
-"""Examples cut at places that are drawn anew for each batch: clips of whole videos, tiles of whole pictures."""
+"""Examples cut at random places in each batch: clips of whole videos, tiles of whole images."""
 
 import hashlib
 import json
@@ -15,11 +15,11 @@ from axial_transformers.data.examples import Examples, Indices, OnDemand
 
 
 class Windows(OnDemand):
-    """Examples, each cut out of something larger; `cut` chooses the places, indexing takes fixed ones."""
+    """Examples cut out of something larger; `cut` chooses the places, indexing takes fixed ones."""
 
     @abstractmethod
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Examples [B, *A, C] of `indices` [B]; `uniforms` [B] in [0, 1) choose their places."""
+        """Return examples [B, *A, C] of `indices` [B]; `uniforms` [B] in [0, 1) choose their places."""
 
 
 class ClipWindows(Windows):
@@ -27,7 +27,7 @@ class ClipWindows(Windows):
 
     Args:
         frames: [F, H, W, C], those of all videos.
-        places: for each of the N videos the positions of its frames, in order.
+        places: for each video, the positions of its frames.
         length: frames T of a clip.
         stride: every stride-th frame is taken.
     """
@@ -39,11 +39,10 @@ class ClipWindows(Windows):
         self.shape = (len(places), length, *frames.shape[1:])
 
     def offsets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of offsets [B] that a clip of the video of each index [B] can have."""
+        """Return the number of possible offsets [B] of a clip, for indices [B]."""
         return np.diff(self.starts)[indices] - (self.length - 1) * self.stride
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Clips [B, T, H, W, C] of the videos of `indices` [B]; `uniforms` [B] in [0, 1) choose their offsets."""
         first = self.starts[indices] + (uniforms * self.offsets(indices)).astype(np.int64)
         return self.frames[self.places[first[:, None] + self.stride * np.arange(self.length)]]
 
@@ -53,14 +52,11 @@ class ClipWindows(Windows):
 
 
 class TileWindows(Windows):
-    """Tiles [N, S, S, C] of whole pictures, as many of each as it holds side by side; indexing takes these.
-
-    A place is drawn from all within the rows and columns that whole tiles cover; a tile that is cut there shows parts
-    of up to four neighbours.
+    """Tiles [N, S, S, C] of whole images, as many as each contains side by side; indexing takes these.
 
     Args:
-        tiles: [N, S, S, C], picture by picture, row by row.
-        grids: rows and columns of the tiles of each picture, [P, 2].
+        tiles: [N, S, S, C], image by image, row by row.
+        grids: rows and columns of the tiles of each image, [P, 2].
     """
 
     def __init__(self, tiles: NDArray[np.uint8], grids: NDArray[np.int64]):
@@ -70,7 +66,6 @@ class TileWindows(Windows):
         self.grid = np.repeat(grids, counts, axis=0)
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Tiles [B, S, S, C] of the pictures that those of `indices` [B] are of; `uniforms` [B] choose their places."""
         size, grid = self.shape[1], self.grid[indices]
         places = (grid - 1) * size + 1
         drawn = (uniforms * places.prod(axis=1)).astype(np.int64)
@@ -85,21 +80,21 @@ class TileWindows(Windows):
 
 @dataclass(frozen=True, eq=False)
 class WindowedExamples(Examples):
-    """Examples to train on that each batch cuts at random places; selecting some takes fixed places."""
+    """Training examples that each batch cuts at random places; selecting some takes fixed places."""
 
     whole: Examples = field(kw_only=True)
-    """The single frames or the tiles that are cut. Their names say which of them belong together."""
+    """The single frames or tiles that are cut; equal names belong together."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over what is cut, with its names and classes, and the shape and stride of windows."""
+        """SHA-256 in hexadecimal over `whole`, and the shape and stride of the windows."""
         windows = self.values
         stride = windows.stride if isinstance(windows, ClipWindows) else None
         return hashlib.sha256(json.dumps([self.whole.fingerprint, windows.shape, stride]).encode()).hexdigest()
 
 
 def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExamples:
-    """Videos of single frames [F, 1, H, W, C], whose names are those of their video, #frame and a tile's place."""
+    """Return videos from single frames [F, 1, H, W, C], named VIDEO#frame and a tile's place."""
     places: dict[str, list[int]] = {}
     for i, name in enumerate(frames.names):
         places.setdefault(re.sub(r"#\d{4,}(#\d+,\d+)?$", r"\1", name), []).append(i)
@@ -108,7 +103,7 @@ def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExampl
 
 
 def windowed_tiles(tiles: Examples) -> WindowedExamples:
-    """Pictures in tiles [N, S, S, C], whose names are those of their picture and #row,column, in order."""
+    """Return images from tiles [N, S, S, C], named IMAGE#row,column, in order."""
     grids: dict[str, tuple[int, int]] = {}
     for name in tiles.names:
         picture, _, place = name.rpartition("#")
@@ -118,7 +113,6 @@ def windowed_tiles(tiles: Examples) -> WindowedExamples:
 
 
 def _windowed(examples: Examples, windows: Windows, names: Sequence[str], of: slice | list[int]) -> WindowedExamples:
-    """Windows with the classes of the examples at the places `of`."""
     return WindowedExamples(
         values=windows.as_array(),
         names=names,

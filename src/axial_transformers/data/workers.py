@@ -15,16 +15,12 @@ Result = TypeVar("Result")
 
 
 def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> Generator[Result, None, None]:
-    """Yields `work(key)` of each key, in the order of the keys, prefetched by worker processes.
+    """Yield `work(key)` of each key in order, prefetched by worker processes.
 
     Args:
-        work: a pure function that can be sent to another process, as its result can.
-        keys: read in this process as they are needed; there may be infinitely many.
-        workers: number of processes; 0: each result is computed in this process when it is needed.
-
-    Raises:
-        ValueError: `work` did.
-        OSError: `work` did, or a worker was killed.
+        work: a pure function; it and its results can be pickled.
+        keys: read in this process as they are needed; they may be infinite.
+        workers: 0: each result is computed in this process when it is needed.
     """
     if not workers:
         yield from map(work, keys)
@@ -46,11 +42,7 @@ def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> G
 
 
 def _started(loader: "DataLoader[Any]") -> Iterator[Any]:
-    """The loader's iterator, whose processes are forked without garbage that they could collect.
-
-    What converts PyAV's frames ends its threads when it is collected: in a forked process, which has none of them, it
-    would wait for ever.
-    """
+    """Return the loader's iterator after freezing garbage: a forked process that collects PyAV's waits for ever."""
     gc.collect()
     gc.freeze()
     try:
@@ -61,11 +53,7 @@ def _started(loader: "DataLoader[Any]") -> Iterator[Any]:
 
 @contextmanager
 def deaths_of_workers() -> Iterator[None]:
-    """Turns the error about a killed worker into one line. Torch's signal handler raises it anywhere in this process.
-
-    Raises:
-        ChildProcessError: an OSError; a worker was killed.
-    """
+    """Turn the error about a killed worker into one line; torch's signal handler raises it anywhere."""
     try:
         yield
     except RuntimeError as error:
@@ -81,13 +69,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _ignore(signals: list[signal.Signals], worker: int) -> None:
-    """Leaves signals to the parent, which handles them for its workers; a terminal sends them to all."""
+    """Leave signals to the parent; a terminal sends them to all processes."""
     for each in signals:
         signal.signal(each, signal.SIG_IGN)
 
 
 class _Work(Dataset[Any], Generic[Key, Result]):
-    """Returns errors as results: the loader would wrap them into pages of text."""
+    """Work that returns errors as results: the loader would wrap them into pages of text."""
 
     def __init__(self, work: Callable[[Key], Result]) -> None:
         self.work = work

@@ -1,7 +1,4 @@
-"""Shards: tar files of records, as webdataset writes them, of any number and size.
-
-Their sources are paths, addresses and data sets of the hub, which become files on this machine here.
-"""
+"""Shards: tar files of records, as webdataset writes them, from paths, addresses and data sets of the hub."""
 
 import re
 from collections.abc import Sequence
@@ -25,16 +22,15 @@ _HUB = re.compile(r"hf://datasets/(?P<repository>[^/@]+/[^/@]+)(@(?P<revision>[^
 
 
 def names_shards(source: str) -> bool:
-    """Tests whether a source is a pattern or an address of shards, or a tar file."""
+    """Return True for a pattern or an address of shards, or a tar file."""
     return source.startswith((*WEB, "hf://")) or source.endswith(SUFFIX) or "{" in source
 
 
 def shard_files(source: str, progress: Progress = iter) -> list[Path]:
-    """The shards that a source names, in the order of the pattern or of the numbers in their names.
+    """Return the shards that a source names, in the order of the pattern or of the numbers in their names.
 
-    Sources: a path, with braces as in `train-{000..009}.tar` or `{train,val}-0.tar`; an http(s) address with or without
-    braces, each of whose files is downloaded once into the cache; `hf://datasets/OWNER/NAME[@REVISION][/PATH]`, where
-    PATH may have braces, and without PATH is every tar file of the data set.
+    Sources are a path with or without braces (`train-{000..009}.tar`, `{train,val}-0.tar`), an http(s) address, which
+    is downloaded once into the cache, or `hf://datasets/OWNER/NAME[@REVISION][/PATH]`; without PATH, every tar file.
 
     Raises:
         ValueError: braces that do not match, or no shards.
@@ -58,11 +54,7 @@ def shard_files(source: str, progress: Progress = iter) -> list[Path]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Expands braces: {a,b} stands for each of the words, {08..11} for each number with as many digits.
-
-    Raises:
-        ValueError: braces that do not match, lie within others or hold neither, or more than 100,000 results.
-    """
+    """Expand braces: {a,b} stands for each of the words, {08..11} for each number with as many digits."""
     parts = re.split(r"{([^{}]*)}", pattern)  # text and the content of braces, alternating
     if any("{" in text or "}" in text for text in parts[::2]):
         raise ValueError(f"{pattern[:_SHOWN]} has a brace without its partner, or within others: write it out")
@@ -75,7 +67,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _choices(content: str, pattern: str) -> Sequence[str]:
-    """What the content of a pair of braces stands for, up to one choice more than is possible."""
+    """Return the choices in a pair of braces, at most one more than allowed."""
     if "," in content:
         return content.split(",")
     match = re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", content)

@@ -1,4 +1,4 @@
-"""Files from the web: each is kept in the cache once it is known to be whole, by its checksum or as a tar file."""
+"""Files from the web, cached once they are known to be whole, by their checksum or as a tar file."""
 
 import hashlib
 import time
@@ -14,9 +14,9 @@ from axial_transformers.storage.files import cache_folder, errors_name, written_
 from axial_transformers.storage.locks import only_one_process
 
 MOST_BYTES = 200 * 10**9
-"""Bytes that the files of one source have together, at most."""
+"""Limit of all files of one source."""
 MOST_SECONDS = 24 * 3600.0
-"""Seconds that downloading the files of one source takes, at most."""
+"""Limit of downloading all files of one source."""
 
 _PATIENCE = 60.0  # seconds without a byte
 _ATTEMPTS = 5  # in a row of which none brought anything
@@ -26,7 +26,7 @@ _HUNDREDTHS = 100
 
 
 class DownloadError(OSError):
-    """A file could not be downloaded, and trying again does not help; the message names the address."""
+    """A file could not be downloaded, and trying again does not help."""
 
 
 class _PassingError(Exception):
@@ -34,7 +34,7 @@ class _PassingError(Exception):
 
 
 class _UnfitError(DownloadError):
-    """What came is no tar file, or not what its checksum says."""
+    """What came is no tar file, or does not match its checksum."""
 
 
 def download(
@@ -47,12 +47,8 @@ def download(
 
     Args:
         progress: wraps hundredths of files.
-        checksums: by address, the SHA-256 or MD5 in hexadecimal of a file, which then need not be a tar file.
-        most_bytes: bytes of all files together; None: `MOST_BYTES`.
-
-    Raises:
-        OSError: one could not be downloaded, is not what its checksum says or no whole tar file, or all together are
-            too large or take too long.
+        checksums: by address, a SHA-256 or MD5 in hexadecimal; such a file need not be a tar file.
+        most_bytes: of all files together; None: `MOST_BYTES`.
     """
     downloads = _Downloads(addresses, checksums or {}, most_bytes or MOST_BYTES)
     for _ in progress(downloads):
@@ -61,8 +57,6 @@ def download(
 
 
 class _Copy:
-    """The place of a file's copy in the cache."""
-
     def __init__(self, address: str, expected: str) -> None:
         key = hashlib.sha256((address + expected).encode("utf-8", "surrogatepass")).hexdigest()[:16]
         name = PurePosixPath(address.partition("?")[0]).name
@@ -73,33 +67,28 @@ class _Copy:
 
     @property
     def validator(self) -> str:
-        """ETag, or time of change, by which the server knows whether the rest of a file is that of its beginning."""
+        """ETag or time of change, by which a server knows whether a download can be continued."""
         return self._validator.read_text(encoding="utf-8", errors="replace") if self._validator.is_file() else ""
 
     def begin(self, validator: str) -> None:
-        """Removes the part that is there, to begin one of this validator, or "", which cannot be continued."""
+        """Begin a new part; one with the validator "" cannot be continued."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.discard()
         if validator:
             self._validator.write_text(validator, encoding="utf-8")
 
     def arrived(self) -> int:
-        """Number of bytes of the part that is there and can be continued; any other part is removed."""
+        """Return the bytes of the part that can be continued; remove any other part."""
         if not self.validator:
             self.discard()
         return self.partial.stat().st_size if self.partial.is_file() else 0
 
     def discard(self) -> None:
-        """Removes the part."""
         self.partial.unlink(missing_ok=True)
         self._validator.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Makes the part, of which nothing is missing, the copy.
-
-        Raises:
-            DownloadError: it is not what its checksum says, or is no whole tar file.
-        """
+        """Check the complete part, and make it the copy."""
         if self.expected:
             with self.partial.open("rb") as file:
                 algorithm = "sha256" if len(self.expected) == 64 else "md5"
@@ -119,14 +108,14 @@ class _Copy:
         self.discard()
 
     def check_head(self, head: bytes) -> None:
-        """Raises DownloadError where a file begins as none of a tar file does."""
+        """Raise DownloadError where a file begins as no tar file does."""
         for kind, start in {"a web page, perhaps one to log in": b"<", "packed with gzip": b"\x1f\x8b"}.items():
             if head.lstrip().startswith(start):
                 raise _UnfitError(f"{self.address} is {kind}: shards are uncompressed tar files; correct the address")
 
 
 class _Downloads:
-    """Downloads as an iterable of hundredths of files, within limits for all of them together."""
+    """Downloads as an iterable of hundredths of files, within common limits."""
 
     def __init__(self, addresses: Sequence[str], checksums: Mapping[str, str], most_bytes: int) -> None:
         self.paths, self._most_bytes, self._bytes_left = list[Path](), most_bytes, most_bytes
@@ -148,7 +137,7 @@ class _Downloads:
                 self.paths.append(copy.path)
 
     def _fetched(self, client: httpx2.Client, copy: _Copy) -> Iterator[float]:
-        """Downloads a file, yielding the share of it that has come."""
+        """Download a file, yielding the share of it that has come."""
         failures = 0
         while True:
             before = copy.arrived()
@@ -195,7 +184,6 @@ class _Downloads:
                 yield from self._received(copy, answer, file, total)
 
     def _received(self, copy: _Copy, answer: httpx2.Response, file: IO[bytes], total: int | None) -> Iterator[float]:
-        """Appends an answer to a file."""
         size = file.tell()
         try:
             for chunk in answer.iter_raw():
@@ -213,14 +201,13 @@ class _Downloads:
             raise _PassingError(came) from error
 
     def _check_size(self, copy: _Copy, size: int) -> None:
-        """Raises DownloadError where a file of that size exceeds the limit."""
         if size > self._bytes_left:
             limit = f"the {self._most_bytes / 1e9:g} GB that its source may have together"
             raise DownloadError(f"{copy.address} exceeds {limit}: it is another file, or too large to be downloaded")
 
 
 def _in_hundredths(shares: Iterable[float]) -> Iterator[None]:
-    """Yields as often as hundredths are reached, by the shares that have come so far, and 100 times in all."""
+    """Yield once for each hundredth that the shares reach, 100 times in all."""
     shown = 0
     for share in shares:
         now = min(int(_HUNDREDTHS * share), _HUNDREDTHS)
@@ -230,7 +217,7 @@ def _in_hundredths(shares: Iterable[float]) -> Iterator[None]:
 
 
 def _check_redirect(answer: httpx2.Response) -> None:
-    """Raises DownloadError where an answer leads away from the web, or gives up encryption."""
+    """Raise DownloadError where an answer leads away from the web, or gives up encryption."""
     if answer.has_redirect_location:
         target = answer.url.join(answer.headers["Location"])
         if target.scheme != "https" and (target.scheme != "http" or answer.url.scheme == "https"):
@@ -243,7 +230,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _validator(headers: httpx2.Headers) -> str:
-    """The ETag or the time of change, with which a download can be continued; "" where the server continues none."""
+    """Return the ETag or time of change with which a download can be continued; "" if it cannot."""
     if "Content-Range" not in headers and headers.get("Accept-Ranges") != "bytes":
         return ""
     etag = headers.get("ETag", "")

@@ -1,10 +1,7 @@
 """The index of a shard: the form of its records and the position of each whole one, so that any can be read alone.
 
-The first process that opens a shard reads it whole, decodes every record, and keeps the index in the cache: 24 bytes a
-record, which are mapped into memory. Damaged records are found then. Later, no record is skipped or replaced.
-
-An index is of one path, size and time of change of a shard, and of the options of reading it. With others it is made
-anew. Its checksum finds accidents, not forgery: who can write to the user's cache can also write the checksum.
+The first process that opens a shard decodes every record, finds the damaged ones, and caches the index. Another path,
+size, time of change or other options need a new index. Its checksum finds accidents, not forgery.
 """
 
 import hashlib
@@ -39,7 +36,7 @@ Medium = Literal["gray", "gray16", "rgb", "array", "array16"]
 
 
 class Form(NamedTuple):
-    """The form of a record. All records of a data set have the same, except for gray pictures among those in colour."""
+    """The form of a record. All records of a data set share it, except for gray images among those in colour."""
 
     medium: Medium
     num_values: int
@@ -49,11 +46,7 @@ class Form(NamedTuple):
 
 
 def read(stream: IO[bytes], place: Place, name: str) -> bytes:
-    """Reads the bytes at a place of a shard.
-
-    Raises:
-        ValueError: more than 64 MiB, or beyond the end of the shard.
-    """
+    """Return the bytes at a place of a shard."""
     if place.size > LARGEST_RECORD:
         raise ValueError(f"{name} has {place.size:,} bytes, above {LARGEST_RECORD:,}: remove it")
     stream.seek(place.start)
@@ -64,11 +57,7 @@ def read(stream: IO[bytes], place: Place, name: str) -> bytes:
 
 
 def decode_array(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.uint8], Form]:
-    """The example [*A, C] in an .npy member, and its form.
-
-    Raises:
-        ValueError: it is damaged, or does not fit the options.
-    """
+    """Return the example [*A, C] in an .npy member, and its form."""
     values, (num_values, uint16) = example_of(array_of(content, name), name, options)
     return values, Form("array16" if uint16 else "array", num_values, values.shape, labelled=False)
 
@@ -76,11 +65,7 @@ def decode_array(content: bytes, name: str, options: DataConfig) -> tuple[NDArra
 def decode_picture(
     content: bytes, name: str, options: DataConfig, kind: PixelKind | None = None
 ) -> tuple[NDArray[np.uint8], Form]:
-    """The example [H, W, C] in a picture, and its form; kind=None: as the picture itself is stored.
-
-    Raises:
-        ValueError: it is damaged, or does not fit the options.
-    """
+    """Return the example [H, W, C] in an image, and its form; kind=None: as the image is stored."""
     member = Member(content, name)
     kind = kind or kind_of_images([member], options)
     (values,), _ = fitted(member, decoded(member, kind), options)
@@ -88,18 +73,14 @@ def decode_picture(
 
 
 def decode(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.uint8], Form]:
-    """Decodes an array or a picture, by the suffix of its name."""
+    """Decode an array or an image, by the suffix of its name."""
     if name.lower().endswith(ARRAY):
         return decode_array(content, name, options)
     return decode_picture(content, name, options)
 
 
 def class_of(content: bytes, name: str) -> int:
-    """The class that the text of a .cls member states.
-
-    Raises:
-        ValueError: no number, or one out of range.
-    """
+    """Return the class that the text of a .cls member states."""
     digits = content.strip()
     if not (digits.isdigit() and len(digits) < 9 and int(digits) < MOST_CLASSES):
         raise ValueError(f"{name}: its class is {content[:20]!r}, not a number in 0..{MOST_CLASSES - 1}: correct it")
@@ -107,11 +88,7 @@ def class_of(content: bytes, name: str) -> int:
 
 
 def common_form(forms: Mapping[Form, str]) -> Form:
-    """The form as which records of these forms (each with the name of a record) are read: in colour if any of them is.
-
-    Raises:
-        ValueError: they do not fit together; the line names two of them.
-    """
+    """Return the form as which records of these forms are read: in colour if any of them is."""
     in_colour = {
         form._replace(medium="rgb", shape=(*form.shape[:-1], 3)) if form.medium == "gray" else form: name
         for form, name in forms.items()
@@ -151,7 +128,7 @@ class ShardIndex:
     digest: str
     """SHA-256 over names, bytes and classes of the whole records."""
     forms: dict[Form, str]
-    """The forms of the whole records, each with the name of the first record that has it."""
+    """The forms of the whole records, each with the name of the first such record."""
     bad: list[str]
     """A line about each damaged record."""
     state: tuple[int, int]
@@ -159,13 +136,7 @@ class ShardIndex:
 
 
 def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> list[ShardIndex]:
-    """Return the indices of shards; make those that the cache does not hold, or holds damaged.
-
-    Raises:
-        ValueError: a file that is no tar file, records that do not fit together, or more damaged ones than
-            `options.skip_bad`.
-        OSError: something could not be read, or written to the cache.
-    """
+    """Return the indices of shards; make those that the cache lacks, or has damaged."""
     cache = cache_folder() / "shards"
     folders = {path: cache / _identity(path, options) for path in paths}
     with only_one_process(cache):
@@ -183,7 +154,7 @@ def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter)
 
 
 def state_of(path: Path) -> tuple[int, int]:
-    """Size and time of change of a file, in bytes and nanoseconds."""
+    """Return size and time of change of a file, in bytes and nanoseconds."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
@@ -199,7 +170,7 @@ def _cores() -> int:
 
 
 def _identity(path: Path, options: DataConfig) -> str:
-    """A name for the index of a shard, another one if the file or the options of reading it change."""
+    """Return a name for the index of a shard that depends on the file and on the options of reading it."""
     as_picture = [options.size, options.fit, options.mode]
     as_array: list[object] = [options.num_values, options.frames, options.stride, options.axes]
     identity = [_VERSION, str(path.resolve()), *state_of(path), as_picture, as_array]
@@ -207,7 +178,6 @@ def _identity(path: Path, options: DataConfig) -> str:
 
 
 def _write(place: tuple[Path, Path], options: DataConfig) -> None:
-    """Index the shard at a path, into a folder."""
     path, folder = place
     digest, hashed, forms, bad = hashlib.sha256(), hashlib.sha256(), dict[Form, str](), list[str]()
     with folder_written_whole(folder, replace=True) as aside:

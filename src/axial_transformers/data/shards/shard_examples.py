@@ -34,12 +34,10 @@ class ShardExamples(Examples):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over name, bytes and class of every whole record of the shards, the form as which all
-        are read, the options of fitting, and the range of these examples."""
+        """SHA-256 in hexadecimal over all whole records, their form, the options of fitting, and the range."""
         return self._records.fingerprint
 
     def part(self, chosen: slice) -> "ShardExamples":
-        """Consecutive examples, none of which is read."""
         records = self._records.part(chosen)
         return replace(
             self,
@@ -54,11 +52,7 @@ class ShardExamples(Examples):
 
 
 def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> ShardExamples:
-    """All whole records of tar files, one file after the other; names are SHARD.tar/MEMBER.
-
-    Raises:
-        ValueError: as `index`; or fit=tiles, which would make several examples of a record.
-    """
+    """Return all whole records of tar files, one file after the other; names are SHARD.tar/MEMBER."""
     if options.fit == "tiles":
         raise ValueError("fit=tiles cuts the pictures of folders only, not of shards: use fit=crop or fit=stretch")
     shards = index(paths, options, progress)
@@ -85,7 +79,7 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
 
 
 class Records(OnDemand):
-    """Records that are indexed as an array uint8 [N, *A, C]: those selected are read and decoded to a NumPy array.
+    """Indexed records as an array uint8 [N, *A, C], decoded when they are selected.
 
     Reading a record that has changed since it was indexed raises ValueError.
     """
@@ -104,20 +98,18 @@ class Records(OnDemand):
         return values
 
     def part(self, chosen: slice) -> "Records":
-        """Consecutive records."""
         start, stop, step = chosen.indices(len(self))
         assert step == 1
         return Records(self.shards, self.form, self.options, self._start + start, self._start + max(start, stop))
 
     def place(self, i: int) -> tuple[ShardIndex, int]:
-        """The shard of a record, and the row in its index."""
+        """Return the shard of a record, and the row in its index."""
         number = self._start + i
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         return self.shards[shard], number - int(self._starts[shard])
 
     @property
     def fingerprint(self) -> str:
-        """See `ShardExamples.fingerprint`."""
         about: dict[str, Any] = {
             "shards": [shard.digest for shard in self.shards],
             "form": self.form,
@@ -141,7 +133,6 @@ class Records(OnDemand):
 
 
 def _check_same(shard: ShardIndex) -> None:
-    """Raises ValueError where a shard has changed since it was indexed."""
     if state_of(shard.path) != shard.state:
         raise _changed(shard)
 
@@ -151,8 +142,6 @@ def _changed(shard: ShardIndex) -> ValueError:
 
 
 class _Names(Sequence[str]):
-    """Names of records, read from the shard on demand."""
-
     def __init__(self, records: Records) -> None:
         self._records = records
 
@@ -175,7 +164,7 @@ class _Names(Sequence[str]):
 
 
 def _numbers(indices: Indices, count: int) -> Sequence[int]:
-    """Positions that are selected out of `count`; IndexError if one is beyond the end."""
+    """Return the selected positions; raise IndexError beyond the end."""
     if isinstance(indices, slice):
         return range(count)[indices]
     numbers = np.asarray(indices, None if len(indices) else np.int64)

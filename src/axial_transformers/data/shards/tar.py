@@ -1,7 +1,7 @@
-"""The records of a tar file, grouped as by webdataset: consecutive members whose names agree up to the first dot.
+"""The records of a tar file as in webdataset: consecutive members whose names agree up to the first dot.
 
-`cat/0001.png`, `cat/0001.cls` and `cat/0001.json` are one record: a picture or an array, its class, and a member that
-is ignored. Nothing is ever unpacked to disk.
+`cat/0001.png`, `cat/0001.cls` and `cat/0001.json` are one record: an example, its class, and an ignored member. Nothing
+is ever unpacked to disk.
 """
 
 import tarfile
@@ -17,10 +17,9 @@ LABEL = ".cls"
 _PICKLED = (".pyd", ".pkl", ".pickle", ".pth", ".pt")
 _MOST_MEMBERS = 100  # of one record
 _MOST_HEADER = 1 << 13
-"""Bytes of a member's headers with all that extends them, such as long names and lists of values. Before Python 3.11.10
-and 3.12.6, tarfile takes time and memory quadratic in such a list: 8 KiB bound both."""
+"""Bytes of all headers of a member. Before Python 3.11.10 and 3.12.6, tarfile is quadratic in lists of values."""
 _PLACING = {"path", "size"}
-"""Values that a global header must not give to all members; nor those of sparse files."""
+"""Values, as those of sparse files, that a global header must not give to all members."""
 
 
 class Place(NamedTuple):
@@ -34,21 +33,17 @@ class Record(NamedTuple):
     """A record of a shard."""
 
     name: str
-    """Name of the member that holds the example."""
+    """Name of the member with the example."""
     header: int
-    """Position of that member's header, in bytes from the start of the file."""
+    """Position of that member's header, in bytes."""
     example: Place
     label: Place | None
     problem: str | None = None
-    """The reason for which it is no example, if the headers show one."""
+    """Why it is no example, if the headers show that."""
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Yields the records of an uncompressed tar file, in order; only headers are read.
-
-    Raises:
-        ValueError: no tar file, one that is cut off or damaged between members, or one that holds pickles.
-    """
+    """Yield the records of an uncompressed tar file, in order; only headers are read."""
     named = (member for member in members(path) if member.isreg() and _is_named(member.name))
     for _, group in groupby(named, key=lambda member: _key(member.name)):
         record = list(islice(group, _MOST_MEMBERS + 1))
@@ -58,11 +53,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def members(path: Path, start: int = 0) -> Iterator[tarfile.TarInfo]:
-    """Yields the members of an uncompressed tar file, from the one whose first header begins at `start`.
-
-    Raises:
-        ValueError: no tar file, or one that is cut off or damaged between members.
-    """
+    """Yield the members of an uncompressed tar file, from the one whose first header begins at `start`."""
     size, position = path.stat().st_size, start
     with path.open("rb") as stream:
         headers = _Headers(stream)
@@ -86,14 +77,14 @@ def members(path: Path, start: int = 0) -> Iterator[tarfile.TarInfo]:
 
 
 class _Headers:
-    """A file as tarfile reads it, of which the headers of one member are of bounded size."""
+    """A file as tarfile reads it; bounds the headers of one member."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._left = stream, 0
         self.seek, self.tell = stream.seek, stream.tell
 
     def begin(self, position: int) -> bytes:
-        """Goes to the first header of a member, and returns its block."""
+        """Go to the first header of a member, and return its block."""
         self._stream.seek(position)
         block = self._stream.read(tarfile.BLOCKSIZE)
         self._stream.seek(position)
@@ -140,17 +131,17 @@ def _key(name: str) -> str:
 
 
 def _suffix(name: str, lower: bool = True) -> str:
-    """The last part of a path from its first dot."""
+    """Return a path's end from the first dot of its last part."""
     _, dot, rest = name.rpartition("/")[2].partition(".")
     return (dot + rest).lower() if lower else dot + rest
 
 
 def readable(name: str) -> str:
-    """The name, with bytes that are not UTF-8 escaped."""
+    """Return the name, with bytes that are not UTF-8 escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_named(name: str) -> bool:
-    """Tests for a dot with text before and after it, as webdataset does."""
+    """Return True for a dot with text before and after it, as webdataset does."""
     stem, dot, suffix = name.rpartition("/")[2].partition(".")
     return bool(stem and dot and suffix)
