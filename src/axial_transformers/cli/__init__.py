@@ -1,4 +1,4 @@
-"""The command `axial`: one file per command, each imported only when it is called."""
+"""The command `axial`: one file per command, imported only when it is called."""
 
 import os
 import sys
@@ -43,15 +43,15 @@ GROUPS = {
         "completion": ("a script that completes commands and options in a shell", "axial completion bash"),
     },
 }
-"""Summary and example of each command, by what someone comes for, in the order of the help."""
+"""Summary and example of each command, in the order of the help."""
 
 COMMANDS = {name: texts for group in GROUPS.values() for name, texts in group.items()}
-"""The same of all groups. The module `cli.COMMAND` has `main(argv) -> exit status or None`."""
+"""All groups. The module `cli.COMMAND` has `main(argv) -> exit status or None`."""
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
 WAITING, SHORT_WAIT = "GOMP_SPINCOUNT", "1000"
-"""Environment variable of GNU OpenMP: turns that a thread without work makes before it sleeps."""
+"""Environment variable of GNU OpenMP: turns of an idle thread before it sleeps."""
 
 LESS_MEMORY = {
     "train": "lower --training.batch-size, or raise --training.accumulate",
@@ -63,14 +63,12 @@ LESS_MEMORY = {
     "compress": "set OMP_NUM_THREADS=1, which codes one chunk at a time",
     "decompress": "set OMP_NUM_THREADS=1, which decodes one chunk at a time",
 }
-"""Ways to need less memory, by command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `axial COMMAND ...` and returns the exit status: 0, 2 for an error, 130 for Ctrl-C.
+    """Run `axial COMMAND ...`; return the exit status: 0, 2 for an error, 130 for Ctrl-C.
 
-    A user's mistake (ValueError, OSError) and too little memory are one line on stderr, or a traceback if
-    AXIAL_TRACEBACK is set. A reader of stdout that stops early, as in `axial score RUN | head`, is no error.
+    A user's mistake and too little memory are one line on stderr, or a traceback if AXIAL_TRACEBACK is set.
     """
     prepare_streams()
     _bound_waiting()
@@ -91,10 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _bound_waiting() -> None:
-    """Lets idle threads of torch's OpenMP (GNU's, which reads this when torch is loaded) sleep after some 50 us.
+    """Let idle threads of torch's OpenMP sleep after about 50 us instead of 15 ms.
 
-    By default they spin for some 15 ms; beside another busy process, which each thread may wait for, small products
-    then take up to a hundred times as long (benchmarks/threads.py).
+    Otherwise another busy process makes small products up to a hundred times slower (benchmarks/threads.py).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(WAITING, SHORT_WAIT)
@@ -117,7 +114,7 @@ def _run(command: str, argv: Sequence[str]) -> int:
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """End of an error message about an unknown word: the nearest known one, and all known ones."""
+    """Return the end of an error message about an unknown word: the nearest known one, and all known ones."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), n=1, cutoff=0.5)
@@ -146,7 +143,6 @@ def _fail(who: str, message: str) -> int:
 
 
 def _message(command: str, error: Exception) -> str | None:
-    """The message of an error on one line; None for a RuntimeError that is a mistake of the program itself."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _says_out_of_memory(text)):
         way_out = LESS_MEMORY.get(command, "free some, or use a machine with more")
@@ -160,13 +156,11 @@ def _message(command: str, error: Exception) -> str | None:
 
 
 def _in_options(message: str) -> str:
-    """The message in the words of the command line, as far as the command had come to its options."""
     parsing = sys.modules.get(f"{__name__}.parsing")  # no import: an error must not need what may be what failed
     return message if parsing is None else str(parsing.in_current_options(message))
 
 
 def _says_out_of_memory(text: str) -> bool:
-    """Torch raises RuntimeError where memory runs out, or where a size is beyond any memory."""
     return any(
         words in text
         for words in ("allocate memory", "out of memory", "start new thread", "Storage size calculation overflowed")
@@ -174,7 +168,7 @@ def _says_out_of_memory(text: str) -> bool:
 
 
 def _shows_each_once() -> Callable[..., None]:
-    """A `warnings.showwarning` of one command. Python's own memory of what was said is lost by `catch_warnings`."""
+    """Replace Python's own memory of warnings, which `catch_warnings` loses."""
     said = set[str]()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:

@@ -35,7 +35,7 @@ APPROXIMATE = "approximate: values drawn before a known site do not depend on it
 
 @dataclass(frozen=True)
 class Complete:
-    """Complete images, clips or sequences that are partly known, several times each.
+    """Complete images, clips or sequences that are partly known (inpainting), several times each.
 
     For example:
       axial complete runs/digits --rows 4
@@ -44,7 +44,7 @@ class Complete:
       axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
     Completions are exact draws from p(missing | known) where the known sites come first in the model's generation
-    order; otherwise an error names the layouts for which they would be.
+    order. Otherwise an error names the layouts for which they would be.
     """
 
     model: Model
@@ -59,23 +59,23 @@ class Complete:
     frames: int | None = None
     """The first frames are known."""
     mask: Path | None = None
-    """A picture, white where known; or an .npy file of booleans, one per site (or one per site and channel), true where
+    """An image, white where known; or an .npy file of booleans, one per site (or per site and channel), true where
     known."""
     approximate: bool = False
-    """Allow any mask: known sites keep their values, but values drawn before them do not depend on them."""
+    """Allow any mask. Known sites keep their values, but earlier values do not depend on them."""
     examples: int = 8
-    """Complete so many examples of the source, evenly spaced over it: neighbours are often tiles of one picture."""
+    """Number of examples to complete, evenly spaced over the source."""
     only: tuple[str, ...] | None = None
-    """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
+    """Examples to complete instead: positions from 0, or names, such as --only 3 17."""
     label: str | None = None
-    """Class of all completions, for class-conditional models: its name or its number. None: no label is given."""
+    """Class of all completions, for class-conditional models: its name or its number. None: no label."""
     data: Reading = Reading()
     count: int = 4
     """Completions of each."""
     output: Path = Path("completions.png")
-    """NAME.png: the known part, its completions and the original side by side; of clips, one strip of frames per row.
-    NAME.npz: the completions. Of clips also NAME.mp4 and NAME.gif: the same side by side, playing; NAME.mkv: the
-    completions, lossless, one after the other. An .npz or .mkv that exists is not replaced."""
+    """NAME.png: the known part, its completions and the original side by side; clips as strips of frames. NAME.npz: the
+    completions. For clips also NAME.mp4 and NAME.gif: side by side, playing; NAME.mkv: the completions, lossless. An
+    existing .npz or .mkv is not replaced."""
     appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
     seed: int = 0
     """Equal seeds draw equal completions."""
@@ -87,7 +87,7 @@ class Complete:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = parse(Complete, argv, "complete")
     require_within("examples", options.examples, 1)
     require_within("count", options.count, 1)
@@ -126,11 +126,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _known_sites(trained: TrainedModel, options: Complete, argv: Sequence[str]) -> torch.Tensor:
-    """The mask [*A, C], true where known.
-
-    Raises:
-        ValueError: not exactly one option says what is known, or it does not come first in the model's order.
-    """
     given = [f"--{name}" for name in ("mask", "rows", "channels", "frames") if getattr(options, name) is not None]
     if len(given) != 1:
         said = " and ".join(given) or "none"

@@ -29,11 +29,11 @@ class Completion:
     """
 
     shell: Literal["bash", "zsh", "fish"]
-    """The shell that is to read the script."""
+    """The shell that reads the script."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     shell = parse(Completion, argv, "completion").shell
     app = App(name="axial", version_flags=(), help_format="plaintext")
     for name, (summary, _) in COMMANDS.items():
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def parser_of(command: str) -> App:
-    """The parser of all that may follow a command; those of `train` and `inspect` begin with a recipe."""
+    """Return the parser of a command; those of `train` and `inspect` begin with a recipe."""
     if command in ("train", "inspect"):
         defaults = asdict(recipe_preset("digits").settings)
         return parser(_train if command == "train" else _inspect, command, defaults)

@@ -22,7 +22,7 @@ from axial_transformers.training.trained_model import open_model
 
 @dataclass(frozen=True)
 class Compress:
-    """Compress pictures, videos or an array of images into one file, which only the same model can decompress.
+    """Compress images, videos or an array of images into one file, which only the same model can decompress.
 
     For example:
       axial compress runs/fashion_mnist fashion_mnist_test.npz test.axl
@@ -32,17 +32,17 @@ class Compress:
     model: str | Path
     """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
     source: Path
-    """A picture, a folder of pictures, or an .npz or .npy file with one array of images; for models of clips, a video
-    or a folder of videos. Pixels, names and modes are kept; videos come back as lossless .mkv files of the frames that
-    they show, without sound. Other files of a folder, of at most 64 MiB each, are stored as they are."""
+    """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
+    folder of videos. Pixels, names and modes are kept; videos come back as lossless .mkv files without sound. Other
+    files of a folder, of at most 64 MiB each, are stored as they are."""
     archive: Path
     """The file to write, NAME.axl."""
     _: KW_ONLY
     force: bool = False
-    """Replace the archive if it exists: a regular file only, and never one that is to be compressed."""
+    """Replace the archive if it exists: only a regular file, and never a file of the source."""
     other_sizes: Literal["auto", "refuse", "tile"] = "auto"
-    """Images of another size than the model's: refuse them, or cut them into tiles of its size. auto: tile if the run
-    was trained on tiles, otherwise refuse."""
+    """Images of another size than the model's: refuse them, or cut them into tiles. auto: tile if the run was trained
+    on tiles."""
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
@@ -53,7 +53,7 @@ class Compress:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = parse(Compress, argv, "compress")
     require_free(options.archive, options.source, options.force)
     trained = open_model(options.model, options.weights, "cpu")
@@ -91,14 +91,12 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _kind(source: Path, model: AxialTransformer) -> Literal["pictures", "videos", "examples"]:
-    """The word for what the archive is of."""
     if source.suffix.lower() in (".npz", ".npy") and not source.is_dir():
         return "examples"
     return "videos" if len(model.config.shape) == 3 else "pictures"
 
 
 def _rates(model: AxialTransformer, written: Written, compare: bool) -> dict[str, float | None]:
-    """Bits/dim of the archive, of the images under the model and, to compare, in other codecs; None if it has none."""
     count = len(written.images)
     if not count:
         return {"archive": None, "model": None}

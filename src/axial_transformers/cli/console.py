@@ -1,6 +1,6 @@
-"""Standard streams that take whatever the commands print, and messages on stderr while they work.
+"""Standard streams that accept whatever the commands print, and messages on stderr.
 
-Libraries are imported where they are used: `axial --help` waits for none.
+Libraries are imported where they are used, so that `axial --help` is fast.
 """
 
 import io
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def prepare_streams() -> None:
-    """Replaces the process's own standard streams by ones that neither a reader that has gone nor a character can stop.
+    """Replace the standard streams by ones that no closed pipe and no character can stop.
 
-    What cannot be encoded appears as \\xb1 does. What nobody reads is dropped, so that the work is finished all the
-    same. Other failures to write, such as a full disk, are errors of standard output, and ignored of standard error.
+    What cannot be encoded appears as \xb1 does; what nobody reads is dropped. Other failures of standard output stay
+    errors.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed: the next file that is opened would take its number
@@ -34,7 +34,7 @@ def prepare_streams() -> None:
 
 
 def printable(text: object) -> str:
-    """Text without characters that end a line or steer a terminal: these appear as \\n and \\x1b do."""
+    """Return text with control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
 
 
@@ -50,7 +50,7 @@ def _tolerant(stream: io.TextIOWrapper, essential: bool) -> TextIO:
 
 
 class _Tolerant(io.FileIO):
-    """A file descriptor that leads nowhere from its first error on: what is still buffered cannot fail at exit."""
+    """A file descriptor that drops everything after its first error, so that exit cannot fail."""
 
     def __init__(self, descriptor: int, essential: bool):
         super().__init__(descriptor, "w", closefd=False)
@@ -70,14 +70,14 @@ class _Tolerant(io.FileIO):
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Prints one line as it is: paths may hold brackets, which rich would take for markup, and control characters."""
+    """Print one line without markup: paths may contain brackets and control characters."""
     from axial_transformers.progress import stderr_console
 
     stderr_console().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def working(text: str) -> "Status":
-    """Shows on a terminal, within a `with` block, what is being done."""
+    """Show on a terminal, within the block, what the command does."""
     from rich.markup import escape
 
     from axial_transformers.progress import stderr_console
@@ -86,7 +86,7 @@ def working(text: str) -> "Status":
 
 
 def print_rows(rows: Mapping[str, str], title: str = "") -> None:
-    """Prints rows (name, value) as they are, folded to the width of the terminal, below a title."""
+    """Print rows (name, value) below a title, folded to the width of the terminal."""
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
@@ -102,10 +102,7 @@ def print_rows(rows: Mapping[str, str], title: str = "") -> None:
 
 @contextmanager
 def rank_zero_output() -> Iterator[None]:
-    """Within this block, of several processes on a machine only the first one prints, mistakes included.
-
-    It is for what all processes do alike, so that nothing is lost.
-    """
+    """Let only the first process of a machine print within this block, errors included."""
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:
         yield
         return
@@ -127,8 +124,6 @@ def show_log() -> None:
     from axial_transformers.progress import rank
 
     class OnConsole(logging.Handler):
-        """Of several processes the first one speaks, as for progress."""
-
         def emit(self, record: logging.LogRecord) -> None:
             if rank() == 0:
                 say(self.format(record), style="dim")

@@ -23,24 +23,24 @@ class Decompress:
     """
 
     model: str | Path
-    """The model that the archive was compressed with: folder of a run or of an exported model, or a hub id."""
+    """The model that compressed the archive: folder of a run or of an exported model, or a hub id."""
     archive: Path
     """The .axl file."""
     output: Path
-    """A new folder for pictures or videos, or of one alone a new file such as x.png or x.mkv; for an array, a new .npz
+    """A new folder for images or videos; for a single one, a new file such as x.png or x.mkv; for an array, a new .npz
     or .npy file."""
     _: KW_ONLY
     salvage: bool = False
-    """Write what intact chunks hold and name what the damaged or missing ones lose, instead of failing."""
+    """Write what intact chunks contain and name what is lost, instead of failing."""
     only: str | None = None
-    """Restore one picture or video of this name, or the example of this number; other chunks are not read."""
+    """Restore only the image or video of this name, or the example of this number."""
     most_values: int | None = None
-    """Refuse an archive that states more values (pixels x channels) than this: bounds the time that it can take."""
+    """Refuse an archive of more values (pixels x channels) than this, to bound the time."""
     weights: Weights = "ema"
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = parse(Decompress, argv, "decompress")
     require_target(options.output)
     model = open_model(options.model, options.weights, "cpu").model

@@ -1,4 +1,4 @@
-"""axial demo: train on handwritten digits, and show the run's page with likelihoods, samples and completions."""
+"""axial demo: train on the bundled digits, and show the run's page with likelihoods, samples and completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
 MOST_MINUTES = 2.6
-"""Limit of the training time, which only a slow machine reaches before the recipe's last step."""
+"""Limit of the training time, for slow machines."""
 CLASSES, VALUES = 10, 17
 KNOWN_ROWS = 4
 THIS_MODEL = "this model"
@@ -35,7 +35,7 @@ THIS_MODEL = "this model"
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train a small model on handwritten digits, in a few minutes on a laptop, and show its results on one page.
+    """Train a small model on the bundled digits in a few minutes, and show its results on one page.
 
     For example:
       axial demo
@@ -51,7 +51,7 @@ class Demo:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command."""
+    """Run the command."""
     options = parse(Demo, argv, "demo")
     preset = _preset(options)
     training = preset.settings.training
@@ -104,7 +104,6 @@ def _likelihood(model: AxialTransformer, test: Examples, score: Evaluation, code
 
 
 def _drawings(model: AxialTransformer, others: Examples, test: Examples) -> list[str]:
-    """Return sections that the page of a run lacks; `others` are the images that are not in the test part."""
     generator, grid = torch.Generator().manual_seed(0), partial(image_grid, columns=CLASSES, num_values=VALUES)
     of_classes = sample(model, label=torch.arange(CLASSES).repeat(5), generator=generator).numpy()
     drawn = sample(model, CLASSES, generator=generator).numpy()
@@ -135,14 +134,12 @@ def _drawing(title: str, text: str, picture: Image.Image) -> str:
 
 
 def _first_of_five_classes(test: Examples) -> Tensor:
-    """Return the first test image of each [5, 8, 8, 1]."""
     assert test.labels is not None
     _, first = np.unique(test.labels, return_index=True)
     return torch.from_numpy(test.values[first[:5]])
 
 
 def _nearest(drawn: np.ndarray, others: Examples) -> np.ndarray:
-    """For each sample the image with the smallest sum of squared differences from it."""
     difference = drawn[:, None].astype(np.int64) - others.values.astype(np.int64)
     return np.asarray(others.values[(difference**2).sum(axis=(2, 3, 4)).argmin(axis=1)])
 

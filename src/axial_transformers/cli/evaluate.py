@@ -36,17 +36,16 @@ class Evaluate:
     source: Source = None
     _: KW_ONLY
     split: Split | None = None
-    """Part of the data. None: all of a source that is given; of the run's own data the test part, or the validation
-    part where there is no test part."""
+    """Part of the data. None: all of a given source; of the run's own data the test part, or the validation part where
+    there is no test part."""
     weights: Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
     limit: int | None = None
-    """Evaluate so many examples only, evenly spaced over the data."""
+    """Number of examples to evaluate, evenly spaced over the data."""
     data: Reading = Reading()
     given_frames: int = 0
-    """Of clips, count only the bits of the frames after the first so many. A model whose first frames are known never
-    counts these."""
+    """First frames of a clip whose bits do not count. Frames that a model always knows never count."""
     batch_size: BatchSize = 64
     precision: Precision = "float32"
     device: Device = "auto"
@@ -55,7 +54,7 @@ class Evaluate:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     with rank_zero_output():
         options = parse(Evaluate, argv, "evaluate")
         require_within("batch-size", options.batch_size, 1)
@@ -128,7 +127,6 @@ def _rows(figures: dict[str, Any], frames: int) -> dict[str, str]:
 
 
 def _given_frames(config: AxialTransformerConfig, wanted: int) -> int:
-    """Number of a clip's first frames that are given: those that the model always knows, or more."""
     if wanted and len(config.shape) != 3:
         raise ValueError(f"--given-frames {wanted}: this model is not of clips (frames, height, width)")
     known = config.known_channels // config.channels if config.layout == "frames" else 0
@@ -136,7 +134,6 @@ def _given_frames(config: AxialTransformerConfig, wanted: int) -> int:
 
 
 def _imagenet_version(examples: Examples) -> str | None:
-    """The version of downsampled ImageNet that these may be; warns where its numbers cannot be compared with others."""
     if (examples.shape, examples.channels) not in (((32, 32), 3), ((64, 64), 3)):
         return None
     return imagenet_version(len(examples))

@@ -14,7 +14,7 @@ from axial_transformers.importers.official import PUBLISHED_HEADS, import_offici
 
 @dataclass(frozen=True)
 class ImportOfficial:
-    """Turn a TensorFlow checkpoint of the authors' code into a model folder. TensorFlow is not needed.
+    """Convert a TensorFlow checkpoint of the authors' code into a model folder, without TensorFlow.
 
     For example:
       axial import-official logdir -o models/imagenet32
@@ -27,17 +27,17 @@ class ImportOfficial:
     output: Annotated[Path, Parameter(alias="-o")]
     """The model folder to write: new, or empty."""
     raw: bool = False
-    """Take the raw weights of the last step, instead of their exponential moving average."""
+    """Take the raw weights instead of the EMA weights (averaged)."""
     heads: int = PUBLISHED_HEADS
     """Attention heads, which a checkpoint does not record; the published models have 16."""
     channels: int | None = None
-    """Channels of a model that stacks its channels as rows; a checkpoint does not record these either."""
+    """Channels of a model that stacks its channels as rows, which a checkpoint does not record."""
     verify: bool = False
-    """Check the checksum of every tensor as well; that of the index is always checked."""
+    """Check the checksum of every tensor, not only that of the index."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = parse(ImportOfficial, argv, "import-official")
     with working(f"reading {options.checkpoint}"):
         model = import_official_to(

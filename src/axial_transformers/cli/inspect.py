@@ -42,11 +42,11 @@ class Inspect:
     """Show the shape, the costs and the dependencies of a model, and the costs of its training.
 
     What to inspect:
-      axial inspect RECIPE [OVERRIDES]    a recipe's model, and what its training needs
+      axial inspect RECIPE [OVERRIDES]    a recipe's model and its training
       axial inspect SOURCE [OVERRIDES]    the model that axial train would fit to data
       axial inspect MODEL                 a run, an exported model, or a hub id
-      axial inspect RUN --page            write RUN/index.html anew
-      axial inspect --machine             this machine, and what is chosen by it
+      axial inspect RUN --page            write RUN/index.html again
+      axial inspect --machine             this machine, and the choices it leads to
 
     For example:
       axial inspect digits
@@ -55,8 +55,8 @@ class Inspect:
       axial inspect runs/digits --json
       axial inspect --machine
 
-    Without --devices, --memory and --rate it is this machine: its free memory, and the measured rate of its matrix
-    products. With any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
+    Without --devices, --memory and --rate, costs are for this machine: its free memory, and the measured rate of its
+    matrix products. With any of them, the others are those of one H100 in bfloat16 (80 GB, 989 TFLOP/s).
     """
 
     devices: int | None = None
@@ -68,21 +68,20 @@ class Inspect:
     utilisation: float | None = None
     """Share of that rate that training reaches."""
     dependencies: bool = False
-    """Check with random weights which site depends on which; seconds, for small models only."""
+    """Check with random weights which site depends on which; for small models only."""
     machine: bool = False
     """Show this machine instead of a model."""
     page: bool = False
-    """Write the page of a run anew."""
+    """Write the page of a run again."""
     json: bool = False
-    """Print one JSON object; bytes, operations, seconds."""
+    """Print one JSON object; bytes, FLOPs, seconds."""
 
     @property
     def elsewhere(self) -> bool:
-        """Whether other devices than those of this machine are asked about."""
         return any(option is not None for option in (self.devices, self.memory, self.rate))
 
     def devices_for(self, training: TrainConfig) -> Machine:
-        """The devices asked about; of this machine, with the measured rate of its matrix products."""
+        """Return the devices to plan for, by default this machine with its measured rate."""
         if not self.elsewhere:
             device, training = training.torch_device(), training.resolve_auto()
             dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
@@ -93,7 +92,7 @@ class Inspect:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     if not argv or argv[0] in ("-h", "--help"):
         parser(Inspect, "inspect").help_print()
         print(f"Recipes, and what they reach:\n{recipes.listed()}")
@@ -130,7 +129,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bool) -> None:
-    """The facts as one JSON object, or tables with their titles."""
     if as_json:
         print(json.dumps(facts))
         return
@@ -139,7 +137,6 @@ def _print(facts: dict[str, Any], tables: dict[str, dict[str, str]], as_json: bo
 
 
 def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]:
-    """Costs and dependencies of a model, as JSON holds them."""
     parts = parameters(config)
     numbers = cache_numbers(config)
     forward, decode = forward_operations(config), decode_operations(config)
@@ -154,7 +151,6 @@ def _facts(config: AxialTransformerConfig, dependencies: bool) -> dict[str, Any]
 
 
 def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, Path | None]:
-    """Of a model: its configuration, the settings of its training, and its folder if that is of a run."""
     name = argv[0]
     if names_model(name):
         parse(_NoOptions, argv[1:], f"inspect {name}")
@@ -168,7 +164,7 @@ def _configs(argv: Sequence[str]) -> tuple[AxialTransformerConfig, TrainConfig, 
 
 @dataclass(frozen=True)
 class _NoOptions:
-    """No options: of a model that exists nothing can be overridden."""
+    """An existing model has nothing to override."""
 
 
 def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
@@ -180,7 +176,6 @@ def _checked(config: AxialTransformerConfig) -> dict[str, int] | None:
 def _tables(
     config: AxialTransformerConfig, facts: dict[str, Any], planned: Plan[TrainConfig]
 ) -> dict[str, dict[str, str]]:
-    """The facts as rows, by the titles of tables."""
     operations, cache, machine = facts["operations"], facts["cache_bytes"], planned.machine
     decode, ratio = engineering(operations["decode"]), operations["decode_over_forward"]
     tables = {

@@ -41,7 +41,7 @@ Fit = Literal["exact", "crop", "stretch", "tiles"]
 
 
 def products_in(precision: machine.Precision, device: torch.device) -> torch.autocast:
-    """Return the context in which matrix products have this precision; warn where bfloat16 is slow on the device."""
+    """Return the context in which matrix products have this precision; warn where bfloat16 is slow."""
     if precision == "bfloat16":
         warn_if_slow("precision", device)
     return machine.products_in(precision, device)
@@ -59,7 +59,7 @@ class Reading:
     frames: int | None = None
     """Frames of a clip."""
     stride: int | None = None
-    """Every stride-th frame of a video is taken, from the first."""
+    """Take every stride-th frame of a video, from the first."""
     mode: Literal["auto", "rgb", "gray"] | None = None
     """Channels of a folder's images and videos."""
     axes: str | None = None
@@ -67,10 +67,10 @@ class Reading:
     key: str | None = None
     """Name of the array within an .npz file."""
     skip_bad: int | None = None
-    """Leave out at most so many damaged examples."""
+    """Most damaged examples to leave out."""
 
     def of(self, trained: TrainedModel) -> TrainedModel:
-        """The same model, whose data is read with these settings; pictures are fitted to its size if to no other."""
+        """Return the model with these settings; by default, images are fitted to its size."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
         sides = trained.model.config.shape[-2:]
         if self.fit is not None and self.size is None and trained.data.size is None and len({*sides}) < len(sides):
@@ -83,17 +83,17 @@ class Appearance:
     """How drawn examples are shown."""
 
     scale: int | None = None
-    """Enlargement of a picture. None: a whole factor that makes it 512 pixels wide at least."""
+    """Enlargement of an image. None: a whole factor for a width of at least 512 pixels."""
     palette: Palette = "auto"
     """Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
     fps: int = 8
     """Frames per second of a movie."""
 
     def check(self) -> None:
-        """Raises ValueError where an option is out of its range."""
+        """Raise ValueError where an option is out of its range."""
         require_within("scale", self.scale, 1, 256)
         require_within("fps", self.fps, 1)
 
     def pixels(self, output: Path) -> int:
-        """Pixels of a picture at `output` that each site takes, as asked; none in files of data."""
+        """Return the pixels per site of an image at `output`; none in files of data."""
         return 0 if output.suffix in ("", ".npz", ".mkv") else (self.scale or 1) ** 2

@@ -1,4 +1,4 @@
-"""From the words of a command to its options, a dataclass; and from Python's names of arguments to those words."""
+"""From the words of a command to its options, a dataclass, and from names of arguments back to those words."""
 
 import json
 import re
@@ -36,15 +36,10 @@ MOST_USED = (
     "--out", "--training.steps", "--training.time-limit", "--training.batch-size", "--training.learning-rate",
     "--training.optimizer", "--training.device", "--model.dim", "--data.size", "--data.fit",
 )  # fmt: skip
-"""The options of a recipe that its help shows first."""
+"""Options of a recipe that its help shows first."""
 
 
 class _HelpFormatter(DefaultFormatter):
-    """The library's, which shows the defaults of a recipe, and a docstring of several lines as one paragraph.
-
-    The options of a recipe are in groups, the most used ones first.
-    """
-
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         super().__init__()
         self._defaults = dict(_by_option(defaults))
@@ -74,12 +69,10 @@ class _HelpFormatter(DefaultFormatter):
 
 
 def _reflowed(text: str) -> str:
-    """The text with each paragraph on one line, but for those that have indented lines."""
     return "\n\n".join(part if "\n  " in part else " ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _by_option(values: Mapping[str, Any], prefix: str = "--") -> Iterator[tuple[str, Any]]:
-    """Nested values by the names of their options."""
     for name, value in values.items():
         option = prefix + name.replace("_", "-")
         if isinstance(value, Mapping):
@@ -89,12 +82,12 @@ def _by_option(values: Mapping[str, Any], prefix: str = "--") -> Iterator[tuple[
 
 
 def parser(options: Callable[..., Options], command: str, defaults: Mapping[str, Any] | None = None) -> App:
-    """The parser of a command.
+    """Return the parser of a command.
 
     Args:
-        options: a dataclass of options, whose docstrings are the help; or a function of such dataclasses.
+        options: a dataclass, whose docstrings are the help; or a function of such dataclasses.
         command: its name, such as sample.
-        defaults: values that replace the defaults of the dataclass, nested as its fields are.
+        defaults: values that replace those of the dataclass, nested as its fields are.
     """
     app = App(
         name=f"axial {command}",
@@ -115,11 +108,7 @@ def parser(options: Callable[..., Options], command: str, defaults: Mapping[str,
 def parse(
     options: Callable[..., Options], argv: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None
 ) -> Options:
-    """The options that the words `argv` say; prints the help, and exits, if they ask for it. As `parser`.
-
-    Raises:
-        ValueError: `argv` is not valid.
-    """
+    """Return the options in `argv`, or print the help and exit; arguments as for `parser`."""
     app = parser(options, command, defaults)
     _CURRENT.set(app)
     try:
@@ -132,7 +121,7 @@ def parse(
 
 
 def parse_known(options: Callable[..., Options], argv: Sequence[str], command: str) -> tuple[Options, list[str]]:
-    """As `parse`, for the options that there are; and the other words."""
+    """Return the known options as `parse` does, and the other words."""
     app = parser(options, command)
     _CURRENT.set(app)
     try:
@@ -143,12 +132,10 @@ def parse_known(options: Callable[..., Options], argv: Sequence[str], command: s
 
 
 def _word(argument: Argument) -> str:
-    """Return what the help calls an argument that has no option."""
     return argument.name.removeprefix("--").upper()
 
 
 def _message(error: CycloptsError, app: App) -> str:
-    """Return the library's message, but where words of ours help more."""
     match error:
         case UnusedCliTokensError(unused_tokens=[word, *_]):
             return f"unexpected word {word!r}: quote what holds blanks, and begin options with --"
@@ -166,15 +153,15 @@ def _message(error: CycloptsError, app: App) -> str:
 
 
 def in_current_options(message: str) -> str:
-    """The message with Python's names of arguments as options of the command that was parsed last."""
+    """Write names of arguments as options of the command that was parsed last."""
     app = _CURRENT.get()
     return message if app is None else in_options(message, app.assemble_argument_collection())
 
 
 def in_options(text: str, arguments: ArgumentCollection) -> str:
-    """The text with each `name=value`, and each other name of an argument, written as the option of that name.
+    """Return the text with each `name=value`, and each other name of an argument, as an option.
 
-    Names that are no option of the command are left as they are. Options of the command itself precede those of parts.
+    Names that are no option stay. Options of the command itself precede those of parts.
     """
     options: dict[str, Argument] = {}
     for argument in sorted(arguments, key=lambda each: each.name.count(".")):
@@ -196,12 +183,12 @@ def in_options(text: str, arguments: ArgumentCollection) -> str:
 
 
 def command(*words: object) -> str:
-    """A command to copy into a shell: axial and the words, quoted where the shell needs it."""
+    """Return a command to copy into a shell, quoted where needed."""
     return shlex.join(["axial", *map(str, words)])
 
 
 def require_within(name: str, value: int | None, least: int, most: int = 2**63 - 1) -> None:
-    """Raises ValueError where the option --name is out of its range; None is in every range."""
+    """Raise ValueError where the option --name is out of its range; None is in every range."""
     if value is not None and not least <= value <= most:
         limits = f"at least {least}" if most == 2**63 - 1 and value < least else f"in {least}..{most}"
         raise ValueError(f"--{name} must be {limits}, not {value}")

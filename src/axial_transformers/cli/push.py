@@ -14,8 +14,8 @@ from axial_transformers.training.run_description import card_of, describe_upload
 class Push:
     """Upload a model to the Hugging Face hub: config.json, model.safetensors and its model card, and nothing else.
 
-    The card is README.md of the folder, or else is made of what the run knows: settings, bits/dim, fingerprint and
-    name of the data. The hub takes it with a token: hf auth login.
+    The card is README.md of the folder, or is made from the run: settings, bits/dim, fingerprint and name of the data.
+    The hub needs a token: hf auth login.
 
     For example:
       axial push runs/digits alice/digits --dry-run
@@ -27,20 +27,20 @@ class Push:
     folder: Path
     """Folder of a run or of an exported model."""
     repository: str
-    """Place on the hub, OWNER/NAME; made if there is none."""
+    """Place on the hub, OWNER/NAME; made if missing."""
     _: KW_ONLY
     private: bool = False
-    """Make a private repository, and refuse a public one that is there. Otherwise the owner's default decides."""
+    """Make a private repository, and refuse an existing public one. Otherwise the owner's default decides."""
     revision: str | None = None
-    """Branch, made if there is none. None: main."""
+    """Branch, made if missing. None: main."""
     licence: str | None = None
     """Licence of the weights as the hub calls it, such as apache-2.0. None: the card states none."""
     dry_run: bool = False
-    """Upload nothing: print the card, and on stderr what would go where."""
+    """Upload nothing; print the card, and on stderr what would go where."""
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = parse(Push, argv, "push")
     model = read_model(options.folder.absolute())  # no hub id
     card = card_of(options.folder, model, options.repository, options.licence)

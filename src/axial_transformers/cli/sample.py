@@ -31,7 +31,7 @@ from axial_transformers.training.trained_model import TrainedModel, open_model
 
 @dataclass(frozen=True)
 class Sample:
-    """Draw new examples from a model. The suffix of --output decides on the format.
+    """Draw new examples from a model. The suffix of --output sets the format.
 
     For example:
       axial sample runs/digits
@@ -43,20 +43,20 @@ class Sample:
     model: Model
     _: KW_ONLY
     output: Path = Path("samples.png")
-    """NAME.png: one grid; of clips, one strip of frames per row. NAME.npz: an array. A folder: one PNG file per
-    sample. Of clips also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. An
-    .npz, an .mkv or a folder that exists is not replaced."""
+    """NAME.png: one grid; clips as strips of frames. NAME.npz: an array. A folder: one PNG file per sample. For clips
+    also NAME.mp4 and NAME.gif: a grid that plays; NAME.mkv: lossless, one clip after the other. An existing .npz, .mkv
+    or folder is not replaced."""
     count: int = 16
     """Number of samples."""
     seed: int = 0
     """Equal seeds draw equal samples."""
     temperature: Temperature = 1.0
     top_k: int | None = None
-    """Draw each value from the k most likely ones only."""
+    """Draw each value from the k most likely ones."""
     top_p: float | None = None
     """Draw each value from the fewest most likely ones that together reach this probability."""
     label: str | None = None
-    """Class of all samples, for class-conditional models: its name or its number. None: no label is given."""
+    """Class of all samples, for class-conditional models: its name or its number. None: no label."""
     known: str | Path | None = None
     """Source of the known channels, such as a clip's first frames, for models that need them."""
     data: Reading = Reading()
@@ -68,7 +68,7 @@ class Sample:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     with rank_zero_output():
         options = parse(Sample, argv, "sample")
         require_within("count", options.count, 1)

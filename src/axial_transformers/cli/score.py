@@ -23,7 +23,7 @@ from axial_transformers.training.trained_model import open_model
 
 @dataclass(frozen=True)
 class Score:
-    """Bits/dim of every image, least likely first.
+    """Bits/dim of every image, least likely first, to find anomalies.
 
     For example:
       axial score runs/digits
@@ -31,10 +31,10 @@ class Score:
       axial score models/photos32 large_photos/ --data.fit tiles --data.size 32
       axial score runs/fashion_mnist fashion_mnist_test.npz --against mnist_t10k.npz
 
-    There are two scores: the model's bits/dim, and the same less the bits/dim of the image as PNG (Serrà et al. 2020),
-    since simple images have a high likelihood whatever they show (Nalisnick et al. 2019). --against measures how well
-    each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly. Of pictures cut into tiles each
-    row has the mean over its picture as well, `picture_bits_per_dim`.
+    There are two scores: the model's bits/dim, and the complexity-corrected score, which subtracts the bits/dim of the
+    image as PNG (Serrà et al. 2020). Simple images have a high likelihood whatever they show (Nalisnick et al. 2019).
+    --against measures how well each score tells two sources apart: the AUROC, 0.5 for not at all, 1 for perfectly. For
+    tiles, each row also has the mean over its image, `picture_bits_per_dim`.
     """
 
     model: Model
@@ -43,16 +43,16 @@ class Score:
     split: Split | None = None
     """Part of the data; as for axial evaluate."""
     output: Path | None = None
-    """NAME.csv or NAME.json: the scores of all images. None: the `top` least likely are printed, as CSV."""
+    """NAME.csv or NAME.json: the scores of all images. None: print the `top` least likely as CSV."""
     heat_maps: Path | None = None
-    """A new folder for heat maps, one picture per image: the bits of each site of the `top` least likely images."""
+    """A new folder for heat maps of the `top` least likely images: the bits of each site."""
     top: int = 20
     """Number of the least likely images that are printed and drawn."""
     limit: int | None = None
-    """Score so many examples only of each source, evenly spaced over it."""
+    """Number of examples to score of each source, evenly spaced over it."""
     data: Reading = Reading()
     against: str | Path | None = None
-    """Another source, all of it, whose images the scores should tell from those of the first."""
+    """Another source, whose images the scores should tell from those of the first."""
     weights: Weights = "ema"
     batch_size: BatchSize = 64
     precision: Precision = "auto"
@@ -60,7 +60,7 @@ class Score:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     with rank_zero_output():
         options = parse(Score, argv, "score")
         require_within("top", options.top, 1)

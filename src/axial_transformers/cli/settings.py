@@ -27,11 +27,11 @@ class RunOptions:
     out: Path
     """The run's folder."""
     resume: bool = False
-    """Continue the run in the folder, bitwise as if it had never stopped (on CUDA only with training.deterministic)."""
+    """Continue the run in the folder bitwise (on CUDA only with training.deterministic)."""
     validate_on: int = 1000
-    """Number of validation examples that are evaluated during training, at most."""
+    """Most validation examples that are evaluated during training."""
     samples: int = 36
-    """Examples in a sample grid. 0: nothing is drawn while training."""
+    """Examples in a sample grid. 0: no grids."""
     start_from: Annotated[str | None, Parameter(name="--from")] = None
     """Start from the weights of this model: a run, a folder, a hub id, or a model of the package. Its values, channels,
     layout and width stay; the shape and the classes are those of the data."""
@@ -54,23 +54,20 @@ class Preset:
     source: str
     settings: Settings
     examples: Examples | None = None
-    """The training examples, where the settings depend on them, and they are read already."""
+    """The training examples, if they are read already."""
     recorded: bool = False
-    """True if the source is not named on the command line, but by the record of the run."""
+    """True if the record of the run names the source, not the command line."""
     given: frozenset[str] = frozenset()
-    """Names of the settings that the command line overrides, such as training.steps."""
+    """Names of the overridden settings, such as training.steps."""
     resumed: RunRecord | None = None
-    """The record of the run that is resumed."""
+    """The record of the run to resume."""
 
 
 def resolve_preset(argv: Sequence[str], command: str) -> Preset:
-    """The preset that `argv` names, with its overrides applied.
+    """Return the preset that `argv` names, with its overrides.
 
-    The first words are a recipe's name and, where the recipe has no source, a source; or a source alone, to which a
-    model is fitted; or the folder of a run, which is resumed with its own settings, and its own source or another one.
-
-    Raises:
-        ValueError: no such recipe, or a recipe without its data.
+    The first words are a recipe's name, with a source if it has none; or a source alone, to which a model is fitted; or
+    the folder of a run to resume, with another source if wanted.
     """
     words = leading_words(argv)
     overrides = argv[len(words) :]
@@ -95,7 +92,6 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
 
 
 def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> Settings:
-    """The settings with these overrides."""
     no_options = {name: value for name, value in vars(defaults.model).items() if _is_nested(value)}
     for name in no_options:
         if any(word.split("=")[0] == f"--model.{name}" for word in overrides):
@@ -117,12 +113,12 @@ def _overridden(defaults: Settings, overrides: Sequence[str], command: str) -> S
 
 
 def _is_nested(value: object) -> bool:
-    """True of tuples of tuples, which words cannot say."""
+    """Return True for tuples of tuples, which words cannot say."""
     return isinstance(value, tuple) and any(isinstance(each, tuple) for each in value)
 
 
 def _check_number_of_sources(words: Sequence[str], command: str) -> None:
-    """Raises ValueError where there are more words than have a meaning: nothing that is given is ignored."""
+    """Raise ValueError where a word would be ignored."""
     first, *others = words
     if len(others) > (1 if first in recipes.NAMED or (Path(first) / RUN_RECORD).is_file() else 0):
         more = " and ".join(others[1:] if first in recipes.NAMED else others)
@@ -133,13 +129,13 @@ def _check_number_of_sources(words: Sequence[str], command: str) -> None:
 
 
 def leading_words(argv: Sequence[str]) -> list[str]:
-    """The words before the first option."""
+    """Return the words before the first option."""
     flags = [i for i, word in enumerate(argv) if word.startswith("-")]
     return list(argv[: flags[0] if flags else len(argv)])
 
 
 def recipe_preset(name: str, source: str | None = None) -> Preset:
-    """A recipe with its settings as they are, to be trained in runs/NAME."""
+    """Return a recipe with its own settings, to be trained in runs/NAME."""
     recipe = recipes.NAMED[name]()
     return Preset(
         name,
@@ -150,7 +146,7 @@ def recipe_preset(name: str, source: str | None = None) -> Preset:
 
 HELP = ("-h", "--help")
 START_SHARE = 0.3
-"""Learning rates of a run that starts from trained weights, divided by those of one that starts from none."""
+"""A run from trained weights has the usual learning rates divided by this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +156,6 @@ class _DataAndStart:
 
 
 def _started(preset: Preset, start: str | None) -> Preset:
-    """Return the preset with the model that it starts from, and smaller learning rates."""
     if start is None:
         return preset
     before, training = preset.settings.model, preset.settings.training
@@ -177,7 +172,7 @@ def _started(preset: Preset, start: str | None) -> Preset:
 
 
 def _custom_preset(source: str, overrides: Sequence[str], start: str | None) -> Preset:
-    """A model fitted to the data. The options of the data are parsed first, since the model's shape depends on them."""
+    """Return a model fitted to the data. Options of the data come first, since the model depends on them."""
     wanted = [word for word in overrides if word not in HELP]
     options, _ = parse_known(_DataAndStart, wanted, "train")
     data = options.data
@@ -197,11 +192,6 @@ def _custom_preset(source: str, overrides: Sequence[str], start: str | None) -> 
 
 
 def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset:
-    """A run with the settings that it has, to be resumed, on its data or where that has been moved to.
-
-    Raises:
-        ValueError: it was begun from Python, and its data is not known.
-    """
     about = record.about
     if about is None:
         raise ValueError(f"{folder}/train.json names no data: the run was begun from Python, resume it there")

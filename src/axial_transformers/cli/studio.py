@@ -1,4 +1,4 @@
-"""axial studio: a page in the browser on which a model is looked at."""
+"""axial studio: a page in the browser that shows a model."""
 
 import signal
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Studio:
-    """Look at a model in the browser: samples, completions of what is erased with a brush, bits, rankings.
+    """Explore a model in the browser: samples, completions of erased parts, bits, rankings.
 
     For example:
       axial studio runs/digits
       axial studio runs/photos my_photos/ --limit 1000
       axial studio runs/clips clips_test.npz --port 8080
 
-    It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. The page is served to this
-    machine only, and asks nothing of any other. Ctrl-C ends it.
+    It needs Gradio: pip install 'axial-transformers[studio]', in an environment of its own. Only this machine can open
+    the page, and the page asks nothing of any other. Ctrl-C ends it.
     """
 
     model: Model
@@ -38,9 +38,9 @@ class Studio:
     _: KW_ONLY
     data: Reading = Reading()
     limit: int = 256
-    """Read so many examples of the source at most, evenly spaced over it: those to choose from and to compare with."""
+    """Most examples of the source to read, evenly spaced over it."""
     host: str = "127.0.0.1"
-    """Address that the page is served at. 0.0.0.0: all of this machine, so that others may use the page as well."""
+    """Address of the page. 0.0.0.0: all of this machine, so that others can open the page."""
     port: int | None = None
     """None: the first free one from 7860."""
     palette: Palette = "auto"
@@ -52,7 +52,7 @@ class Studio:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the command."""
+    """Run the command."""
     options = parse(Studio, argv, "studio")
     require_within("limit", options.limit, 1)
     require_within("port", options.port, 1, 65535)
@@ -72,11 +72,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def studio_model(opened: TrainedModel, options: Studio) -> StudioModel:
-    """The model, its data and the way to read files, as the options say.
-
-    Raises:
-        ValueError, OSError: data that is named cannot be read, or the model cannot be shown.
-    """
+    """Return the model, its data and the way to read files, by the options."""
 
     def read(path: str, fit: str) -> Examples:
         reading = options.data if fit == "exact" else replace(options.data, fit=cast(Fit, fit))
@@ -95,7 +91,6 @@ def studio_model(opened: TrainedModel, options: Studio) -> StudioModel:
 
 
 def _examples(trained: TrainedModel, options: Studio) -> Examples | None:
-    """Examples of the source; None where the run's own data is not at hand."""
     try:
         return trained.examples(options.source, None)[0].spread(options.limit)[:]
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""axial train: a recipe, or a model of one's own data."""
+"""axial train: a recipe, or a model of the user's own data."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -50,11 +50,11 @@ Recipes, and what they reach:
 """
 
 SHOWN = 8
-"""Validation images, at most, whose bits are drawn when samples are; of clips and sequences half as many."""
+"""Most validation images whose bits are drawn; half as many clips and sequences."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command."""
+    """Run the command."""
     if not argv or argv[0] in ("-h", "--help"):
         print(HELP)
         print(recipes.listed())
@@ -68,14 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(preset: Preset, command: Sequence[str]) -> TrainResult:
-    """Trains the preset's model; sample grids and checkpoints go into its folder.
-
-    Args:
-        command: the words of the command line after `axial`, for the record of the run.
-
-    Raises:
-        ValueError, OSError: as for `train`; or the run does not fit into this machine, or is of other data.
-    """
+    """Train the preset's model; `command` has the words after `axial`, for the record of the run."""
     with rank_zero_output():
         examples, validation, tests = _read(preset)
         wanted = _plan(preset, examples)
@@ -111,7 +104,6 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
 
 
 def _read(preset: Preset) -> tuple[Examples, Examples, int | None]:
-    """The examples that train and validate, and the number of those that test; None: there is no such part."""
     source, data = preset.source, preset.settings.data
     if not source:
         raise ValueError(f"recipe {preset.name} has no data of its own: axial train {preset.name} FOLDER_OR_FILE")
@@ -149,7 +141,6 @@ def _origin(preset: Preset, examples: Examples, summary: Summary, words: tuple[s
 
 
 def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
-    """What the run needs here; a run that is resumed keeps what `auto` was when it was begun."""
     training = preset.settings.training
     if preset.resumed is not None:
         training = training.resolve_auto(preset.resumed.training)
@@ -157,7 +148,6 @@ def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
 
 
 def _changeable(preset: Preset) -> list[str]:
-    """Settings that the recipe for any data chose, and the user has not set: they may be changed."""
     return [option for option in CHANGEABLE if option not in preset.given] if preset.name == "custom" else []
 
 
@@ -172,7 +162,6 @@ def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Sum
 
 
 def _lines(source: str, rows: Mapping[str, str], axes: int) -> list[str]:
-    """The data and the plan as lines of text, of at most 80 columns but for long names."""
     rows = {name: text for name, text in rows.items() if name not in ("source", "data")}
     if not can_be_shown(axes):
         rows["pictures"] = "none: samples of one to three axes are drawn"
@@ -182,7 +171,6 @@ def _lines(source: str, rows: Mapping[str, str], axes: int) -> list[str]:
 
 
 def _check_same_data(examples: Examples, preset: Preset) -> None:
-    """Raises ValueError where the run that is resumed has been trained on other examples."""
     record = preset.resumed
     if record is not None and examples.fingerprint != record.data.fingerprint:
         raise ValueError(
@@ -192,7 +180,7 @@ def _check_same_data(examples: Examples, preset: Preset) -> None:
 
 
 def evaluation_of(validation: Examples, config: AxialTransformerConfig, training: TrainConfig) -> Collective:
-    """A callback of `train`, which evaluates the model on the examples, as many at once as are trained at once."""
+    """Return a callback of `train` that evaluates the model on the examples."""
     values, label = torch.from_numpy(validation.values), _labels(validation, config, training)
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
@@ -206,9 +194,9 @@ def evaluation_of(validation: Examples, config: AxialTransformerConfig, training
 def pictures_of(
     validation: Examples, config: AxialTransformerConfig, training: TrainConfig, folder: Path, samples: int
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
-    """A callback of `train`, which draws samples, and bits of the examples, into the run's folder.
+    """Return a callback of `train` that draws samples, and bits of the examples, into the run's folder.
 
-    None where no samples are wanted, or no picture can show them.
+    It is None where no samples are wanted, or no image can show them.
     """
     if not samples or not can_be_shown(len(config.shape)):
         return None
@@ -230,14 +218,14 @@ def pictures_of(
 
 
 def _labels(validation: Examples, config: AxialTransformerConfig, training: TrainConfig) -> torch.Tensor | None:
-    """The labels that the examples are given: those of a model that has seen no example without."""
+    """Return the labels to condition on: only for models that never saw an example without."""
     if config.num_classes is None or training.label_dropout or validation.labels is None:
         return None
     return torch.from_numpy(validation.labels)
 
 
 def report(out: Path, result: TrainResult) -> None:
-    """Prints the model's folder and its bits/dim on the validation examples, or how to resume."""
+    """Print the model's folder and its validation bits/dim, or how to resume."""
     if result.ending == "interrupted":
         print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
