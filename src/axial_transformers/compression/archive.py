@@ -36,10 +36,9 @@ from axial_transformers.progress import Progress
 from axial_transformers.storage.typed_json import to_json
 
 IMAGES_PER_CHUNK = 128
-"""Images of a chunk at least, unless the archive has fewer; decoded together. Fewer make archives larger."""
+"""Least images of a chunk; fewer make archives larger."""
 
 File = Callable[[], bytes]
-"""A way to read the content of a file."""
 
 
 @accepts_arrays("images", "label", "cond")
@@ -54,24 +53,23 @@ def compress(
     files: Sequence[bytes] = (),
     progress: Progress = iter,
 ) -> bytes:
-    """The archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
+    """Return the archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
 
-    Images that lossless WebP makes smaller than the model does are stored as WebP. Images, label and cond may be
-    tensors, arrays or nested lists. The model may have any dtype and device and is not
-    changed. The CPU computes it in float32 with the same bits on every machine. This takes about as long as sampling;
-    each of torch's threads works on one chunk.
+    Images that lossless WebP makes smaller are stored as WebP. Inputs may be tensors, arrays or nested lists. The model
+    may have any dtype and device; the CPU computes it in float32 with the same bits on every machine, about as slowly
+    as sampling.
 
     Args:
         label: int64 [N], for models with num_classes. Not stored: `decompress` needs the same again.
         cond: [N, *A, D], likewise.
-        verify: decode each chunk and compare before the archive is returned.
-        metadata: bytes that are stored in the header.
-        files: contents that are stored after the images, each in a chunk of its own.
+        verify: decode each chunk and compare before returning.
+        metadata: bytes for the header.
+        files: contents to store after the images, each in its own chunk.
         progress: wraps the loop over chunks.
 
     Raises:
-        ValueError: images, label or cond that are not the model's, or a model that cannot compress.
-        DamagedError: verification failed: the machine does not compute what it should.
+        ValueError: images, label or cond do not fit the model, or it cannot compress.
+        DamagedError: verification failed: the machine computes wrongly.
     """
     file = io.BytesIO()
     contents = [partial(bytes, content) for content in files]
@@ -90,21 +88,18 @@ def decompress(
     most_values: int | None = None,
     progress: Progress = iter,
 ) -> UInt8[Tensor, "n *a c"]:
-    """The images [N, *A, C] of an archive, or of some of its chunks, exactly as they were: uint8, on the CPU.
-
-    Label and cond may be tensors, arrays or nested lists.
+    """Return the images [N, *A, C] of an archive, or of some of its chunks: uint8, on the CPU.
 
     Args:
         archive: its bytes, or an open binary file.
-        label, cond: as `compress` was given, of all images of the archive.
-        chunks: indices of the chunks to read, None for all; other chunks are not read and may be damaged.
-        most_values: largest number of values that the images may have, according to the header. A few bytes can stand
-            for many values that are nearly certain, so that only this bounds the time that a hostile archive takes.
+        label, cond: as `compress` got them, for all images of the archive.
+        chunks: indices of the chunks to read; None: all. Other chunks may be damaged.
+        most_values: largest number of values that the header may state; bounds the time that a hostile archive takes.
         progress: wraps the loop over chunks.
 
     Raises:
-        WrongModelError: it was written with another model.
-        WrongConditionsError: label or cond are missing, of another length, or were not given to `compress`.
+        WrongModelError: another model wrote it.
+        WrongConditionsError: label or cond do not match those of `compress`.
         OtherVersionError, TruncatedError, DamagedError: see `errors`; the message names the chunk.
         ArchiveError: more than `most_values`.
         ValueError: no such chunk.
@@ -128,20 +123,14 @@ class Packed(NamedTuple):
 
     header: Header
     webp: list[int]
-    """Sizes in bytes of the images that are stored as WebP."""
+    """Sizes in bytes of the images stored as WebP."""
 
 
 def write_archive(
     model: AxialTransformer, file: BinaryIO, images: Images, conditioning: Conditioning, verify: bool,
     metadata: bytes = b"", files: Sequence[File] = (), progress: Progress = iter,
 ) -> Packed:  # fmt: skip
-    """Writes what `compress` returns to an empty file.
-
-    As many chunks as torch has threads are in memory, or one file.
-
-    Raises:
-        ValueError: the model, or the number of labels or conditionings, cannot be.
-    """
+    """Write the result of `compress` to an empty file, with few chunks in memory."""
     check_model(model)
     for name, given in conditioning._asdict().items():
         if given is not None and len(given) != len(images):
@@ -183,7 +172,6 @@ def write_archive(
 
 
 def _even_ranges(count: int, size: int) -> list[slice]:
-    """Splits 0..count evenly into as many parts of at least `size` as possible; into one if count is smaller."""
     parts = max(1, count // size) if count else 0
     return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
@@ -192,11 +180,11 @@ class ArchiveReader:
     """Reader of an archive, chunk by chunk.
 
     Args:
-        label, cond, most_values: as of `decompress`.
+        label, cond, most_values: as for `decompress`.
 
     Raises:
         ArchiveError: see `errors`.
-        ValueError: a file that is closed, or no binary file that can seek; a model that cannot compress.
+        ValueError: a closed file, or no binary file that can seek; a model that cannot compress.
     """
 
     def __init__(
@@ -213,16 +201,12 @@ class ArchiveReader:
         self._model, self._network = model, exact_network(model)
 
     def content(self, chunk: int) -> bytes:
-        """Bytes of a chunk, of images or of a whole file; nothing else of the file is read."""
+        """Return the bytes of a chunk."""
         _check_file(self._file)
         return container.read_chunk(self._file, self.header, chunk)
 
     def images(self, chunks: Iterable[int], salvage: bool = False) -> Iterator[UInt8[Tensor, "n *a c"] | None]:
-        """Images of each of these chunks, uint8 [n, *A, C]; as many chunks as torch has threads are in memory.
-
-        Args:
-            salvage: None for a damaged chunk, in place of an error.
-        """
+        """Yield the images uint8 [n, *A, C] of each of these chunks; with `salvage`, None for damaged ones."""
 
         def contents() -> Iterator[tuple[int, bytes | None]]:
             for chunk in chunks:
@@ -267,7 +251,6 @@ def _check_header(header: Header, model: AxialTransformer) -> None:
 
 
 def _check_number(header: Header, most_values: int | None) -> None:
-    """Raises ArchiveError for more values than the caller allows."""
     values = sum(entry.images for entry in header.chunks) * header.channels * prod(header.shape)
     if most_values is not None and values > most_values:
         raise ArchiveError(
@@ -293,9 +276,9 @@ def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
 
 
 def fingerprint(model: AxialTransformer) -> bytes:
-    """SHA-256 of the model's configuration and its tensors (name, dtype, shape, bytes) in the order of names: 32 bytes.
+    """Return the SHA-256 of the model's configuration and its tensors (name, dtype, shape, bytes): 32 bytes.
 
-    Fields of the configuration at their defaults are left out, so that a new field does not change fingerprints.
+    Fields at their defaults are left out, so that a new field does not change fingerprints.
 
     Raises:
         ValueError: the model is on the meta device.

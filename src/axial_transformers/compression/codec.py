@@ -4,8 +4,8 @@ images -> logits -> an interval of integers for each value  -> one stream: rows 
                                                                GROUP images, of these site after site
 images that lossless WebP makes smaller than the model does -> WebP files
 
-The stream starts with the coder's last state. The decoder ends with its first one, a checksum of all pixels.
-A chunk of WebP files alone has a stream of nothing but that state.
+The stream starts with the coder's last state. The decoder ends with its first one, a checksum of all pixels. A chunk of
+WebP files alone has a stream of only that state.
 """
 
 import io
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 def check_model(model: AxialTransformer) -> None:
-    """Raises ValueError for a model without values, whose data no archive holds, or without exact kernels."""
+    """Raise ValueError for a model without values or without exact kernels."""
     model.require_values()
     if model.config.num_values > 256:
         raise ValueError(f"archives hold values of 8 bits; this model has {model.config.num_values} values")
@@ -58,21 +58,21 @@ def check_model(model: AxialTransformer) -> None:
 
 
 def exact_network(model: AxialTransformer) -> ExactNetwork:
-    """The network of a checked model, as the other functions take it; warns that it is slow without numba."""
+    """Return the network of a checked model; warn that it is slow without numba."""
     if not has_kernels():
         warnings.warn("numba is not installed, without which archives are very slow", stacklevel=3)
     return ExactNetwork(model)
 
 
 def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results, in order; each of torch's threads works on one of the items."""
+    """Yield the results in order, with one item for each of torch's threads at a time."""
     left = iter(items)
     while part := list(islice(left, torch.get_num_threads())):
         yield from parallel_map(work, part)
 
 
 def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> Chunk:
-    """The chunk of images [N, *A, C]."""
+    """Return the chunk of images [N, *A, C]."""
     found = network.intervals(images, conditioning)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.to("cpu", torch.uint8).numpy()
@@ -83,13 +83,13 @@ def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], condition
 
 
 def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
-    """WebP files that are smaller than `sizes` in bytes, by index of the image."""
+    """Return WebP files smaller than `sizes` in bytes, by index of the image."""
     files = ((i, as_webp(image)) for i, image in enumerate(pixels))
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
 def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
+    """Return intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
 
     def groups() -> Iterator[NDArray[np.int64]]:
         for row in range(found.shape[1]):
@@ -102,11 +102,7 @@ def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
 def decode_chunk(
     network: ExactNetwork, count: int, content: bytes, conditioning: Conditioning
 ) -> UInt8[Tensor, "n *a c"]:
-    """The images of a chunk of `count`: uint8 [N, *A, C].
-
-    Raises:
-        DamagedError: the chunk does not decode to the images it was made of.
-    """
+    """Return the images of a chunk of `count`, uint8 [N, *A, C]."""
     chunk = Chunk.unpack(content)
     shape = (*network.model.config.shape, network.model.config.channels)
     words_left, odd = divmod(len(chunk.stream), WORDS.itemsize)
@@ -134,12 +130,6 @@ def decode_chunk(
 def _decode_stream(
     network: ExactNetwork, shape: tuple[int, ...], stream: Stream, conditioning: Conditioning
 ) -> UInt8[Tensor, "n *a c"]:
-    """The images [N, *A, C] = `shape` of a chunk's stream.
-
-    Raises:
-        DamagedError: the stream ends early, or was not written with this model.
-    """
-
     def choose(read: Callable[[NDArray[np.int64], Stream], None], sites: Tensor) -> Tensor:
         values = np.empty((shape[0], len(sites)), np.int64)
         read(values, stream)
@@ -156,14 +146,14 @@ def _decode_stream(
 
 
 def _first_state(pixels: NDArray[np.uint8]) -> int:
-    """The encoder's first state: 2^31 and the lower 31 bits of the checksum of all pixels of the chunk."""
+    """Return 2^31 and the lower 31 bits of the checksum of all pixels."""
     return LEAST_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (LEAST_STATE - 1)
 
 
 def as_webp(values: NDArray[np.uint8]) -> bytes | None:
-    """An example [*A, C] as a WebP file, or None if a side is too long for one.
+    """Return an example [*A, C] as a WebP file, or None if a side is too long.
 
-    Three channels are colours; other channels are placed side by side, and outer axes below each other.
+    Three channels are colours; other channels are side by side, and outer axes below each other.
     """
     picture = values.reshape(*_picture_shape(values.shape))
     if max(picture.shape[:2]) > LONGEST_WEBP_SIDE:
@@ -177,11 +167,7 @@ def as_webp(values: NDArray[np.uint8]) -> bytes | None:
 
 
 def from_webp(file: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The example of the given shape [*A, C] in a WebP file.
-
-    Raises:
-        DamagedError: not such a file, or of another size, which is checked before memory for it is allocated.
-    """
+    """Return the example [*A, C] in a WebP file, whose size is checked before memory is allocated."""
     rows, columns, *colours = _picture_shape(shape)
     sides = int.from_bytes(file[21:25], "little")  # width - 1 and height - 1, 14 bits each
     expected = columns - 1 | rows - 1 << 14

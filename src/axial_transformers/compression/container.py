@@ -12,12 +12,11 @@ from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 3
-"""Version of the format: the only one that this release writes and reads."""
 MOST_AXES = 16
 MOST_IMAGES = 256
-"""Largest number of images in a chunk; a reader needs memory for them."""
+"""Bounds a reader's memory."""
 MOST_BYTES = (1 << 32) - 1
-"""Largest size of a chunk, and of the metadata."""
+"""Of a chunk, and of the metadata."""
 
 _PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBIIIIB")
@@ -35,11 +34,11 @@ class WrongModelError(ArchiveError):
 
 
 class WrongConditionsError(ArchiveError):
-    """The archive was written with labels or conditioning that were not given, or without those that were."""
+    """Labels or conditioning are missing, or were not given when the archive was written."""
 
 
 class OtherVersionError(ArchiveError):
-    """The archive has a format version that this release does not read."""
+    """This release does not read the archive's format version."""
 
 
 class TruncatedError(ArchiveError):
@@ -47,43 +46,39 @@ class TruncatedError(ArchiveError):
 
 
 class DamagedError(ArchiveError):
-    """Bytes of the archive have changed since it was written, or it is not an archive."""
+    """The archive has changed since it was written, or it is none."""
 
 
 class Entry(NamedTuple):
     """One line of the index."""
 
     images: int
-    """Number of images in the chunk; 0 if it holds a whole file instead."""
+    """0 for a whole file."""
     size: int
-    """Size of the chunk in bytes."""
     checksum: int
-    """CRC-32 of its bytes."""
+    """CRC-32 of the chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """Fields of the header, other than those that follow from these."""
+    """Fields of the header."""
 
     fingerprint: bytes
-    """Fingerprint of the model: 32 bytes."""
     shape: tuple[int, ...]
     """Axes *A of an image."""
     channels: int
     num_values: int
     conditions: int = 0
-    """Conditioning that the reader must be given: 1 labels, 2 external conditioning, 3 both."""
+    """What the reader must give: 1 labels, 2 external conditioning, 3 both."""
     metadata: bytes = b""
-    """Description of the files that the images came from: compressed JSON (see `files`)."""
+    """Description of the files: compressed JSON (see `files`)."""
     chunks: tuple[Entry, ...] = ()
 
     @property
     def images(self) -> int:
-        """Number of images in all chunks."""
         return self._before[-1].images
 
     def pack(self) -> bytes:
-        """Bytes before the first chunk."""
         fixed = _FIXED.pack(
             self.fingerprint, self.conditions, self.num_values, len(self.chunks), len(self.metadata),
             self.channels, len(self.shape),
@@ -94,47 +89,33 @@ class Header:
         return head + _SIZE.pack(zlib.crc32(head))
 
     def start(self, chunk: int) -> int:
-        """Offset of a chunk in the file."""
+        """Return the offset of a chunk in the file."""
         variable = _SIZE.size * len(self.shape) + _ENTRY.size * len(self.chunks) + len(self.metadata)
         return _PREFIX.size + _FIXED.size + variable + _SIZE.size + self._before[chunk].size
 
     def first_image(self, chunk: int) -> int:
-        """Number of images in the chunks before one."""
         return self._before[chunk].images
 
     @cached_property
     def _before(self) -> list["_Before"]:
-        """Sums over the chunks before each one, and over all of them."""
         sizes = accumulate((chunk.size for chunk in self.chunks), initial=0)
         return [_Before(*sums) for sums in zip(sizes, accumulate((chunk.images for chunk in self.chunks), initial=0))]
 
 
 class _Before(NamedTuple):
-    """Sums over the chunks before one."""
-
     size: int
     images: int
 
 
 def entry(images: int, chunk: bytes) -> Entry:
-    """The index entry of a chunk.
-
-    Raises:
-        ValueError: it is too large for one.
-    """
+    """Return the index entry of a chunk; raise ValueError if it is too large."""
     if len(chunk) > MOST_BYTES:
         raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MOST_BYTES:,} of each")
     return Entry(images, len(chunk), zlib.crc32(chunk))
 
 
 def read_header(file: BinaryIO) -> Header:
-    """The header of an archive; its chunks may be damaged or missing.
-
-    Raises:
-        OtherVersionError: a version that this release does not read.
-        TruncatedError: the header is not whole.
-        DamagedError: no archive, a damaged header, or bytes after the last chunk.
-    """
+    """Return the header of an archive; its chunks may be damaged or missing."""
     file.seek(0)
     head = _reader(file, "the header of the archive")
     _check_version(head)
@@ -161,7 +142,6 @@ def read_header(file: BinaryIO) -> Header:
 
 
 def _check_version(head: ByteReader) -> None:
-    """Raises an ArchiveError unless the first bytes are those of an archive that this release reads."""
     prefix = head.take(min(_PREFIX.size, head.left))
     if not MAGIC.startswith(prefix[: len(MAGIC)]):
         raise DamagedError("not an archive: an .axl file starts with other bytes")
@@ -172,12 +152,7 @@ def _check_version(head: ByteReader) -> None:
 
 
 def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
-    """One chunk; nothing else of the file is read.
-
-    Raises:
-        TruncatedError: the file ends before it does.
-        DamagedError: its checksum differs.
-    """
+    """Return one chunk; raise TruncatedError or DamagedError."""
     file.seek(header.start(chunk))
     content = _reader(file, f"chunk {chunk} of {len(header.chunks)}").take(header.chunks[chunk].size)
     if zlib.crc32(content) != header.chunks[chunk].checksum:
@@ -191,15 +166,14 @@ def _reader(file: BinaryIO, where: str) -> ByteReader:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Images of one chunk: a stream of those that the model codes, WebP files of those that WebP makes smaller."""
+    """Images of one chunk: a stream of those that the model codes, and WebP files."""
 
     webp: Mapping[int, bytes]
-    """WebP files, by index among the images of the chunk, ascending."""
+    """WebP files, by index of the image, ascending."""
     stream: bytes
     """The other images, and a checksum of all."""
 
     def pack(self) -> bytes:
-        """Bytes of the chunk."""
         parts, before = [_varint(len(self.webp))], -1
         for index, file in self.webp.items():
             parts += [_varint(index - before - 1), _varint(len(file)), file]
@@ -208,11 +182,6 @@ class Chunk:
 
     @classmethod
     def unpack(cls, content: bytes) -> "Chunk":
-        """The chunk whose `pack` gave these bytes.
-
-        Raises:
-            DamagedError: there is none.
-        """
         reader = ByteReader(content, "a chunk", truncated=DamagedError, malformed=DamagedError)
         webp, index = dict[int, bytes](), -1
         for _ in range(reader.varint()):
@@ -222,7 +191,6 @@ class Chunk:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits per byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
     groups = [number & 127]
     while number := number >> 7:
         groups[-1] |= 128

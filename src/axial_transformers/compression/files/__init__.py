@@ -1,1 +1,1 @@
-"""Archives of files: a folder of pictures or videos, or an array in an .npz or .npy file, and back."""
+"""Archives of files: a folder of images or videos, or an array in an .npz or .npy file, and back."""

@@ -31,12 +31,9 @@ _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int3
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Reads the one array [N, *A] or [N, *A, C] of a file that can be images of the model; others are left out.
+    """Read the one array [N, *A] or [N, *A, C] of a file that can be images of the model.
 
-    16-bit values become two channels, high byte and low byte, for a model with an even number of channels.
-
-    Raises:
-        ValueError: no such array, several, or one of another size (unless tiled).
+    16-bit values become two channels, high byte and low byte.
     """
     names = array_names(path)
     fitting = [name for name in names if _fits(*array_header(path, name), config)]
@@ -65,7 +62,7 @@ def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) ->
 
 
 def images_of(description: Any, config: AxialTransformerConfig) -> int:
-    """Number of images of each example."""
+    """Return the number of images of each example."""
     _, _, shape = _checked(description, config)
     return prod(tile_grid(shape[1 : 1 + len(config.shape)], config.shape))
 
@@ -74,14 +71,7 @@ def write(
     target: Path, description: Any, config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
     count: int,
 ) -> list[str]:  # fmt: skip
-    """Writes the array without the examples of which an image is missing (None), and returns the indices of these.
-
-    Args:
-        count: number of images.
-
-    Raises:
-        DamagedError: the description does not fit the images.
-    """
+    """Write the array without the examples that lack an image (None); return their indices."""
     name, dtype, shape = _checked(description, config)
     axes, per_example = shape[1 : 1 + len(config.shape)], images_of(description, config)
     if shape[0] * per_example != count:
@@ -118,7 +108,6 @@ def _write_header(file: Any, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str, tuple[int, ...]]:
-    """Name, dtype and shape of the array, after they are checked."""
     name, dtype, shape = (description.get(key) for key in ("array", "dtype", "shape"))
     sizes = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
     if not (sizes and type(name) is str and dtype in _DTYPES and _fits(tuple(shape), np.dtype(dtype), config)):
@@ -127,7 +116,6 @@ def _checked(description: Any, config: AxialTransformerConfig) -> tuple[str, str
 
 
 def _fits(shape: tuple[int, ...], dtype: np.dtype[Any], config: AxialTransformerConfig) -> bool:
-    """True for an array that can be images of the model, of any size."""
     channels = config.channels // 2 if _split(dtype.name, config) else config.channels
     axes = len(config.shape)
     with_channels = len(shape) == axes + 2 and shape[-1] == channels

@@ -24,7 +24,7 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.arguments import Images
 
 _LONGEST = 255
-"""Number of bytes of the longest name that the usual file systems take."""
+"""Bytes of the longest name in usual file systems."""
 
 _NOT_ON_WINDOWS = re.compile(
     r'[\x00-\x1f\\:<>"|?*]|[. ](/|$)|(^|/)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.|/|$)', re.IGNORECASE
@@ -33,7 +33,7 @@ _NOT_ON_WINDOWS = re.compile(
 _KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"})
 
 _ALWAYS = 1 << 24
-"""Number of bytes that a description may always unpack to."""
+"""Bytes that a description may always unpack to."""
 _MOST = 1 << 27
 _RATIO = 64
 """Highest compression of a larger one: deflate reaches 1032."""
@@ -48,45 +48,34 @@ class Entry(ABC):
     AXES: ClassVar[int]
     """Axes of the models that code such files."""
     SUFFIX: ClassVar[str]
-    """Appended to the name of a file that is not restored in the format of its name."""
+    """Appended to the name of a file that comes back in another format."""
     KIND: ClassVar[str]
-    """Name of such files in messages, and of their list in the description."""
+    """Name of such files in messages and in the description."""
     REASON: ClassVar[str]
-    """What a message says of a file that is not of this kind."""
+    """Message about a file that is not of this kind."""
 
     name: str
     size: tuple[int, ...] | None
-    """Sizes of the axes of what it shows; None if the archive holds the file itself."""
+    """Sizes of its axes; None if the archive stores the file whole."""
 
     @classmethod
     @abstractmethod
     def of_file(cls, path: Path, name: str, config: AxialTransformerConfig) -> Self | None:
-        """Return the entry of a file; one without a size if the archive is to hold the file itself.
-
-        Returns:
-            None for a file that is not of this kind, such as notes.txt.
-
-        Raises:
-            ValueError: what the file shows is too large.
-        """
+        """Return the entry of a file, without a size if it is to be stored whole; None for another kind."""
 
     @classmethod
     @abstractmethod
     def read(cls, description: Any, channels: int) -> Self:
-        """Return the entry of which `json` gave the description, for a model of so many channels.
-
-        Raises:
-            DamagedError: there is none.
-        """
+        """Return the entry from its JSON, for a model with this number of channels."""
 
     @classmethod
     @abstractmethod
     def images_of(cls, files: Sequence[tuple[Path, Self]], config: AxialTransformerConfig) -> Images:
-        """Return the tiles of all files, each with its entry; they are read when they are asked for."""
+        """Yield the tiles of all files, each with its entry."""
 
     @abstractmethod
     def keeps(self, name: str) -> bool:
-        """Whether a file of this name can hold it. Not asked of whole files."""
+        """Return True if a file of this name can keep it; not for whole files."""
 
     @abstractmethod
     def json(self) -> list[Any]:
@@ -94,29 +83,23 @@ class Entry(ABC):
 
     @abstractmethod
     def from_values(self, values: NDArray[np.uint8], name: str) -> bytes:
-        """The file `name` that shows values [*size, C]."""
+        """Return the content of file `name` with values [*size, C]."""
 
     @property
     def restored_as_it_is(self) -> bool:
-        """True if the file is written under its own name."""
         return self.size is None or self.keeps(self.name)
 
     @property
     def restored_as(self) -> str:
-        """The name under which the file is restored."""
         return self.name if self.restored_as_it_is else self.name + self.SUFFIX
 
     def images(self, config: AxialTransformerConfig) -> int:
-        """Return the number of the archive's images that are its tiles; 0 if the archive holds the file itself."""
+        """Return the number of its tiles; 0 for a whole file."""
         return 0 if self.size is None else prod(tile_grid(self.size, config.shape))
 
 
 def entries_of(kind: type[Entry], description: Any, config: AxialTransformerConfig) -> list[Entry]:
-    """The entries of a description, after it is checked.
-
-    Raises:
-        DamagedError: it is damaged, or names files outside of the folder.
-    """
+    """Return the entries of a description, after checking it."""
     if not isinstance(description, list) or len(config.shape) != kind.AXES:
         raise DamagedError("the archive's description of its files is damaged")
     entries: list[Entry] = [kind.read(file, config.channels) for file in description]
@@ -130,18 +113,14 @@ class Planned(NamedTuple):
 
     entry: Entry
     name: str
-    """Its name, which is not always the one that it had."""
+    """Not always the former name."""
 
 
 def planned(entries: Sequence[Entry], only_as: str | None = None) -> list[Planned]:
-    """The names under which files are restored, all different.
+    """Return the names under which files are restored, all different.
 
     Args:
-        only_as: the name under which the only one is restored.
-
-    Raises:
-        DamagedError: see `Names`; or a name with its suffix is that of another file or folder, or too long.
-        ValueError: a file of the name `only_as` cannot hold it.
+        only_as: the name for the only file.
     """
     names = Names([entry.name for entry in entries])
     for entry in entries:
@@ -165,14 +144,7 @@ def restored(
     plan: Sequence[Planned], config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
     files: Iterable[bytes | None],
 ) -> Iterator[bytes | None]:  # fmt: skip
-    """The content of each planned file; None where a part is missing (None).
-
-    Args:
-        images, files: the archive's, of these files only.
-
-    Raises:
-        DamagedError: the entries do not fit the images and files.
-    """
+    """Return the content of each planned file; None where a part is missing."""
     images_left, files_left = iter(images), iter(files)
     for entry, name in plan:
         count = entry.images(config)
@@ -191,11 +163,7 @@ def restored(
 
 
 def check_name(name: str) -> None:
-    """Checks that a name from an archive leads to a file below the folder that it is written to.
-
-    Raises:
-        DamagedError: it does not, or this system has no such names.
-    """
+    """Raise DamagedError unless a name from an archive leads to a file below the target folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name or str(path) != name:
         raise DamagedError(f"the archive names a file outside of its folder: {name!r:.100}")
@@ -204,11 +172,7 @@ def check_name(name: str) -> None:
 
 
 class Names:
-    """The names of the files of an archive.
-
-    Raises:
-        DamagedError: one of them occurs twice, or is that of a folder of other files, too.
-    """
+    """The names of an archive's files; DamagedError if a name occurs twice, or is also a folder's."""
 
     def __init__(self, names: Sequence[str]) -> None:
         # The separator becomes the lowest character, so that a folder's files follow it in sorted order.
@@ -221,7 +185,6 @@ class Names:
                 raise DamagedError(f"the archive names {name!r:.100} as a file and as a folder")
 
     def has_room_for(self, name: str) -> bool:
-        """Tests for a name of one more file, short enough for usual file systems."""
         is_short = len(os.fsencode(name.rpartition("/")[-1])) <= _LONGEST
         return is_short and name not in self._taken and not self._is_folder(name)
 
@@ -232,14 +195,7 @@ class Names:
 
 
 def pack(description: dict[str, Any], contents: int) -> bytes:
-    """The description's bytes.
-
-    Args:
-        contents: number of images and whole files that it is about.
-
-    Raises:
-        ValueError: it would be too large to be read again.
-    """
+    """Return the description as bytes; ValueError if it would be too large to be read again."""
     text = json.dumps(description, separators=(",", ":")).encode()
     for level in (9, 0):  # one that compresses too well is stored as it is
         packed = zlib.compress(text, level)
@@ -252,11 +208,7 @@ def pack(description: dict[str, Any], contents: int) -> bytes:
 
 
 def unpack(packed: bytes, contents: int) -> dict[str, Any]:
-    """The description whose `pack` gave these bytes, for as many images and files.
-
-    Raises:
-        DamagedError: there is none, or it is too large for its contents.
-    """
+    """Return the description in these bytes, for this number of images and files."""
     try:
         decompressor = zlib.decompressobj()
         text = decompressor.decompress(packed, min(_MOST, max(_ALWAYS, _RATIO * len(packed))))
@@ -275,7 +227,6 @@ def unpack(packed: bytes, contents: int) -> dict[str, Any]:
 
 
 def _values(text: bytes) -> int:
-    """Upper bound on the number of values in a JSON text, objects counted four times for the memory that they take."""
     unescaped = np.frombuffer(text.replace(rb"\\", b"").replace(rb"\"", b""), np.uint8)
     within = np.bitwise_xor.accumulate((unescaped == ord('"')).view(np.uint8))  # 1 within strings
     outside = unescaped[within == 0].tobytes()

@@ -53,16 +53,16 @@ _SUFFIXES = (*picture_files.SUFFIXES, *video.SUFFIXES)
 
 @dataclass(frozen=True, kw_only=True)
 class Written(Contents):
-    """An archive that `compress_files` has written, and what went into it."""
+    """An archive that `compress_files` has written, and its content."""
 
     input_size: int
-    """Size of the source's files in bytes, left-out parts of an .npz file included."""
+    """Bytes of the source's files, left-out parts of an .npz file included."""
     size: int
-    """Size of the archive in bytes."""
+    """Bytes of the archive."""
     file_sizes: list[int]
-    """Sizes in bytes of the files that it holds whole."""
+    """Bytes of each whole file."""
     webp: list[int]
-    """Sizes in bytes of the images of the model's size that WebP makes smaller than the model does."""
+    """Bytes of the images stored as WebP."""
 
 
 def compress_files(
@@ -75,22 +75,21 @@ def compress_files(
     verify: bool = True,
     progress: Progress = iter,
 ) -> Written:
-    """Writes the archive of a picture, of a folder of pictures, or of the array of images in an .npz or .npy file.
+    """Write the archive of an image, a folder of images, or the array of images in an .npz or .npy file.
 
-    Pixels, names and modes of pictures are kept; values, name, type and shape of an array; files of a folder that are
-    no pictures, byte for byte. Models of clips take videos likewise, of which frames and frame rate are kept. The
-    archive appears only when it is complete and, if `verify`, was decoded and compared. Pictures, arrays and videos are
-    read as they are needed, some chunks at a time. Log records (INFO) tell at the beginning what is stored otherwise.
+    Pixels, names and modes of images are kept; values, name, type and shape of an array; other files of a folder byte
+    for byte. Models of clips take videos likewise, and keep frames and frame rate. The archive appears only when it is
+    complete and, with `verify`, checked. Log records (INFO) tell what is stored otherwise.
 
     Args:
         other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
-        force: whether the archive takes the place of a regular file at `target`, which must not be of the source.
-        verify, progress: as of `compress`.
+        force: replace a regular file at `target`, which must not be of the source.
+        verify, progress: as for `compress`.
 
     Raises:
         FileNotFoundError: no such source.
-        FileExistsError: `target` exists (unless it is to be replaced and can be).
-        ValueError: no images of this model there, or of another size (unless tiled); the message names the file.
+        FileExistsError: `target` exists (unless `force` can replace it).
+        ValueError: no images of this model, or of another size (unless tiled).
     """
     source, target = Path(source), Path(target)
     require_free(target, source, force)
@@ -111,7 +110,6 @@ def compress_files(
 
 
 def _tell(contents: Contents, source: Source) -> None:
-    """Logs what comes back as other files, what the model does not code, and what is not in the archive."""
     (kind, *_) = contents.description
     if kind == "videos":
         videos = f"videos, {contents.examples:,}"
@@ -127,7 +125,7 @@ def _tell(contents: Contents, source: Source) -> None:
 
 
 def require_target(target: Path) -> None:
-    """Raises OSError where `decompress_files` could not write `target`, which it finds when it has read an archive."""
+    """Raise OSError where `decompress_files` could not write `target`."""
     require_place(target, folder=target.suffix not in (".npz", ".npy"))
 
 
@@ -141,17 +139,17 @@ def decompress_files(
     most_values: int | None = None,
     progress: Progress = iter,
 ) -> list[str]:
-    """Writes the files of which `compress_files` made the archive: a new folder, or a new .npz or .npy file.
+    """Write the files from which `compress_files` made the archive: a new folder, or a new .npz or .npy file.
 
-    An archive of one picture or video is written as a file if the target has the suffix of one, such as .png or .mkv.
+    One image or video is written as a file if the target has its suffix, such as .png or .mkv.
 
     Args:
         salvage: leave out the contents of damaged chunks instead of failing.
-        only: name of the one picture or video, or index of the one example, to restore; other chunks are not read.
-        most_values, progress: as of `decompress`.
+        only: name of the one image or video, or index of the one example, to restore.
+        most_values, progress: as for `decompress`.
 
     Returns:
-        The names of the pictures, or the indices of the examples, that are left out.
+        The names of the files, or the indices of the examples, that are left out.
 
     Raises:
         FileNotFoundError: no such archive.
@@ -181,11 +179,10 @@ def decompress_files(
 
 
 class _NothingLeft(Exception):
-    """Nothing of what was to be written can be read."""
+    """Nothing of what was wanted can be read."""
 
 
 def _write_array(target: Path, chosen: "_Chosen", config: AxialTransformerConfig, images: _Images) -> list[str]:
-    """Writes the examples that can be read; gives the indices of the others."""
     with written_whole(target, replace=False) as aside:
         lost = array_files.write(aside, chosen.array, config, images, len(chosen.images))
         if len(lost) == chosen.array["shape"][0]:
@@ -194,7 +191,6 @@ def _write_array(target: Path, chosen: "_Chosen", config: AxialTransformerConfig
 
 
 def _write_files(target: Path, plan: Sequence[Planned], one: bool, contents: _Files) -> list[str]:
-    """Writes the files that can be read, one alone to the target itself; gives the names of the others."""
     if one:
         (content,) = contents
         if content is None:
@@ -215,14 +211,9 @@ def _write_files(target: Path, plan: Sequence[Planned], one: bool, contents: _Fi
 
 
 class _Chosen(NamedTuple):
-    """Parts of an archive to restore."""
-
     images: range
-    """Numbers of its images."""
     files: range
-    """Numbers of its whole files."""
     entries: Sequence[Entry] = ()
-    """The files that these are made into."""
     array: Any = None
     """In place of files, the description of an array."""
 
@@ -230,12 +221,6 @@ class _Chosen(NamedTuple):
 def _chosen(
     description: dict[str, Any], only: str | None, config: AxialTransformerConfig, images: range, files: range
 ) -> _Chosen:
-    """All of an archive, or the part that one picture, video or example is made of.
-
-    Raises:
-        ValueError: there is none of that name.
-        DamagedError: the description is damaged.
-    """
     if "array" in description:
         return _Chosen(images, files, array=description) if only is None else _example(only, description, config)
     ((kind, described),) = description.items()
@@ -262,7 +247,6 @@ def _example(only: str, description: dict[str, Any], config: AxialTransformerCon
 
 
 def _images(reader: ArchiveReader, numbers: range, salvage: bool, progress: Progress) -> _Images:
-    """Images of these numbers; None for those in damaged chunks, if `salvage`. Other chunks are not read."""
     header = reader.header
     within = [
         (i, slice(max(0, numbers.start - first), min(entry.images, numbers.stop - first)))
@@ -275,7 +259,6 @@ def _images(reader: ArchiveReader, numbers: range, salvage: bool, progress: Prog
 
 
 def _files(reader: ArchiveReader, numbers: range, salvage: bool) -> _Files:
-    """Whole files of these numbers; None for damaged ones, if `salvage`."""
     chunks = [i for i, entry in enumerate(reader.header.chunks) if not entry.images]
     for i in chunks[numbers.start : numbers.stop]:
         try:
@@ -287,7 +270,7 @@ def _files(reader: ArchiveReader, numbers: range, salvage: bool) -> _Files:
 
 
 def require_free(target: Path, source: Path, force: bool) -> None:
-    """Raises OSError if an archive of `source` must not, or cannot, be written to `target`."""
+    """Raise OSError if an archive of `source` must not, or cannot, be written to `target`."""
     if not os.path.lexists(target):
         return require_place(target)
     if not force:
@@ -312,14 +295,9 @@ def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Con
 
 
 def read_files(path: Path, kind: type[Entry], config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Read one picture or video, or every file below a folder.
+    """Read one image or video, or every file below a folder.
 
-    Each is restored and compared before anything is compressed. The model codes those of its channels that come back;
-    the archive holds all other files as they are.
-
-    Raises:
-        ValueError: none is a picture or video of the model, one is of another size (unless tiled), or a file is too
-            large.
+    Each is restored and compared first: the model codes those that come back, other files are stored whole.
     """
     found = source_of(path)
     names = Names([found.name(file) for file in found.files])

@@ -1,4 +1,4 @@
-"""Folders of pictures, or one: to images of the model's size, and back to files of the same names, modes and pixels."""
+"""Folders of images, or one: to images of the model's size, and back to files of the same names, modes and pixels."""
 
 import io
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from axial_transformers.models import AxialTransformerConfig
 
 _GRAY16 = "I;16"
 _MODES = {1: ("L", "1"), 2: (_GRAY16,), 3: ("RGB",)}
-"""Modes of the pictures that a model codes, by its number of channels; archives hold files of other modes whole."""
+"""Modes that a model codes, by its number of channels; other files are stored whole."""
 _WEBP_SIDE = 16383
 _FORMATS = {
     ".png": ("PNG", ("1", "L", "RGB", _GRAY16)), ".bmp": ("BMP", ("L", "RGB")),
@@ -39,7 +39,7 @@ _FORMATS = {
 
 @dataclass(frozen=True)
 class PictureEntry(Entry):
-    """The description of one file of a folder of pictures; `size` is height and width."""
+    """The description of one image file; `size` is height and width."""
 
     AXES: ClassVar[int] = 2
     SUFFIX: ClassVar[str] = ".png"
@@ -94,7 +94,6 @@ class PictureEntry(Entry):
 
 
 def _pixels(path: Path, entry: PictureEntry) -> NDArray[np.uint8]:
-    """Return the picture [H, W, C] of a file, which has been read before."""
     picture, look = _decoded(Member(content(path), str(path)))
     if picture is None or (look.mode, (picture.height, picture.width)) != (entry.mode, entry.size):
         raise ValueError(f"{path} has changed since it was first read: compress it again")
@@ -102,7 +101,6 @@ def _pixels(path: Path, entry: PictureEntry) -> NDArray[np.uint8]:
 
 
 def _values(picture: Image.Image) -> NDArray[np.uint8]:
-    """[H, W, C]."""
     values = np.asarray(picture.convert("L") if picture.mode == "1" else picture)
     return split_uint16(values[..., None]) if picture.mode == "I;16" else np.atleast_3d(values)
 
@@ -116,21 +114,14 @@ def _picture(values: NDArray[np.uint8], mode: str) -> Image.Image:
 
 
 class _Look(NamedTuple):
-    """Everything of a picture that an archive keeps."""
-
     mode: str
     size: tuple[int, int]
     pixels: bytes
     colours: object
-    """Its pixels in red, green, blue and opacity, if it has a palette, or the value that is transparent."""
+    """Its pixels as RGBA if it has a palette, or the transparent value."""
 
 
 def _decoded(file: Member) -> tuple[Image.Image | None, _Look]:
-    """Return the upright picture of a file, None of one that Pillow shows in part; and its look.
-
-    Raises:
-        PictureError: not a picture, too large, or damaged.
-    """
     with opened(file, of_any_kind=True) as header:
         partial = header.format == "MPO" or unread_part(file, header) is not None
         deep, picture = is_gray16(header), upright(file, header)
@@ -148,7 +139,6 @@ def _look(picture: Image.Image, deep: bool) -> _Look:
 
 
 def _encoded(picture: Image.Image, name: str) -> bytes:
-    """A file of the format that belongs to the name's suffix."""
     file = io.BytesIO()
     # `lossless` is an option of WebP, ignored by other formats
     picture.save(file, _FORMATS[PurePosixPath(name).suffix.lower()][0], lossless=True)
@@ -156,7 +146,6 @@ def _encoded(picture: Image.Image, name: str) -> bytes:
 
 
 def _comes_back(picture: Image.Image, name: str, look: _Look) -> bool:
-    """Tests whether a picture, written under that name and read again, looks as it should."""
     try:
         return _decoded(Member(_encoded(picture, name), name))[1] == look
     except Exception:  # encoders raise errors of every kind

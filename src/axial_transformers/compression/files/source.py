@@ -1,4 +1,4 @@
-"""What goes into an archive: the files of a folder, or one file, and the images that they are made of."""
+"""What goes into an archive: the files of a folder, or one file, and their images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,39 +17,37 @@ from axial_transformers.models.arguments import Images
 
 _MOST_OTHER = 1 << 26
 _NAMED = 20
-"""Number of names that a message lists."""
+"""Names that a message lists."""
 
 
 OtherSizes = Literal["refuse", "tile"]
-"""Treatment of images of another size than the model's: an error, or tiles of the model's size with repeated edges."""
+"""Images of another size: an error, or tiles of the model's size with repeated edges."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Images of the model's size, and everything else that is needed to write the source's files again."""
+    """Images of the model's size, and everything else that restores the source's files."""
 
     images: Images
-    """[N, *A, C], uint8; read when they are asked for."""
+    """[N, *A, C], uint8, read on demand."""
     description: dict[str, Any]
-    """JSON that describes the files."""
     files: list[File] = field(default_factory=list)
-    """Files that are stored whole."""
     left_out: list[str] = field(default_factory=list)
-    """Names of the parts of the source that are not stored."""
+    """Names of the parts that are not stored."""
     whole: list[str] = field(default_factory=list)
-    """Names of the files of the source that are stored byte for byte, not by the model."""
+    """Names of the files that are stored byte for byte."""
     others: list[str] = field(default_factory=list)
-    """Those of them that cannot be read as what the model is of, such as notes.txt."""
+    """Those of them of another kind, such as notes.txt."""
     examples: int = 0
-    """Number of pictures, examples of an array or videos of which the images are the tiles."""
+    """Number of images, examples or videos before tiling."""
 
 
 class Tiles:
-    """Images [N, *A, C], some of each example of a source: `images[start:stop]` reads the examples that they are of.
+    """Images [N, *A, C], read on demand from the examples of a source.
 
     Args:
         counts: number of images of each example.
-        of: reads the images of one example; those of the last one are kept, since they may be asked for in parts.
+        of: reads the images of one example; the last ones are kept.
         shape: *A, C.
     """
 
@@ -70,12 +68,12 @@ class Tiles:
 
 
 def tile_grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
-    """Number of tiles that cover each axis."""
+    """Return the number of tiles that cover each axis."""
     return tuple(-(-size // length) for size, length in zip(axes, tile, strict=True))
 
 
 def cut_tiles(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Cuts examples [N, *A, C] into tiles [N * prod(grid), *tile, C] in reading order; repeats edges to fill them."""
+    """Cut examples [N, *A, C] into tiles [N * prod(grid), *tile, C] in reading order; repeat edges to fill them."""
     count, *axes, channels = examples.shape
     tiles = tile_grid(tuple(axes), tile)
     missing = [(0, k * length - size) for k, length, size in zip(tiles, tile, axes)]
@@ -85,7 +83,7 @@ def cut_tiles(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.
 
 
 def join_tiles(tiles: NDArray[np.uint8], axes: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Joins tiles, as `cut_tiles` made them of examples with axes *A, to these examples [N, *A, C]."""
+    """Invert `cut_tiles`, for examples with axes *A."""
     tile, channels = tiles.shape[1:-1], tiles.shape[-1]
     per_axis = tile_grid(axes, tile)
     split = tiles.reshape(len(tiles) // prod(per_axis), *per_axis, *tile, channels)
@@ -96,12 +94,11 @@ def join_tiles(tiles: NDArray[np.uint8], axes: tuple[int, ...]) -> NDArray[np.ui
 
 
 def _tiles_first(axes: int) -> tuple[int, ...]:
-    """Permutation of axes [N, tiles, tile, tiles, tile, .., C] to [N, tiles, .., tile, .., C]."""
     return (0, *range(1, 2 * axes, 2), *range(2, 2 * axes + 1, 2), 2 * axes + 1)
 
 
 def other_size_error(path: Path, size: tuple[int, ...], shape: tuple[int, ...]) -> ValueError:
-    """The error about images of another size."""
+    """Return the error about images of another size."""
     return ValueError(
         f"{path} is of size {'x'.join(map(str, size))}, the model of {'x'.join(map(str, shape))}:"
         " tile it (other_sizes=tile), or leave it out"
@@ -112,23 +109,22 @@ class Source(NamedTuple):
     """The files that go into an archive."""
 
     root: Path
-    """The folder in which they lie, and below which they are named."""
+    """The folder below which they are named."""
     files: list[Path]
     left_out: list[str]
-    """Names of everything else below that folder, unless one file alone was asked for."""
+    """Names of everything else below that folder, unless the source is one file."""
 
     def name(self, file: Path) -> str:
-        """The name by which the archive knows a file."""
         return file.relative_to(self.root).as_posix()
 
     def enumeration(self, names: Sequence[str]) -> str:
-        """Number, size and the first names of some files: 12, 3,456 bytes: a, b, ..."""
+        """Return number, size and first names of some files: 12, 3,456 bytes: a, b, ..."""
         count, _, first = enumeration(names).partition(":")
         return f"{count}, {sum((self.root / name).stat().st_size for name in names):,} bytes:{first}"
 
 
 def source_of(path: Path) -> Source:
-    """The files below a folder in their order, or one file."""
+    """Return the files below a folder in their order, or one file."""
     if not path.is_dir():
         return Source(path.parent, [path], [])
     paths = sorted(found for found in path.rglob("*") if found.is_symlink() or not found.is_dir())
@@ -137,33 +133,25 @@ def source_of(path: Path) -> Source:
 
 
 def content(path: Path) -> bytes:
-    """A file's bytes.
-
-    Raises:
-        ValueError: it is too large for an archive.
-    """
+    """Return a file's bytes; ValueError if it is too large for an archive."""
     if path.stat().st_size > container.MOST_BYTES:
         raise ValueError(f"{path} is larger than {container.MOST_BYTES:,} bytes: leave it out")
     return path.read_bytes()
 
 
 def enumeration(names: Sequence[str]) -> str:
-    """The number of names, and the first of them: 12: a, b, ..."""
+    """Return the number of names, and the first of them: 12: a, b, ..."""
     return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
 
 
 def require_small(path: Path, reason: str) -> None:
-    """Raise ValueError where a file that the model's data are not read from, such as notes.txt, is too large."""
+    """Raise ValueError where a file of another kind, such as notes.txt, is too large."""
     if path.stat().st_size > _MOST_OTHER:
         raise ValueError(f"{path} {reason}, and is larger than {_MOST_OTHER >> 20} MiB: leave it out")
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Writes one of the restored files.
-
-    Raises:
-        DamagedError: there is one of that name.
-    """
+    """Write one of the restored files; DamagedError if one of that name exists."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:

@@ -1,7 +1,4 @@
-"""Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files.
-
-Clips are read when they are asked for, the frames of one at a time.
-"""
+"""Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +28,7 @@ from axial_transformers.data.video import (
 from axial_transformers.models import AxialTransformerConfig
 
 MOST_VALUES = 1 << 30
-"""Number of values of a clip's frames, which are in memory together."""
+"""Of a clip's frames, which are in memory together."""
 _SUFFIX = ".mkv"
 _LARGEST = 1 << 31
 _HIGHEST_RATE = 1000
@@ -39,12 +36,11 @@ _USUAL_RATE = Fraction(25)
 
 Frames = NDArray[np.uint8]
 _Video = tuple[Path, tuple[int, ...]]
-"""A video that is cut into clips; frames, height and width."""
 
 
 @dataclass(frozen=True)
 class VideoEntry(Entry):
-    """The description of one file of a folder of videos; `size` is frames, height and width."""
+    """The description of one video file; `size` is frames, height and width."""
 
     AXES: ClassVar[int] = 3
     SUFFIX: ClassVar[str] = _SUFFIX
@@ -107,15 +103,11 @@ class VideoEntry(Entry):
 
 
 class TooLargeError(ValueError):
-    """The frames of a clip do not fit into memory together."""
+    """A clip does not fit into memory."""
 
 
 def frames_in(path: Path, channels: int) -> Iterator[Frames]:
-    """Frames [H, W] or [H, W, 3], all of one size.
-
-    Raises:
-        ValueError: they are not, or the video is damaged.
-    """
+    """Yield frames [H, W] or [H, W, 3], all of one size; ValueError otherwise."""
     shape = None
     for frame in frames_of(path, "gray" if channels == 1 else "rgb"):
         pixels = np.asarray(frame)
@@ -125,12 +117,7 @@ def frames_in(path: Path, channels: int) -> Iterator[Frames]:
 
 
 def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction) -> tuple[int, int, int] | None:
-    """Frames, height and width of a video; None if its frames, written without loss and read again, are not the same.
-
-    Raises:
-        TooLargeError: a clip of its frames has more than MOST_VALUES values.
-        Exception: as encoders and decoders raise them, of every kind.
-    """
+    """Return frames, height and width of a video; None if its frames do not come back without loss."""
     count, sides = 0, (0, 0)
     with tempfile.TemporaryDirectory() as folder:
         movie = Path(folder, f"video{_SUFFIX}")
@@ -156,8 +143,7 @@ def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
 def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int], Frames]:
     """Return what reads the tiles of one clip of all videos, and keeps its place.
 
-    A clip is as many frames as the model's clips have; the last one of a video is repeated to fill its last clip. Who
-    asks for one clip after the other makes each video be read once.
+    The last frame fills the last clip. In order, each video is read once.
     """
     clips: Iterator[Frames] = iter(())
     upcoming = -1
@@ -175,7 +161,6 @@ def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callab
 
 
 def _clips_from(first: int, videos: Sequence[_Video], config: AxialTransformerConfig) -> Iterator[Frames]:
-    """The tiles of clip `first` and of those behind it, a clip at a time."""
     length = config.shape[0]
     for path, size in videos:
         count, *_ = tile_grid(size, config.shape)
