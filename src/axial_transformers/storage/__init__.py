@@ -4,10 +4,6 @@ from importlib.util import find_spec
 
 
 def require_extra(extra: str, package: str, what: str) -> None:
-    """Raise ValueError, with the command that installs it, where a package of an extra is missing.
-
-    Args:
-        what: what needs it, the beginning of the message.
-    """
+    """Raise ValueError, with the command that installs it, where `what` needs a missing package."""
     if find_spec(package) is None:
         raise ValueError(f"{what} needs the package {package}: pip install 'axial-transformers[{extra}]'")

@@ -5,13 +5,13 @@ from typing import BinaryIO
 
 
 class ByteReader:
-    """Reads forward through bytes, or through an open file from its current position, and never beyond the end.
+    """Reads forward through bytes, or a file from its current position, and never beyond the end.
 
     Args:
         source: the bytes, or a seekable file.
         where: name of the source in errors.
-        truncated: class of the error for bytes beyond the end.
-        malformed: class of the error for an integer that no writer encodes so.
+        truncated: error class for bytes beyond the end.
+        malformed: error class for an integer that no writer encodes so.
     """
 
     def __init__(
@@ -29,15 +29,11 @@ class ByteReader:
 
     @property
     def left(self) -> int:
-        """Number of bytes that are not yet read."""
+        """Bytes that are not yet read."""
         return self._end - self.position
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes.
-
-        Raises:
-            truncated: fewer are left; nothing was read then.
-        """
+        """Return the next `count` bytes; raise `truncated`, and read nothing, if fewer are left."""
         start = self.position
         if count > self._end - start:
             raise self._truncated(
@@ -48,12 +44,7 @@ class ByteReader:
         return self._octets[start : self.position] if self._file is None else self._file.read(count)
 
     def varint(self) -> int:
-        """The next unsigned 64-bit integer (LEB128: seven bits a byte, lowest first, in its shortest form).
-
-        Raises:
-            truncated: the bytes end within it.
-            malformed: it is longer than ten bytes or than its value needs.
-        """
+        """Return the next unsigned 64-bit integer (LEB128 in its shortest form)."""
         start = self.position
         if start < len(self._octets) and (octet := self._octets[start]) < 0x80:  # most integers are short
             self.position = start + 1
@@ -69,5 +60,4 @@ class ByteReader:
         raise self._malformed(f"{self._where} has a malformed integer before byte {self.position:,}")
 
     def rest(self) -> bytes:
-        """All bytes that are left."""
         return self.take(self.left)

@@ -1,7 +1,4 @@
-"""Files and folders that appear whole or not at all: written aside, synchronised to disk, renamed into place.
-
-The cache's folder, for what can be made again: indices of shards, copies of downloads and compiled code.
-"""
+"""Files and folders that appear whole or not at all: written aside, synchronised to disk, renamed into place."""
 
 import errno
 import os
@@ -17,11 +14,11 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 _KEPT = 40
-"""Number of characters of a name that the name of its temporary file starts with."""
+"""Characters of a name that its temporary file's name starts with."""
 
 
 def _synchronise(path: Path) -> None:
-    """Waits until a file's content, or a folder's entries, are on disk; a folder's where the system can do so."""
+    """Wait until a file's content, or (where possible) a folder's entries, are on disk."""
     on_windows, is_folder = sys.platform == "win32", path.is_dir()
     if on_windows and is_folder:
         return
@@ -36,11 +33,7 @@ def _synchronise(path: Path) -> None:
 
 
 def require_inside(path: Path, folder: Path) -> Path:
-    """The same path, which lies in the folder also when symbolic links are followed.
-
-    Raises:
-        ValueError: it is a link out of the folder.
-    """
+    """Return the path; raise ValueError if it is a link out of the folder."""
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ValueError(f"{path} is a link out of {folder}: if you trust it, put what it leads to in its place")
     return path
@@ -48,11 +41,7 @@ def require_inside(path: Path, folder: Path) -> Path:
 
 @contextmanager
 def errors_name(path: str | Path, aside: str | Path | None = None) -> Iterator[None]:
-    """Adds the path to an OSError that names no file, such as that of a full disk.
-
-    Args:
-        aside: the temporary file or folder of `path`, in whose place errors name `path`.
-    """
+    """Add the path to an OSError that names no file, or names the temporary `aside`."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -67,17 +56,13 @@ def errors_name(path: str | Path, aside: str | Path | None = None) -> Iterator[N
 
 
 def _renamed(text: object, aside: str | Path | None, path: str | Path) -> object:
-    """The text, or the path, with `path` in place of `aside`; anything else as it is."""
     if aside is None or not isinstance(text, str | Path):
         return text
     return str(text).replace(str(aside), str(path))
 
 
 def require_place(path: str | Path, folder: bool = False) -> None:
-    """Raises OSError where `written_whole`, or for a folder `folder_written_whole`, would fail; makes nothing.
-
-    A check before long work: what it finds may have changed when the work is done.
-    """
+    """Raise OSError where `written_whole` or `folder_written_whole` would fail; make nothing."""
     path = Path(path)
     kind = _kind(path)
     if kind and folder and (not stat.S_ISDIR(kind) or any(path.iterdir())):
@@ -93,14 +78,13 @@ def require_place(path: str | Path, folder: bool = False) -> None:
 
 @contextmanager
 def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
-    """Yields an empty temporary file beside `path`, which replaces `path` on success and is removed on any error.
+    """Yield an empty temporary file, which replaces `path` on success and is removed on any error.
 
-    The file's content and its entry in the folder are on disk when the block ends. A link at `path` is replaced itself,
-    not what it leads to. Without `replace`, one of several writers succeeds, and the others raise the error.
+    The file and its entry in the folder are on disk when the block ends. A link at `path` is replaced itself. Without
+    `replace`, only one of several writers succeeds.
 
     Raises:
-        FileExistsError: `path` is a folder, a device or something else that is no file; or, without `replace`, anything
-            at the beginning or the end of the block.
+        FileExistsError: `path` is no regular file; or, without `replace`, anything exists there.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +109,6 @@ def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
 
 
 def _name_new(aside: Path, path: Path) -> None:
-    """Gives a file the name `path` as well, or in place of its own, if nothing has that name."""
     try:
         try:
             os.link(aside, path)
@@ -144,13 +127,12 @@ def _exists(path: Path) -> FileExistsError:
 
 @contextmanager
 def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Path]:
-    """As `written_whole`, for a folder that does not exist yet or is empty, or else is replaced with all that it holds.
+    """Do the same for a folder that does not exist or is empty, or is replaced whole.
 
-    A process that is killed between the two renames of a replacement leaves the former folder in one beside it, whose
-    name ends in .part.
+    A process killed between the two renames leaves the former folder beside it, with a name ending in .part.
 
     Raises:
-        FileExistsError: `path` exists and is not empty, or is a link, at the beginning or the end of the block.
+        FileExistsError: `path` is not empty, or is a link.
     """
     path = Path(path)
     kind = _kind(path)
@@ -188,11 +170,6 @@ def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Pa
 
 
 def _kind(path: Path) -> int:
-    """Mode of what is at `path`, links not followed; 0 if nothing is.
-
-    Raises:
-        OSError: no such path is possible, such as one whose name is too long.
-    """
     try:
         return path.lstat().st_mode
     except FileNotFoundError:
@@ -200,5 +177,5 @@ def _kind(path: Path) -> int:
 
 
 def cache_folder() -> Path:
-    """`axial-transformers` in the system's folder for caches ($XDG_CACHE_HOME or ~/.cache on Linux)."""
+    """Return `axial-transformers` in the system's cache ($XDG_CACHE_HOME or ~/.cache on Linux)."""
     return user_cache_path("axial-transformers", appauthor=False)

@@ -11,24 +11,22 @@ CARD = "README.md"
 LOGIN = "log in by the command `hf auth login`, or set HF_TOKEN"
 
 _NETWORK = {"TransportError", "ConnectionError", "Timeout", "OfflineModeIsEnabled"}
-"""Names of the base classes of errors of the network in requests and httpx, and of the hub's own."""
+"""Base classes of network errors in requests and httpx, and of the hub's own."""
 _ID = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[^@\s]+))?", re.ASCII)
 
 
 def split_id(name: str) -> tuple[str, str | None] | None:
-    """Repository and revision of "owner/name" or "owner/name@revision"; None for anything else."""
+    """Return repository and revision of "owner/name" or "owner/name@revision"; None for anything else."""
     found = _ID.fullmatch(name)
     return (found["repository"], found["revision"]) if found and not name.startswith(".") else None
 
 
 def download(repository: str, revision: str | None, files: Sequence[str]) -> Path:
-    """The local copy of a repository's files of these names, as far as it has them.
-
-    Without a network it is the copy that was downloaded last, if there is one.
+    """Return the local copy of a repository's files of these names; without a network, the last copy.
 
     Raises:
         FileNotFoundError: no such repository or revision, or a private one.
-        OSError: the hub refuses or cannot be reached, or something else failed.
+        OSError: the hub refuses or cannot be reached.
     """
     require_extra("hub", "huggingface_hub", f"{repository}, a model of the hub,")
     from huggingface_hub import snapshot_download
@@ -45,20 +43,17 @@ def upload(
     private: bool | None = None,
     revision: str | None = None,
 ) -> str:
-    """Uploads files, by their names in the repository, as one commit; makes the repository if there is none.
+    """Upload files by name as one commit, and return its address; make the repository if it is missing.
 
     Args:
-        private: visibility of a repository that is made; None: the owner's default. With True, one that is there and
-            public is left as it is.
-        revision: the branch, made if there is none; None: main.
-
-    Returns:
-        The address of the commit.
+        private: visibility of a new repository; None: the owner's default. With True, an existing public one is
+            refused.
+        revision: the branch, made if missing; None: main.
 
     Raises:
         ValueError: no name of a repository.
-        PermissionError: not logged in, refused by the hub, or a public repository where a private one is asked for.
-        OSError: the hub cannot be reached, or something else failed.
+        PermissionError: not logged in, refused by the hub, or public although a private one is wanted.
+        OSError: the hub cannot be reached.
     """
     require_repository(repository)
     require_extra("hub", "huggingface_hub", "an upload to the hub")
@@ -80,13 +75,13 @@ def upload(
 
 
 def require_repository(name: str) -> None:
-    """Raises ValueError where a name is not "owner/name"."""
+    """Raise ValueError where a name is not "owner/name"."""
     if (found := split_id(name)) is None or found[1] is not None:
         raise ValueError(f"{name!r:.200} is no repository of the hub: these are called owner/name")
 
 
 def address(repository: str) -> str:
-    """The web address of a repository, by HF_ENDPOINT."""
+    """Return the web address of a repository, by HF_ENDPOINT."""
     require_extra("hub", "huggingface_hub", "the hub")
     from huggingface_hub import constants
 
@@ -95,7 +90,6 @@ def address(repository: str) -> str:
 
 @contextmanager
 def _one_line_errors(repository: str, revision: str | None) -> Iterator[None]:
-    """Within this block the errors of huggingface_hub, which take many lines, are an OSError of one."""
     try:
         yield
     except Exception as error:  # of requests, httpx or httpx2, by the version of huggingface_hub

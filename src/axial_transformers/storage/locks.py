@@ -1,4 +1,4 @@
-"""Folders that one process at a time writes to: of runs, whose holder others are told, and of the cache."""
+"""Locks of folders that one process at a time writes to: of runs, which name their holder, and of the cache."""
 
 import os
 import shutil
@@ -13,23 +13,21 @@ from filelock import FileLock, Timeout
 from axial_transformers.storage.files import written_whole
 
 LOCK, HOLDER = ".lock", ".holder"
-"""Files in the folder: what the system locks, and who has it locked."""
+"""Files in the folder: what the system locks, and who has locked it."""
 GRACE = 6.0
-"""Seconds to wait for a lock: the workers of a process that was killed hold it for up to five more."""
+"""Seconds to wait: the workers of a killed process keep its lock for up to five more."""
 
 
 class FolderInUse(OSError):
-    """Another process holds the folder; the message says which, where and since when."""
+    """Another process has locked the folder; the message says which, where and since when."""
 
 
 @contextmanager
 def folder_held(folder: Path) -> Iterator[None]:
-    """Holds an existing folder, for this process alone, until the block ends or the process does.
-
-    The system releases the lock of a process that has ended in whatever way, so that none has to be removed by hand.
+    """Lock an existing folder until the block or the process ends, in whatever way.
 
     Raises:
-        FolderInUse: another process holds it, or this one already.
+        FolderInUse: another process has locked it, or this one already.
         OSError: the lock could not be written.
     """
     lock = FileLock(folder / LOCK)
@@ -51,7 +49,7 @@ def folder_held(folder: Path) -> Iterator[None]:
 
 
 def holder(folder: Path) -> str | None:
-    """The process that holds the folder now; None where there is none, whatever a killed one has left behind."""
+    """Return the process that has locked the folder; None without one."""
     if not (folder / HOLDER).is_file():
         return None
     lock = FileLock(folder / LOCK)
@@ -64,7 +62,6 @@ def holder(folder: Path) -> str | None:
 
 
 def _said_by(folder: Path) -> str:
-    """What the process that holds the folder has written about itself, unless that is damaged."""
     with suppress(OSError), (folder / HOLDER).open("rb") as file:
         said = file.read(200).decode("utf-8", "replace")
         if said.startswith("process ") and said.isprintable():
@@ -74,10 +71,7 @@ def _said_by(folder: Path) -> str:
 
 @contextmanager
 def only_one_process(path: Path) -> Iterator[None]:
-    """Admits one process at a time to what lies at a path; those that waited find what the first has made.
-
-    What killed processes left half-written in the folder `path` is removed.
-    """
+    """Admit one process at a time to `path`, and remove what killed ones left half-written there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
         for stray in path.glob(".*.part*"):

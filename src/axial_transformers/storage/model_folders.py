@@ -21,21 +21,21 @@ from axial_transformers.storage.typed_json import read_object
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 FLOATING_POINT = ("F64", "F32", "F16", "BF16")
-"""Names that a weights file gives to floating-point dtypes."""
+"""Floating-point dtypes in a weights file."""
 LARGEST_HEADER = 8 << 20
-"""Bytes of a weights file's header, at most. Of Adam's moments of a model of 1,024 layers it has 6 MB."""
+"""Bytes. Adam's moments of a model of 1,024 layers have a header of 6 MB."""
 SHIPPED = Path(__file__).parents[1] / "pretrained"
-"""The folder of the models that come with the package, their weights in 16 bits."""
+"""The folder of the models in the package, with 16-bit weights."""
 log = logging.getLogger("axial_transformers")
 
 
 def save(
     folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool = False
 ) -> None:
-    """Writes a model folder, whole or not at all; with `overwrite` it may take the place of another model folder.
+    """Write a model folder, whole or not at all; with `overwrite`, in place of another model folder.
 
     Raises:
-        FileExistsError: `folder` exists and is not empty, or, with `overwrite`, is no folder of a model alone.
+        FileExistsError: `folder` is not empty or, with `overwrite`, not a folder of only a model.
         ValueError: its name is not UTF-8.
     """
     folder = Path(folder)
@@ -48,7 +48,7 @@ def save(
 
 
 def require_utf8(folder: Path) -> None:
-    """Raises ValueError where the weights in a folder could not be read, since its name is not UTF-8."""
+    """Raise ValueError where a folder's name is not UTF-8: its weights could not be read."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:
@@ -56,7 +56,6 @@ def require_utf8(folder: Path) -> None:
 
 
 def _not_of_a_model(folder: Path) -> str | None:
-    """The reason for which a folder is no model folder, or more than that."""
     if folder.is_symlink() or not folder.is_dir():
         return "is no folder"
     if others := sorted({file.name for file in folder.iterdir()} - {CONFIG, WEIGHTS}):
@@ -69,17 +68,13 @@ def _not_of_a_model(folder: Path) -> str | None:
 
 
 def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Writes both files into an existing folder (see `folder_written_whole`)."""
+    """Write both files into an existing folder."""
     (folder / CONFIG).write_text(json.dumps({"model": name, **config}, indent=2) + "\n", encoding="utf-8")
     write_tensors(folder / WEIGHTS, tensors)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a file of tensors.
-
-    Raises:
-        OSError: it could not be written; a part of it may exist.
-    """
+    """Write a file of tensors; after an OSError, a part of it may exist."""
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
@@ -87,16 +82,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def locate(folder: str | Path, revision: str | None = None) -> Path:
-    """Return the path of a model folder, of a model that comes with the package, or of a local copy from the hub.
+    """Return the path of a model folder, of a model in the package, or of a local copy from the hub.
 
     Args:
-        folder: a folder; or a name in `SHIPPED`, such as "fashion_mnist"; or "owner/name" or "owner/name@revision" of
-            the hub. A folder comes first.
+        folder: a folder; or a name in `SHIPPED`, such as "fashion_mnist"; or "owner/name" or "owner/name@revision".
 
     Raises:
-        FileNotFoundError: neither exists, the hub cannot be reached, or holds no model of this package there.
+        FileNotFoundError: neither exists, or the hub cannot be reached or has no such model.
         ValueError: a revision of a folder.
-        OSError: the hub refuses, or something else failed.
+        OSError: the hub refuses.
     """
     shipped = SHIPPED / folder if str(folder) in shipped_names() else None
     if shipped and not Path(folder).exists():
@@ -125,7 +119,7 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
 
 
 def _require_no_run(folder: Path) -> None:
-    """Raise FileNotFoundError where a folder would lie among runs: the hub is not asked for it."""
+    """Raise FileNotFoundError where a folder would lie among runs, without asking the hub."""
     runs = sorted(path.parent.name for path in folder.parent.glob(f"*/{CONFIG}"))
     if runs:
         raise FileNotFoundError(f"{folder}: no such run; {folder.parent} has {', '.join(runs)}")
@@ -134,16 +128,12 @@ def _require_no_run(folder: Path) -> None:
 
 
 def shipped_names() -> list[str]:
-    """Return the names of the models that come with the package."""
+    """Return the names of the models in the package."""
     return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
 
 
 def load_config(folder: Path, name: str) -> dict[str, Any]:
-    """Reads the configuration in `folder`, which must be of the model called `name`.
-
-    Raises:
-        ValueError: not JSON, or another model's.
-    """
+    """Read the configuration in `folder`, which must be of the model `name`."""
     path = require_inside(folder / CONFIG, _home(folder))
     config = read_object(path, "a model configuration")
     if config.pop("model", None) != name:
@@ -152,31 +142,21 @@ def load_config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def stored_name(folder: Path) -> object:
-    """The name of the model in `folder`, as config.json has it, whatever that is.
-
-    Raises:
-        ValueError: not JSON, or a link out of the folder.
-    """
+    """Return the name of the model in `folder`, as config.json has it."""
     return read_object(require_inside(folder / CONFIG, _home(folder)), "a model configuration").get("model")
 
 
 def count_tensors(folder: Path) -> int:
-    """Number of tensors in the weights in `folder`, of which only the header is read.
-
-    Raises:
-        ValueError: damaged, a header of more than 8 MiB, or a link out of the folder.
-        FileNotFoundError: no weights in the folder.
-    """
+    """Return the number of tensors in the weights in `folder`, by the header alone."""
     with _opened(_weights(folder)) as file:
         return len(file.keys())
 
 
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the weights in `folder`, as `read_tensors` does; those that come with the package as float32.
+    """Read the weights in `folder` as `read_tensors` does; those of the package become float32.
 
     Raises:
-        ValueError: as `read_tensors`, the weights are of several floating-point dtypes, or the file is a link out of
-            the folder.
+        ValueError: as `read_tensors`; several floating-point dtypes; or a link out of the folder.
         FileNotFoundError: no weights in the folder.
     """
     path = _weights(folder)
@@ -196,17 +176,15 @@ def _weights(folder: Path) -> Path:
 
 
 def _home(folder: Path) -> Path:
-    """The folder that links may lead to: the model folder or, in the hub's cache, the repository with its blobs."""
     place = Path(os.path.realpath(folder))
     return place.parents[1] if place.parent.name == "snapshots" else place
 
 
 def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Reads the tensors in a file, which must be the expected ones by name, shape and kind of dtype, and finite.
+    """Read tensors from a file; they must be finite and have the expected names, shapes and kinds of dtype.
 
     Raises:
-        ValueError: the file is damaged, its header has more than 8 MiB, it holds another model's tensors (the message
-            names the first differences), or NaN or an infinity.
+        ValueError: the file is damaged, its header is too large, or its tensors are others.
     """
     with _opened(path) as file:
         stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -224,7 +202,7 @@ def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def require_finite(tensor: Tensor, where: str) -> None:
-    """Raises ValueError where a tensor, which the message calls `where`, holds NaN or an infinity."""
+    """Raise ValueError where a tensor, called `where`, has NaN or an infinity."""
     if not tensor.is_floating_point() or not tensor.numel():
         return
     least, greatest = torch.aminmax(tensor.detach())  # both are NaN where one value is; takes no memory
@@ -234,7 +212,6 @@ def require_finite(tensor: Tensor, where: str) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A weights file, once its header is known to be of bounded size."""
     with path.open("rb") as file:
         if (header := int.from_bytes(file.read(8), "little")) > LARGEST_HEADER:
             raise ValueError(
@@ -249,7 +226,6 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _one_line(text: str, most: int) -> str:
-    """The beginning of a text that somebody else chose."""
     return text[:most].encode("unicode_escape").decode()
 
 

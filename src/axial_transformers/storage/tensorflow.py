@@ -1,7 +1,5 @@
 """TensorFlow's files, read without TensorFlow: TFRecord files, and V2 checkpoints ("tensor bundles").
 
-A checkpoint is read one tensor at a time:
-
 PREFIX.index                  a LevelDB table: "" -> header, name of a variable -> place, type and shape of its values
 PREFIX.data-00000-of-00001    the values, row-major and little-endian; one file a shard
 """
@@ -21,19 +19,19 @@ _MASK = 0xA282EAD8
 
 
 class FormatError(ValueError):
-    """A file is damaged, or holds what this reader does not support; the message names the file and the place."""
+    """A file is damaged, or has something unsupported; the message names the place."""
 
 
 class TruncatedError(FormatError):
-    """The bytes end before what they hold does."""
+    """The bytes end too early."""
 
 
 class ChecksumError(FormatError):
-    """The bytes are not those of which the checksum was taken."""
+    """The bytes do not match their checksum."""
 
 
 def masked_crc32c(octets: bytes) -> int:
-    """The CRC-32C of bytes, in the form in which LevelDB and TensorFlow store it."""
+    """Return the CRC-32C of bytes, as LevelDB and TensorFlow store it."""
     import google_crc32c
 
     checksum = google_crc32c.value(octets)
@@ -41,18 +39,15 @@ def masked_crc32c(octets: bytes) -> int:
 
 
 def reader(octets: bytes, where: str) -> ByteReader:
-    """A reader of bytes that errors call `where`; it raises the errors of this module."""
+    """Return a reader of bytes that raises the errors of this module."""
     return ByteReader(octets, where, truncated=TruncatedError, malformed=FormatError)
 
 
 def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[bytes]]]:
-    """Fields of one protocol buffer message (https://protobuf.dev/programming-guides/encoding), by number.
+    """Return the fields of a protocol buffer message (https://protobuf.dev/programming-guides/encoding), by number.
 
     Returns:
-        Its integers, the last of each number; and its strings and nested messages, all of each number.
-
-    Raises:
-        FormatError: the message ends early, or holds a wire type that is not in use any more.
+        The last integer of each number; and all strings and nested messages of each number.
     """
     integers: dict[int, int] = {}
     nested: dict[int, list[bytes]] = {}
@@ -78,13 +73,7 @@ _LARGEST = 16 << 20  # bytes of a record; those of BAIR robot pushing have 0.7 M
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """Records of a TFRecord file, one at a time, checksums compared.
-
-    Raises:
-        TruncatedError: the file ends within a record.
-        ChecksumError: a length or a record is not what was written.
-        FormatError: a record is larger than 16 MiB.
-    """
+    """Yield the records of a TFRecord file, at most 16 MiB each, checksums compared."""
     size, number = path.stat().st_size, 0
     with path.open("rb") as stream:
         while stream.tell() < size:
@@ -120,19 +109,15 @@ LONGEST_KEY = 512
 
 
 def read_table(path: Path) -> dict[bytes, bytes]:
-    """All pairs of key and value of the LevelDB table at `path`, which is read whole and always checked.
+    """Return all keys and values of the LevelDB table at `path`, always checked.
 
         [data block, trailer]...  [metaindex block, trailer]  [index block, trailer]  footer (48 bytes)
 
     See https://github.com/google/leveldb/blob/main/doc/table_format.md. A block is a sequence of (key, value); each key
-    leaves out the prefix that it shares with the key before. Its trailer is one byte that names the compression, and
-    the masked CRC-32C of block and byte. The values of the index block are the places of the data blocks.
+    leaves out the prefix that it shares with the key before. Its trailer is one byte for the compression, and the
+    masked CRC-32C of block and byte. The values of the index block are the places of the data blocks.
 
-    It may have 16 MiB, in blocks that do not overlap: at most 4,096 of them with 131,072 keys, of 512 bytes at most.
-
-    Raises:
-        FormatError: a checksum disagrees, a block is compressed or malformed, the file is no table, or out of bounds.
-        FileNotFoundError: there is no such file.
+    Limits: 16 MiB, 4,096 blocks without overlap, 131,072 keys of 512 bytes.
     """
     if path.stat().st_size > LARGEST:
         raise FormatError(f"{path} is larger than {LARGEST >> 20} MiB, which no index of a checkpoint is")
@@ -161,7 +146,6 @@ def read_table(path: Path) -> dict[bytes, bytes]:
 
 
 def _data_blocks(octets: bytes, start: int, size: int, path: Path) -> list[tuple[int, int]]:
-    """Start and size of each data block that the index block at a place of the file names."""
     places = [place for _, place in islice(_entries(octets, start, size, path), MOST_BLOCKS + 1)]
     if len(places) > MOST_BLOCKS:
         raise FormatError(f"{path} has more than {MOST_BLOCKS:,} blocks, which no index of a checkpoint has")
@@ -169,12 +153,10 @@ def _data_blocks(octets: bytes, start: int, size: int, path: Path) -> list[tuple
 
 
 def _handle(place: ByteReader) -> tuple[int, int]:
-    """Start and size of a block."""
     return place.varint(), place.varint()
 
 
 def _entries(octets: bytes, start: int, size: int, path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of the block at a place of the file."""
     where = f"{path}: block at byte {start}"
     end = start + size
     if end + _TRAILER > len(octets) - _FOOTER:
@@ -212,19 +194,18 @@ class Entry:
     shard: int
     offset: int
     size: int
-    """In bytes."""
     checksum: int
-    """The masked CRC-32C of the bytes."""
+    """Masked CRC-32C."""
 
 
 class TensorBundle:
     """The variables of the checkpoint whose files begin with `prefix`.
 
-    Opening reads and checks the index and the sizes of the shards; `read` then seeks to one variable.
+    Opening checks the index and the sizes of the shards; `read` then seeks to one variable.
 
     Raises:
-        FormatError: the index is damaged, disagrees with itself or with the shards' sizes, or holds what this reader
-            does not support: compressed blocks, partitioned variables, types other than float16/32/64 and int32/64.
+        FormatError: the index is damaged, does not match the shards, or has unsupported content: compressed blocks,
+            partitioned variables, types other than float16/32/64 and int32/64.
         FileNotFoundError: the index or a shard is missing.
     """
 
@@ -251,12 +232,7 @@ class TensorBundle:
             raise FormatError(f"{self.path}: the variables have {claimed} bytes, the data shards only {sum(sizes)}")
 
     def read(self, name: str, *, verify: bool = False) -> np.ndarray:
-        """Values of the variable `name`; with `verify`, their checksum is compared (about a second a gigabyte).
-
-        Raises:
-            FormatError: the checksum disagrees.
-            KeyError: there is no such variable.
-        """
+        """Return the values of `name`; with `verify`, compare their checksum (about a second a gigabyte)."""
         entry = self.entries[name]
         values = np.empty(entry.shape, entry.dtype)
         octets = values.reshape(-1).view(np.uint8).data
@@ -275,12 +251,9 @@ class TensorBundle:
 
 
 def find_prefix(folder: str | Path) -> Path:
-    """Prefix of the newest checkpoint in `folder`: the one that its `checkpoint` file names, otherwise model.ckpt.
+    """Return the prefix of the newest checkpoint in `folder`: that of its `checkpoint` file, otherwise model.ckpt.
 
-    The name is ignored where no such checkpoint exists: often it is a path of another machine.
-
-    Raises:
-        FileNotFoundError: neither is there.
+    A name that does not exist is ignored: often it is a path of another machine.
     """
     folder = Path(folder)
     candidates = [folder / "model.ckpt"]

@@ -17,13 +17,7 @@ Config = TypeVar("Config")
 
 
 def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
-    """Reads the JSON object in a file of at most so many mebibytes; errors call it `kind`, as in "a configuration".
-
-    Numbers have up to 4,300 digits, and values are nested as deep as Python's parser allows (about a thousand levels).
-
-    Raises:
-        ValueError: it is no JSON object, or larger.
-    """
+    """Read the JSON object in a file of limited size; errors call it `kind`, as in "a configuration"."""
     try:
         if path.stat().st_size > mebibytes << 20:
             raise ValueError(f"over {mebibytes} MiB")
@@ -36,22 +30,19 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
 
 
 def line_of(figures: Mapping[str, Any]) -> str:
-    """Figures as one line of JSON: null stands for a number that is not finite, which JSON cannot hold."""
+    """Return metrics as one line of JSON, null for a number that is not finite."""
     infinite = {name: None for name, value in figures.items() if isinstance(value, float) and not isfinite(value)}
     return json.dumps({**figures, **infinite})
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """A configuration dataclass as a JSON object, to be read by `from_json`."""
+    """Return a configuration dataclass as a JSON object for `from_json`."""
     return asdict(config)
 
 
 def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
-    """A configuration dataclass from a JSON object: strict about names and types; `source` is named in errors.
-
-    Raises:
-        ValueError: unknown, missing or mistyped fields, or what the dataclass itself refuses.
-    """
+    """Return a configuration dataclass from a JSON object; ValueError for wrong names or types. Errors name
+    `source`."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
@@ -67,7 +58,6 @@ def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
 
 
 def _typed(hint: Any, value: Any, name: str) -> Any:
-    """`value` as the type `hint`, JSON lists becoming tuples; ValueError if it is not of that type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if is_dataclass(hint) and isinstance(value, Mapping):
         return from_json(hint, value, name)  # type: ignore[arg-type]
@@ -86,10 +76,6 @@ def _typed(hint: Any, value: Any, name: str) -> Any:
 
 
 def _is_of(hint: Any, value: Any) -> bool:
-    """Tests a JSON value against a type that is not composed of others; an integer is a float too.
-
-    Integers must fit in 64 bits and floats be finite: what computes with them takes no others.
-    """
     if typing.get_origin(hint) is Literal:
         return value in typing.get_args(hint)
     if hint is float:
