@@ -1,4 +1,4 @@
-"""What people look at: images of examples, grids, heat maps, movies, and the elements of HTML pages."""
+"""Images of examples, grids, heat maps, movies, and the elements of HTML pages."""
 
 from axial_transformers.pictures.display import Palette, can_be_shown, for_display, marks_for_display, window_of
 from axial_transformers.pictures.grids import image_grid

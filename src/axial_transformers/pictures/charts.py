@@ -1,4 +1,4 @@
-"""Line charts as SVG within a page, see `html.STYLE` for their colours."""
+"""Line charts as SVG within a page; `html.STYLE` has their colours."""
 
 import math
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from html import escape
 from typing import NamedTuple
 
 Points = Sequence[tuple[float, float]]
-"""Step and value, in order of the steps."""
+"""Pairs of step and value."""
 
 WIDE, SMALL = (720.0, 240.0), (260.0, 170.0)
-"""Sizes of charts. On a narrow screen letters of a wide one are enlarged."""
+"""Sizes of charts."""
 BOTTOM = 28.0
 """Units below the lines, for the steps."""
 LETTER = 7.5
@@ -23,7 +23,7 @@ class Line(NamedTuple):
     best: bool = False
     """Drawn in the accent colour."""
     name: str = ""
-    """Written at the end of the line, above it, or below it in the accent colour."""
+    """Written at the end of the line: above it, or below in the accent colour."""
 
 
 def line_chart(
@@ -32,12 +32,12 @@ def line_chart(
     span: tuple[float, float] | None = None,
     size: tuple[float, float] = WIDE,
 ) -> str:
-    """Lines over steps from 0 on; values outside of the span, lowest to highest, are drawn at its edge.
+    """Return lines over steps from 0 on; values outside of the span are drawn at its edge.
 
     Args:
-        label: description for readers who cannot see it.
-        span: None takes `span_of` all lines.
-        size: width and height in units, of which letters have 12; the chart fills the width of its container.
+        label: description for screen readers.
+        span: lowest and highest value; None: `span_of` all lines.
+        size: width and height in units; letters have 12.
     """
     width, height = size
     low, high = span or span_of([value for line in lines for _, value in line.points])
@@ -71,7 +71,7 @@ def line_chart(
 
 
 def span_of(values: Sequence[float]) -> tuple[float, float]:
-    """The span of values without their highest tenth, widened by a quarter: a start far above is cut off."""
+    """Return the span of values without their highest tenth, widened by a quarter."""
     if not values:
         return 0.0, 1.0
     ordered = sorted(values)
@@ -83,7 +83,6 @@ def span_of(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _drawn(line: Line, places: Sequence[tuple[float, float]]) -> str:
-    """The path, or a dot where there is one point."""
     kind = "best" if line.best else "plain"
     if len(places) == 1:
         return '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="3"/>'.format(kind, *places[0])
@@ -92,7 +91,6 @@ def _drawn(line: Line, places: Sequence[tuple[float, float]]) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """About five round numbers from low to high: multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(each for each in (1, 2, 5, 10) if each * power >= 0.99 * rough)

@@ -21,11 +21,10 @@ from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlar
 from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
 LONG = 6
-"""Width of tiles, divided by their height, above which there is one a row."""
+"""Wider tiles, by width / height, have a row of their own."""
 WIDEST_TITLE = 80
-"""Pixels of a column at least, for the titles."""
+"""Least width in pixels of a column."""
 MARK = "#e5484db0"
-"""Colour of marked sites."""
 
 
 def save_completions(  # noqa: PLR0913
@@ -41,7 +40,7 @@ def save_completions(  # noqa: PLR0913
     fps: int = 8,
     note: str = "",
 ) -> None:
-    """Writes `completion_sheet` as a PNG file, or of clips as a movie, with a note below."""
+    """Write `completion_sheet` as a PNG file, or clips as a movie, with a note below."""
     window = window_of(known, num_values, uint16)
     show = partial(for_display, num_values=num_values, uint16=uint16, palette=palette, window=window)
 
@@ -71,10 +70,10 @@ def completion_sheet(
         known: [N, *A, C], the whole examples.
         mask: [*A, C], true where known.
         filled: [N * count, *A, C].
-        show: `for_display` with its options: values [M, *A, C] to pictures [M, H, W] or [M, H, W, 3].
-        marked: [*A], true where the known part is to have a mark.
-        scale: enlargement; None: as `enlargement` says.
-        strips: whether each tile has a row of its own; None: if it is long. Otherwise an example has a row.
+        show: `for_display` with its options: [M, *A, C] to [M, H, W] or [M, H, W, 3].
+        marked: [*A], sites to mark in the known part.
+        scale: enlargement; None: `enlargement`.
+        strips: give each tile its own row; None: if it is long.
     """
     count = len(filled) // len(known)
     tiles = _tiles(known, mask, filled, show, marked)
@@ -97,7 +96,7 @@ def _tiles(
     show: Callable[[NDArray[np.integer]], Pixels],
     marked: NDArray[np.bool_] | None,
 ) -> Pixels:
-    """Of each example the known part, its completions and the whole: [N * (count + 2), H, W, 4]."""
+    """Return the known part of each example, its completions and the whole: [N * (count + 2), H, W, 4]."""
     whole, drawn = (opaque(show(each)) for each in (known, filled))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown

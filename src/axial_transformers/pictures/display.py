@@ -10,13 +10,13 @@ from PIL import Image, ImageDraw, ImageFont
 from axial_transformers.data import join_uint16
 
 Palette = Literal["auto", "gray", "categories"]
-"""Colours of values: shades, or a colour for each. auto: categories where one channel has 3 to 12 values."""
+"""Shades, or a colour for each value. auto: colours where one channel has 3 to 12 values."""
 Window = tuple[float, float]
-"""The values that are shown black and white; those beyond are cut off."""
+"""The values for black and white; those beyond are cut off."""
 Pixels = NDArray[np.uint8]
 
 HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
-"""Colours of bits, from the lowest level to the highest."""
+"""Colours of bits, lowest level first."""
 UNSEEN = "#8b93a340"
 
 MOST_CATEGORIES = 12
@@ -27,19 +27,18 @@ _CATEGORIES = (
 )  # fmt: skip
 
 PLOT_HEIGHT, PLOT_WIDTH, WIDEST_PLOT = 96, 256, 512
-"""Pixels of line plots: short sequences have about the width, long ones are drawn in the widest."""
+"""Pixels of line plots; long sequences have the widest."""
 _FINER = 3
-"""Lines are drawn so many times larger and shrunk, which smooths them."""
+"""Lines are drawn larger by this factor and shrunk, which smooths them."""
 _LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
 _PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
 _MOST_DOTS = 64
 
 
 def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool = False) -> Window:
-    """The window in which values [N, *A, C] are shown.
+    """Return the window for values [N, *A, C]: 0 ... num_values - 1.
 
-    It is 0 ... num_values - 1; of 16-bit pairs it is from the 0.5th to the 99.5th percentile of the values, since
-    12-bit pictures, for example, would be black otherwise.
+    For 16-bit pairs, it is the 0.5th to the 99.5th percentile: 12-bit images would be black otherwise.
     """
     if not uint16:
         return 0, num_values - 1
@@ -48,7 +47,7 @@ def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool =
 
 
 def can_be_shown(axes: int) -> bool:
-    """Whether pictures show data of so many axes: sequences, images and clips or volumes."""
+    """Return True if images can show data of `axes` axes: sequences, images, clips or volumes."""
     return 1 <= axes <= 3
 
 
@@ -59,11 +58,10 @@ def for_display(
     palette: Palette = "auto",
     window: Window | None = None,
 ) -> NDArray[np.uint8]:
-    """Integers [N, *A, C] of one, two or three axes as pictures uint8 [N, H, W] or [N, H, W, 3].
+    """Return integers [N, *A, C] of one to three axes as images uint8 [N, H, W] or [N, H, W, 3].
 
-    The window (None: `window_of` these values) is stretched to 0 ... 255; of two channels the first is shown, of four
-    or more the first three. A clip is the strip of its frames, a sequence a line plot, or a row of cells if it is of
-    categories.
+    The window (None: `window_of` these values) is stretched to 0 ... 255. Of two channels the first is shown, of four
+    or more the first three. A clip is a strip of frames; a sequence is a line plot, or a row of cells for categories.
 
     Raises:
         ValueError: another number of axes.
@@ -91,26 +89,26 @@ def for_display(
 
 
 def marks_for_display(marks: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
-    """Marks of sites [*A] at the pixels [H, width], or [1, width], of the picture that `for_display` makes of *A."""
+    """Return marks of sites [*A] at the pixels of `for_display`: [H, width] or [1, width]."""
     if marks.ndim == 3:
         return np.concatenate(list(marks), axis=1)
     return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
 
 
 def as_row(sites: NDArray[Any]) -> NDArray[Any]:
-    """Sites [L, ...] of a sequence as a row of cells [H, L, ...], high enough to see."""
+    """Return sites [L, ...] of a sequence as a row of cells [H, L, ...]."""
     return sites[None].repeat(max(1, len(sites) // 16), axis=0)
 
 
 def opaque(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Gray [N, H, W] or RGB [N, H, W, 3] pictures as RGBA [N, H, W, 4]."""
+    """Return images [N, H, W] or [N, H, W, 3] as RGBA [N, H, W, 4]."""
     if pictures.ndim == 3:
         pictures = np.repeat(pictures[..., None], 3, axis=-1)
     return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
 
 
 def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
-    """Levels 0..1 of any shape [...] as colours uint8 [..., 4], interpolated between the stops."""
+    """Return levels 0..1 [...] as colours uint8 [..., 4], interpolated between the stops."""
     places = np.linspace(0, 1, len(stops))
     anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
     channels = [np.interp(np.clip(levels, 0, 1), places, anchors[:, c]) for c in range(4)]
@@ -118,7 +116,7 @@ def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
 
 
 def unseen(pixels: Pixels, where: NDArray[np.bool_], cover: str = UNSEEN) -> Pixels:
-    """Pixels [..., H, W, 4] of which those where a mask [H, W] is true are covered."""
+    """Cover pixels [..., H, W, 4] where a mask [H, W] is true."""
     return np.where(where[..., None], np.array(_rgba(cover), np.uint8), pixels)
 
 
@@ -129,7 +127,7 @@ def _are_categories(values: NDArray[np.integer], num_values: int, uint16: bool, 
 
 
 def _colours_of(count: int) -> NDArray[np.uint8]:
-    """Colours [count, 3] that differ; beyond the first dozen, less so."""
+    """Return colours [count, 3] that differ, less so beyond the first dozen."""
     first = [tuple(bytes.fromhex(colour[1:])) for colour in _CATEGORIES[:count]]
     hues = ((i * 0.618034 % 1, 0.65, 0.5 + 0.2 * (i % 3)) for i in range(len(first), count))
     others = [tuple(round(255 * level) for level in colorsys.hsv_to_rgb(*hue)) for hue in hues]
@@ -137,9 +135,9 @@ def _colours_of(count: int) -> NDArray[np.uint8]:
 
 
 def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
-    """Sequences [N, L, C], levels 0..1, as plots [N, PLOT_HEIGHT, width, 3]: a line for each of at most four channels.
+    """Return sequences [N, L, C], levels 0..1, as plots [N, PLOT_HEIGHT, width, 3] of at most four channels.
 
-    Site i is at the pixels from i width / L to (i + 1) width / L. The texts `low` and `high` stand at levels 0 and 1.
+    Site i is at the pixels from i width / L to (i + 1) width / L; `low` and `high` label levels 0 and 1.
     """
     length = levels.shape[1]
     width = length * max(1, round(PLOT_WIDTH / length)) if length <= WIDEST_PLOT else WIDEST_PLOT

@@ -11,11 +11,11 @@ from PIL import Image, ImageDraw, ImageFont
 from axial_transformers.pictures.display import Palette, Pixels, Window, colour, for_display
 
 WIDTH, MOST_HEIGHT = 512, 4096
-"""Grids are enlarged to this width at least, unless they would be higher than that."""
+"""Grids are enlarged to this width at least, unless they become too high."""
 LETTER = (7, 14)
-"""Width and height of a letter, at most, in pixels."""
+"""Largest width and height of a letter, in pixels."""
 NARROWEST = 96
-"""Pixels of a page at least, for its text."""
+"""Least width of a page in pixels, for its text."""
 _SIZE, _INK = 12, "#14171f"
 
 
@@ -28,9 +28,10 @@ def image_grid(
     palette: Palette = "auto",
     window: Window | None = None,
 ) -> Image.Image:
-    """One picture of integers [N, *A, C], `columns` a row, each `scale` times enlarged, white between and around them.
+    """Return one image of integers [N, *A, C], `columns` a row, each enlarged `scale` times.
 
-    columns=None: about square; of clips one a row. scale=None: as `enlargement` says. For others see `for_display`.
+    By default, the grid is about square (clips: one a row) and enlarged as `enlargement` says. Other arguments as for
+    `for_display`.
 
     Raises:
         ValueError: no examples, or a shape that `for_display` does not show.
@@ -50,25 +51,23 @@ def image_grid(
 
 
 def enlargement(width: int, height: int, least: int = WIDTH) -> int:
-    """The whole factor by which a picture becomes at least `least` pixels wide, unless it becomes too high."""
+    """Return the whole factor for a width of at least `least` pixels, unless the image becomes too high."""
     return max(1, min(-(-least // width), MOST_HEIGHT // height))
 
 
 def gap_of(scale: int) -> int:
-    """Pixels between the pictures of a grid."""
+    """Return the pixels between the images of a grid."""
     return min(16, max(1, scale // 2))
 
 
 def contact_sheet(
     pictures: NDArray[np.uint8], columns: int, scale: int = 1, gap: int = 0, background: int = 0
 ) -> NDArray[np.uint8]:
-    """Pictures [N, H, W] or [N, H, W, C] side by side, in reading order, as one [rows, columns] or [rows, columns, C].
+    """Return images [N, H, W] or [N, H, W, C] side by side in reading order, as one.
 
     Args:
-        columns: pictures in a row.
-        scale: times that each pixel is repeated along both sides.
-        gap: pixels between pictures.
-        background: value of all channels between pictures and after the last one.
+        gap: pixels between images.
+        background: value of all channels between images and after the last one.
     """
     count, height, width, *channels = pictures.shape
     rows = -(-count // columns)
@@ -80,12 +79,12 @@ def contact_sheet(
 
 
 def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Image:
-    """Tiles [N, H, W, 4] as one picture, each `scale` times enlarged, on a transparent background."""
+    """Return tiles [N, H, W, 4] as one image, enlarged `scale` times, on a transparent background."""
     return Image.fromarray(contact_sheet(tiles, columns, scale, gap))
 
 
 def below(picture: Image.Image, text: str) -> Image.Image:
-    """The picture, transparent or not, on white paper, with a caption under it."""
+    """Return the image on white, with a caption under it."""
     lines = textwrap.wrap(text, max(10, picture.width // LETTER[0]))
     page = _on_paper(picture, bottom=LETTER[1] * len(lines))
     for i, line in enumerate(lines):
@@ -94,7 +93,7 @@ def below(picture: Image.Image, text: str) -> Image.Image:
 
 
 def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Image:
-    """The picture on white paper, with titles centred above it, each with its place across the picture, 0..1."""
+    """Return the image on white, with titles centred above it at places 0..1."""
     page = _on_paper(picture, top=LETTER[1] + 4)
     for title, place in titles:
         _write(page, (place * picture.width, LETTER[1] / 2 + 2), title, "mm")
@@ -102,7 +101,7 @@ def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Im
 
 
 def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
-    """The picture, of as many rows as titles, on white paper, with a title on the left of each."""
+    """Return the image on white, with a title on the left of each row."""
     left = LETTER[0] * max(map(len, titles)) + 8
     page = _on_paper(picture, left=left)
     for row, title in enumerate(titles):
@@ -111,7 +110,7 @@ def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
 
 
 def with_scale(picture: Image.Image, stops: tuple[str, ...], highest: float, unit: str) -> Image.Image:
-    """The picture on white paper, and under it the colours of 0 (left) to `highest` or more (right), with numbers."""
+    """Return the image on white, and under it the colours of 0 to `highest`."""
     bar, text = 10, LETTER[1] + 2
     page = _on_paper(picture, bottom=6 + bar + text)
     ramp = colour(np.linspace(0, 1, picture.width)[None].repeat(bar, 0), stops)

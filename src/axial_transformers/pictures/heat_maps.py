@@ -1,7 +1,4 @@
-"""Heat maps: the bits of each site as a colour.
-
-The colours go from 0 to the bits of a site whose values are all as likely (rounded up), for all examples alike.
-"""
+"""Heat maps: the bits of each site as a colour, from 0 to the bits of a uniform guess (rounded up)."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,9 +25,9 @@ def save_scores(
     """Write scores and heat maps: both appear, or neither.
 
     Args:
-        table: a new .csv or .json file for the rows; None: none.
-        folder: a new folder for heat maps 0001-NAME.png, ...; None: none.
-        maps: of each example its name and its bits [*A, C].
+        table: a new .csv or .json file, or None.
+        folder: a new folder for heat maps 0001-NAME.png, ..., or None.
+        maps: the name of each example and its bits [*A, C].
     """
     with ExitStack() as whole:
         if folder:
@@ -42,11 +39,7 @@ def save_scores(
 
 
 def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:
-    """The bits [*A, C] of an example, averaged over channels, with the scale of the colours; frames side by side.
-
-    Raises:
-        ValueError: an example of more than three axes.
-    """
+    """Return the bits [*A, C] of an example, averaged over channels, with the scale of the colours."""
     heat = heat_colours(bits[None], num_values)
     picture = sheet(heat, columns=1, scale=enlargement(heat.shape[2], heat.shape[1]))
     return with_scale(picture, HEAT, hottest(num_values), "bits")
@@ -55,11 +48,7 @@ def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:
 def under_examples(
     values: NDArray[np.uint8], bits: NDArray[np.floating], num_values: int, uint16: bool = False
 ) -> Image.Image:
-    """Examples [B, *A, C], and below each its bits [B, *A, C]: images in one row, clips and sequences below each other.
-
-    Raises:
-        ValueError: examples of more than three axes.
-    """
+    """Return examples [B, *A, C] with their bits [B, *A, C] below each."""
     heat = heat_colours(bits, num_values)
     columns = len(values) if values.ndim == 4 else 1
     rows = len(values) // columns
@@ -81,16 +70,12 @@ def under_examples(
 
 
 def hottest(num_values: int) -> int:
-    """The bits that the last of the colours stands for: those of a site whose values are all as likely, rounded up."""
+    """Return the bits of the last colour: those of a uniform guess, rounded up."""
     return math.ceil(math.log2(num_values))
 
 
 def heat_colours(bits: NDArray[np.floating], num_values: int) -> Pixels:
-    """The bits [B, *A, C], averaged over channels, as colours uint8 [B, H, W, 4]; frames side by side.
-
-    Raises:
-        ValueError: more than three axes.
-    """
+    """Return the bits [B, *A, C], averaged over channels, as colours uint8 [B, H, W, 4]."""
     if not can_be_shown(axes := bits.ndim - 2):
         raise ValueError(f"heat maps are for sequences, images and clips, not for {axes} axes")
     levels = bits.mean(axis=-1) / hottest(num_values)

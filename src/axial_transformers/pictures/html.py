@@ -1,4 +1,4 @@
-"""Elements of one self-contained HTML page: pictures and style are embedded, nothing is fetched."""
+"""Elements of one self-contained HTML page, which fetches nothing."""
 
 import base64
 import io
@@ -62,7 +62,7 @@ summary { cursor: pointer; color: var(--soft); }
 
 
 def document(title: str, body: Sequence[str], refresh: int | None = None) -> str:
-    """The whole page; `refresh`: seconds after which a browser loads it again."""
+    """Return the page; `refresh`: seconds until a browser loads it again."""
     again = [] if refresh is None else [f'<meta http-equiv="refresh" content="{refresh}">']
     return "\n".join(
         [
@@ -77,40 +77,40 @@ def document(title: str, body: Sequence[str], refresh: int | None = None) -> str
 
 
 def section(title: str, text: str, *parts: str) -> str:
-    """A heading, a paragraph (HTML) and further parts (HTML)."""
+    """Return a heading, a paragraph and further parts (HTML)."""
     return "\n".join([f"<section><h2>{escape(title)}</h2>" + f"\n<p>{text}</p>" * bool(text), *parts, "</section>"])
 
 
 def details(summary: str, content: str) -> str:
-    """Content (HTML) that is shown when its summary is clicked."""
+    """Return content (HTML) that a click on its summary shows."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def tiles(contents: Sequence[str]) -> str:
-    """Parts (HTML) side by side, as many as there is room for, then below each other."""
+    """Return parts (HTML) side by side as far as there is room."""
     return f'<div class="tiles">{"".join(contents)}</div>'
 
 
 def figure(content: str, caption: str = "") -> str:
-    """Content with a caption, both HTML."""
+    """Return content with a caption, both HTML."""
     return f"<figure>{content}{caption and f'<figcaption>{caption}</figcaption>'}</figure>"
 
 
 def image(picture: Image.Image, description: str) -> str:
-    """A picture, with a description for readers who cannot see it."""
+    """Return an image with a description for screen readers."""
     stream = io.BytesIO()
     picture.save(stream, format="PNG", optimize=True)
     return image_file(stream.getvalue(), "png", description)
 
 
 def image_file(content: bytes, kind: str, description: str) -> str:
-    """A picture, given as the bytes of a file of a kind such as png, likewise."""
+    """Return an image from the bytes of a file of a kind such as png."""
     data = base64.b64encode(content).decode()
     return f'<img src="data:image/{kind};base64,{data}" alt="{escape(description)}">'
 
 
 def bars(lengths: Mapping[str, float], best: str) -> str:
-    """A bar chart; the bar called `best` is highlighted."""
+    """Return a bar chart that highlights the bar `best`."""
     cells = []
     for name, length in lengths.items():
         percent = 80 * length / max(lengths.values())
@@ -120,13 +120,13 @@ def bars(lengths: Mapping[str, float], best: str) -> str:
 
 
 def colour_scale(stops: Sequence[str], low: str, high: str) -> str:
-    """Legend of the colours of a heat map."""
+    """Return the legend of a heat map."""
     gradient = f'<i style="background:linear-gradient(90deg,{",".join(stops)})"></i>'
     return f'<div class="scale"><span>{escape(low)}</span>{gradient}<span>{escape(high)}</span></div>'
 
 
 def facts(rows: Mapping[str, str]) -> str:
-    """A list of names, each with its value: text, in which `...` marks code."""
+    """Return a list of names and values; in a value, `...` marks code."""
     coded = {name: re.sub("`([^`]*)`", r"<code>\1</code>", escape(value)) for name, value in rows.items()}
     cells = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in coded.items())
     return f'<dl class="facts">{cells}</dl>'

@@ -16,7 +16,7 @@ Encode = Callable[[NDArray[np.uint8]], int]
 
 
 def codecs() -> dict[str, Encode]:
-    """Codecs by name: bytes of a picture [H, W] or [H, W, 3] at the highest effort; JPEG XL if imagecodecs is there."""
+    """Return codecs by name, which give the bytes of an image [H, W] or [H, W, 3] at the highest effort."""
     found: dict[str, Encode] = {"PNG": _png, "WebP": _webp}
     try:
         from imagecodecs import jpegxl_encode
@@ -26,18 +26,18 @@ def codecs() -> dict[str, Encode]:
 
 
 def bits_per_dim(size: int, images: NDArray[np.uint8]) -> float:
-    """Bits/dim of images [N, *A, C] that take `size` bytes."""
+    """Return the bits/dim of images [N, *A, C] in `size` bytes."""
     return 8 * size / images.size
 
 
 def one_file_each(encode: Encode, images: NDArray[np.uint8], progress: Callable[[range], Iterable[int]]) -> float:
-    """Bits/dim of images [N, *A, C], each in a file of its own."""
+    """Return the bits/dim of images [N, *A, C], each in its own file."""
     pictures = as_pictures(images)
     return bits_per_dim(sum(encode(pictures[i]) for i in progress(range(len(pictures)))), images)
 
 
 def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
-    """Bits/dim of images [N, *A, C] side by side on one sheet; None if the codec takes none so large."""
+    """Return the bits/dim of images [N, *A, C] on one sheet; None if that is too large."""
     try:
         return bits_per_dim(encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images))))), images)
     except (ValueError, OSError, RuntimeError):
@@ -45,7 +45,7 @@ def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
 
 
 def independent_bits(train: Examples, test: Examples) -> float:
-    """Bits/dim under independent pixels, each with its histogram over the training images, counts plus one."""
+    """Return bits/dim under independent pixels, each with its histogram over the training images, plus one."""
     values = np.arange(train.num_values)
     counts = 1 + (train.values[..., None] == values).sum(axis=0)
     bits = -np.log2(counts / (len(train) + train.num_values))
@@ -53,12 +53,12 @@ def independent_bits(train: Examples, test: Examples) -> float:
 
 
 def xz_bits(examples: Examples) -> float:
-    """Bits/dim of the examples as one xz stream of bytes, at its strongest setting."""
+    """Return the bits/dim of the examples as one xz stream at its strongest setting."""
     return 8 * len(lzma.compress(examples.values.tobytes(), preset=9 | lzma.PRESET_EXTREME)) / examples.values.size
 
 
 def as_pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Pictures [N, H, W, 3] or [N, H, W] of images [N, *A, C]: outer axes below each other, channels side by side."""
+    """Return images [N, *A, C] as [N, H, W, 3] or [N, H, W]: outer axes below each other, channels side by side."""
     count, *outer, columns, channels = images.shape
     rows = math.prod(outer)
     return images.reshape((count, rows, columns, 3) if channels == 3 else (count, rows, columns * channels))

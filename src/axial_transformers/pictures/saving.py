@@ -22,16 +22,15 @@ MOVIES = (".mp4", ".gif", ".mkv")
 """Suffixes of movies."""
 FILES = (".png", ".npz", *MOVIES)
 LOSSLESS = (".npz", ".mkv")
-"""Files that are data, as a folder of pictures is: what exists is not replaced. Grids and movies are drawn anew."""
+"""Files of data, which are not replaced; grids and movies are."""
 
 
 def require_output(output: Path, clips: bool, folder: bool = False, source: str | Path | None = None) -> None:
-    """Raises ValueError or OSError, before anything is drawn, where `save_examples` could not write `output`.
+    """Raise ValueError or OSError where `save_examples` could not write `output`.
 
     Args:
-        clips: whether the examples are clips.
         folder: whether it may be a folder.
-        source: data of which `output` may be no file, since that would be replaced.
+        source: data, whose files `output` must not replace.
     """
     if output.suffix not in (*FILES, *[""] * folder):
         names = ", ".join(f"NAME{suffix}" for suffix in FILES)
@@ -55,11 +54,7 @@ def save_examples(
     palette: Palette = "auto",
     fps: int = 8,
 ) -> None:
-    """Writes values [N, *A, C] as an array, a grid, a movie, or a folder of pictures: its suffix decides.
-
-    Raises:
-        FileExistsError: data that exists, which is not replaced.
-    """
+    """Write values [N, *A, C] as an array, a grid, a movie, or a folder of images, by the suffix."""
     if output.suffix == ".npz":
         with written_whole(output, replace=False) as aside:
             save_arrays(aside, values, uint16=uint16)
@@ -75,13 +70,13 @@ def save_examples(
 
 
 def save_picture(path: str | Path, picture: Image.Image) -> None:
-    """Writes a picture as a PNG file, which appears whole."""
+    """Write an image as a PNG file, whole or not at all."""
     with written_whole(path) as aside:
         picture.save(aside, format="PNG")
 
 
 def require_scores(table: Path | None, heat_maps: Path | None) -> None:
-    """Raises ValueError or OSError where `save_table`, or `save_heat_maps`, could not write what is named."""
+    """Raise ValueError or OSError where `save_scores` could not write these files."""
     if table is not None:
         if table.suffix not in (".csv", ".json"):
             raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
@@ -91,7 +86,7 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Writes rows of the same columns as CSV, or as a JSON list if that is the suffix."""
+    """Write rows of the same columns as CSV or JSON, by the suffix."""
     with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         if path.suffix == ".json":
             json.dump(rows, file, indent=1)
@@ -101,7 +96,7 @@ def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def write_csv(file: IO[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """Writes rows of the same columns as CSV."""
+    """Write rows of the same columns as CSV."""
     writer = csv.DictWriter(file, fieldnames=list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
@@ -117,7 +112,7 @@ def save_grid(
     palette: Palette = "auto",
     window: Window | None = None,
 ) -> None:
-    """Writes `image_grid` as a PNG file."""
+    """Write `image_grid` as a PNG file."""
     save_picture(path, image_grid(values, columns, scale, num_values, uint16, palette, window))
 
 
@@ -129,10 +124,9 @@ def save_images(
     uint16: bool = False,
     palette: Palette = "auto",
 ) -> None:
-    """Writes each of integers [N, *A, C] as a PNG file of a new folder, called 0000.png, ... or by `names`.
+    """Write integers [N, *A, C] as PNG files of a new folder, called 0000.png, ... or by `names`.
 
-    Images of one or three 16-bit channels are written as 16-bit PNG, without loss; everything else as `for_display`
-    shows it.
+    One or three 16-bit channels become 16-bit PNG; everything else is as `for_display` shows it.
 
     Raises:
         FileExistsError: the folder exists and is not empty.
@@ -161,11 +155,10 @@ def save_clips(
     fps: int = 8,
     palette: Palette = "auto",
 ) -> None:
-    """Writes clips [N, T, H, W, C] as a movie.
+    """Write clips [N, T, H, W, C] as a movie.
 
-    .mp4 and .gif show all clips at once, in a grid as of `image_grid`. .mkv is lossless: the clips follow each other,
-    neither enlarged nor arranged, and `load` with frames=T reads them back (one and three channels of 8 bits; others as
-    `for_display` shows them).
+    .mp4 and .gif show all clips at once, in a grid. .mkv is lossless: the clips follow each other, and `load` with
+    frames=T reads them back (one or three channels of 8 bits).
 
     Raises:
         ValueError: not clips, or none; another suffix; an fps outside of 1..100.
@@ -182,9 +175,9 @@ def save_clips(
 
 
 def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
-    """Writes frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264, for any player), .gif (256 colours) or .mkv (lossless).
+    """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264), .gif (256 colours) or .mkv (lossless).
 
-    Sides of .mp4 are even, as players need: an odd one gets one more line, which is white.
+    An odd side of .mp4 gets one more, white line, since players need even sides.
 
     Raises:
         ValueError: another suffix; an fps outside of 1..100.
@@ -208,7 +201,7 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
 
 
 def _deep_colour_png(picture: NDArray[np.integer]) -> bytes:
-    """The PNG file of uint16 [H, W, 3], which Pillow cannot write."""
+    """Return the PNG file of uint16 [H, W, 3], which Pillow cannot write."""
     av = pyav()
     encoder = av.CodecContext.create("png", "w")
     encoder.height, encoder.width = picture.shape[:2]
