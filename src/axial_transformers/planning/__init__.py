@@ -1,1 +1,1 @@
-"""Planning: what a configuration needs, what a machine has, and whether they fit. The entry is `plan.plan`."""
+"""Planning: what a configuration needs, and whether a machine has it. The entry is `plan.plan`."""

@@ -1,4 +1,4 @@
-"""What a machine has: devices, memory, the measured rate of its matrix products, and what is chosen by it."""
+"""What a machine has: devices, memory, the measured rate of its matrix products, and its choices."""
 
 import os
 import time
@@ -27,11 +27,10 @@ from axial_transformers.planning.operations import engineering
 Precision = Literal["auto", "float32", "bfloat16"]
 CPU = torch.device("cpu")
 SHARE_OF_FREE_MEMORY = 0.9
-"""Share of the free memory that a step may take by its estimate."""
 MATRIX = {"cpu": 1024, "cuda": 8192}
-"""Side of the square matrices: large enough to reach the full rate."""
+"""Side of matrices, large enough for the full rate."""
 PRODUCTS = {"cpu": 1, "cuda": 10}
-"""Products between two readings of the clock, so that a device with a queue never waits for the host."""
+"""Products between readings of the clock, so that the device never waits for the host."""
 
 MEMORY = Path("/proc/meminfo")
 CONTROL_GROUPS = (
@@ -42,10 +41,10 @@ CONTROL_GROUPS = (
         "total_inactive_file",
     ),
 )
-"""Limit and use of memory in control groups of both versions, and the name of the cached files that can be dropped."""
+"""Limit and use of memory in control groups of both versions, and the droppable cached files."""
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
-"""Those that matter here, as torch calls them."""
+"""As torch calls them."""
 LIMITS = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "NUMBA_CPU_NAME",
     "NUMBA_CPU_FEATURES", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
@@ -58,17 +57,16 @@ class Machine:
     """The devices to train on; by default H100s."""
 
     devices: int = 1
-    """Devices, each with a process of its own."""
+    """Each has its own process."""
     memory: float = 80.0
-    """Of one device, in GB (1e9 bytes); of this machine, what is free. Infinite: not known."""
+    """Of one device, in GB (1e9 bytes); of this machine, what is free. Infinite: unknown."""
     rate: float | None = 989.0
-    """Rate of one device's matrix products, in TFLOP/s; 989 is an H100's stated rate in bfloat16. None: not known."""
+    """Of one device's matrix products, in TFLOP/s; 989 is an H100's stated rate in bfloat16."""
     utilisation: float | None = 0.4
-    """Share of that rate that training reaches. None: not known, and no time is said."""
+    """Share of that rate that training reaches. None: unknown, so no time is stated."""
     device: str = "cuda"
-    """Type of the devices: cpu or cuda."""
+    """Type: cpu or cuda."""
     is_this: bool = False
-    """True for the machine that runs this process."""
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -88,7 +86,7 @@ class Machine:
 def this_machine(device: torch.device) -> Machine:
     """Return the devices that torchrun or a lone process has, and the memory of each.
 
-    Several processes must all find the same. They share the memory that the machine has, not what is free now.
+    Several processes share all memory of the machine, not the free memory, so that they find the same.
     """
     processes = int(os.environ.get("WORLD_SIZE", 1))
     free = free_memory(device, whole=processes > 1)
@@ -98,10 +96,9 @@ def this_machine(device: torch.device) -> Machine:
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Return the FLOP/s of matrix products of `dtype` [n, n] on the device, on a CPU with the threads in use.
+    """Return the FLOP/s of products of `dtype` [n, n] on the device: 2 n^3 FLOPs each, in TF32 for float32 on CUDA.
 
-    A product has 2 n^3 FLOPs. On CUDA, those of float32 are in TF32, as training steps are. The rate is the largest
-    within `seconds`, since other jobs can only slow a device down. It is measured once a process.
+    It is the largest rate within `seconds`, since other jobs only slow a device down.
     """
     return _matmul_rate(device, dtype, seconds, torch.get_num_threads())
 
@@ -126,17 +123,16 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threa
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
-    """Return the context in which matrix products have this precision; auto: bfloat16 on GPUs with such products."""
+    """Return the context in which matrix products have this precision; auto: bfloat16 on GPUs that multiply it."""
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" and multiplies_bfloat16(device) else "float32"
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def free_memory(device: torch.device = CPU, whole: bool = False) -> int | None:
-    """Return the bytes that this process can still take, or with `whole` all that the device has; None: unknown.
+    """Return the bytes that this process can still take, or with `whole` all of the device; None: unknown.
 
-    Of a CPU it is the least of what the system has, what its control group (a container's limit) leaves, and what
-    `ulimit -v` leaves.
+    A CPU's are the least of the system's, its control group's, and those of `ulimit -v`.
     """
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
@@ -181,7 +177,7 @@ def _wait(device: torch.device) -> None:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Facts about this machine, as JSON holds them: rates in operations/s of one thread."""
+    """Return facts about this machine for JSON; rates in FLOP/s of one thread."""
     has = torch_capabilities()
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
     rates = product_rates()
@@ -205,7 +201,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """The same as text: tables with their titles."""
+    """Return the facts as tables with their titles."""
     rates, chosen, kernels = found["products"], found["chosen"], found["kernels"]
     limits = " ".join(f"{name}={value}" for name, value in found["environment"].items())
     gain = product_rates().gain_of_bfloat16

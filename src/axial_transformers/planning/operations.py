@@ -1,7 +1,6 @@
-"""Parameters and operations of a model, counted from its configuration alone.
+"""Parameters and FLOPs of a model, counted from its configuration alone.
 
-Operations are the multiplications and additions of matrix products, for one example, as torch's flop counter counts
-them with the MATH attention kernel, which computes masked scores too.
+FLOPs are those of matrix products for one example, as torch counts them with the MATH kernel, masked scores included.
 """
 
 from collections.abc import Iterator
@@ -18,39 +17,36 @@ from axial_transformers.models.stacks import InnerAttention
 
 @dataclass(frozen=True)
 class _Layers:
-    """Layers over one axis of a slice."""
-
     layers: int
     attended: float
-    """Sites that a site is multiplied with: on average, where all are computed at once."""
+    """Sites that a site attends to on average, in parallel."""
     cached: float
-    """The same where the sites are decoded one after the other, from caches."""
+    """The same, decoded one by one from caches."""
 
 
 def parameters(config: AxialTransformerConfig) -> dict[str, int]:
-    """Number of parameters of each part of the model."""
+    """Return the number of parameters of each part of the model."""
     with torch.device("meta"):
         model = build(config)
     return {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
 
 
 def forward_operations(config: AxialTransformerConfig) -> int:
-    """Operations of one forward pass: the logits of every slice."""
+    """Return the FLOPs of one forward pass: the logits of every slice."""
     return _operations(config, cached=False)
 
 
 def training_operations(config: AxialTransformerConfig) -> int:
-    """Operations of the loss of one random slice and of its gradients: those of an example in training.
+    """Return the FLOPs of the loss of one random slice and of its gradients.
 
-    The gradients of a matrix product are two more of the same size, one for its input and one for its weights; the
-    channel encoder's first linear layer has data as its input, which needs none.
+    A product has two gradients of its size; the channel encoder's first layer needs none for its input.
     """
     slices = config.bijection.channels - config.known_channels
     return 3 * forward_operations(config) // slices - prod(config.bijection.shape) * _first_layer(config)
 
 
 def decode_operations(config: AxialTransformerConfig) -> int:
-    """Operations of decoding one example with caches: masked layers attend only to what is decoded already."""
+    """Return the FLOPs of decoding one example with caches."""
     return _operations(config, cached=True)
 
 
@@ -68,7 +64,6 @@ def _operations(config: AxialTransformerConfig, cached: bool) -> int:
 
 
 def _first_layer(config: AxialTransformerConfig) -> int:
-    """Operations of the channel encoder's convolution at one site."""
     if not config.encoder_layers:
         return 0
     layout = config.bijection
@@ -95,7 +90,6 @@ def _along_axis(layers: int, length: int, masked: bool) -> _Layers:
 
 
 def _sequence_layers(config: AxialTransformerConfig) -> Iterator[_Layers]:
-    """Those of the baselines' inner decoders, the attentions of which have patterns of their own."""
     length = config.bijection.shape[-1]
     with torch.device("meta"):
         inner = class_of(config).build_inner(config)

@@ -13,7 +13,7 @@ from axial_transformers.planning.step_memory import TrainingSettings, device_bat
 
 SMALLEST_DIM = 32
 CHANGEABLE = ("training.accumulate", "training.checkpoint-blocks", "model.dim")
-"""Settings that memory depends on and that may be changed to make a step fit, in this order."""
+"""Settings that may be changed to make a step fit, in this order."""
 
 Settings = TypeVar("Settings", bound=TrainingSettings)
 
@@ -24,47 +24,42 @@ class Plan(Generic[Settings]):
 
     model: AxialTransformerConfig
     training: Settings
-    """Without `auto`: what is chosen for the machine."""
+    """Without `auto`."""
     machine: Machine
     examples: int | None
-    """Number of examples that train; None: not known."""
+    """None: unknown."""
 
     @cached_property
     def parameters(self) -> int:
-        """Numbers that are learned."""
         return sum(parameters(self.model).values())
 
     @cached_property
     def needed(self) -> int:
-        """Bytes that a step needs on each device, what is no tensor included."""
+        """Bytes that a step needs on each device."""
         return needed_memory(self.model, self.training, self.machine.devices, self.machine.device)
 
     @property
     def fits(self) -> bool:
-        """True if each device has room for a step."""
         return self.needed <= self.machine.room
 
     @property
     def operations(self) -> int:
-        """Operations of a step on all devices together; what checkpointed blocks compute again is not counted."""
+        """FLOPs of a step on all devices, without recomputed blocks."""
         return training_operations(self.model) * self.training.batch_size
 
     @property
     def step_seconds(self) -> float | None:
-        """Seconds of a step at the machine's rate and utilisation; None where one of them is not known."""
+        """Seconds of a step at the machine's rate and utilisation; None if unknown."""
         machine = self.machine
         if machine.rate is None or machine.utilisation is None:
             return None
         return self.operations / (machine.devices * machine.rate * 1e12 * machine.utilisation)
 
     def fitted(self, changeable: Collection[str] = ()) -> "Plan[Settings]":
-        """Return the plan that fits and differs least from this one.
-
-        Args:
-            changeable: those of `CHANGEABLE` that may be changed.
+        """Return the plan that fits and differs least from this one, in the `changeable` settings.
 
         Raises:
-            ValueError: changing them is not enough; the message lists options with which a step would fit.
+            ValueError: none fits; the message lists options with which a step would fit.
         """
         if found := next(self._fitting(changeable), None):
             return found
@@ -76,7 +71,6 @@ class Plan(Generic[Settings]):
 
     @property
     def shortage(self) -> str:
-        """What a step needs and what there is, in words."""
         needed, room = self.needed / 1e9, self.machine.room / 1e9
         return f"a training step would need about {needed:.3g} GB, and {room:.3g} GB are free for it here"
 
@@ -92,7 +86,6 @@ class Plan(Generic[Settings]):
         return " ".join(words)
 
     def _fitting(self, changeable: Collection[str]) -> Iterator["Plan[Settings]"]:
-        """Yield the plans that fit: of each way to save memory the one with the fewest parts of a batch."""
         training, share = self.training, self.training.batch_size // self.machine.devices
         parts = [training.accumulate]
         if "training.accumulate" in changeable:
@@ -106,7 +99,6 @@ class Plan(Generic[Settings]):
                 yield next(each for each in plans if each.fits)
 
     def _savings(self, changeable: Collection[str]) -> Iterator[tuple[AxialTransformerConfig, bool]]:
-        """Yield the model, first as it is, then smaller and smaller; and True if blocks are computed again."""
         model, recompute = self.model, self.training.checkpoint_blocks
         yield model, recompute
         if "training.checkpoint-blocks" in changeable and not recompute:
@@ -126,7 +118,7 @@ class Plan(Generic[Settings]):
         return {**asdict(found), "total": found.total, "needed": other.needed}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the costs as JSON holds them: bytes, operations, seconds."""
+        """Return the costs for JSON: bytes, FLOPs, seconds."""
         training, seconds = self.training, self.step_seconds
         return {
             "hardware": asdict(self.machine),
@@ -145,14 +137,7 @@ class Plan(Generic[Settings]):
 def plan(
     config: AxialTransformerConfig, training: Settings, examples: Sized | None, machine: Machine
 ) -> Plan[Settings]:
-    """Return the plan to train a model on a machine. Other machines than this one are taken to multiply bfloat16.
-
-    Args:
-        examples: those that train, if they are known.
-
-    Raises:
-        ValueError: the batch does not divide among the devices, or `training` names a device that this machine lacks.
-    """
+    """Return the plan to train a model on a machine; other machines than this one multiply bfloat16."""
     if machine.is_this:
         training = training.resolve_auto()
     elif training.precision == "auto":
@@ -181,7 +166,7 @@ def describe(plan: Plan[Any]) -> dict[str, str]:
 
 
 def describe_memory(plan: Plan[Any]) -> dict[str, str]:
-    """Return the parts of a step's memory, and what it needs with blocks kept and computed again, as rows."""
+    """Return the parts of a step's memory, and its sum with blocks kept and recomputed, as rows."""
     found = plan.to_json()["memory_bytes"]
     kept, again = found["blocks_kept"], found["blocks_computed_again"]
     parts = ("weights", "gradients", "adam", "average", "gathered", "activations")
@@ -210,7 +195,6 @@ def _time(plan: Plan[Any]) -> str:
 
 
 def _completion(model: AxialTransformerConfig) -> str:
-    """Return the options of axial complete: exact are those whose known sites come first in generation order."""
     axes = {"--rows": max(0, len(model.shape) - 2), "--channels": len(model.shape), "--frames": 0}
     if len(model.shape) < 3:
         del axes["--frames"]

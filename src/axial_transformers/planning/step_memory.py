@@ -1,7 +1,6 @@
-"""Memory of a training step, counted on the meta device: a second and no memory for the largest model.
+"""Memory of a training step, counted with the training code on the meta device, in a second and without memory.
 
-The code counted is that which trains. Operations that differ between a GPU and the meta device are replaced by the
-GPU's: autocast's casts, fused attention, fused dropout.
+Code that differs on a GPU is replaced by the GPU's: autocast's casts, fused attention, fused dropout.
 """
 
 import weakref
@@ -32,7 +31,7 @@ FLOAT = 4
 
 
 class TrainingSettings(Protocol):
-    """The settings of a run that its costs depend on, as `training.TrainConfig` documents them."""
+    """The settings of a run that its costs depend on (`training.TrainConfig`)."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
@@ -57,13 +56,12 @@ class TrainingSettings(Protocol):
 
 @cache
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
-    """Return the most bytes alive during the forward and backward pass, besides weights and gradients.
+    """Return the most bytes alive in the forward and backward pass, besides weights and gradients.
 
     Args:
-        config: the model.
         batch: examples of one part on one device.
         dtype: of matrix products, float32 or bfloat16.
-        recompute: blocks keep only their input for backward (`layers.blocks.checkpoint_blocks`).
+        recompute: blocks keep only their input for backward.
     """
     with torch.device("meta"):
         model = build(config)
@@ -83,7 +81,7 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of storages allocated while it is entered, until they are freed; `known` ones are left out."""
+    """Counts the bytes of live storages allocated while it is entered; `known` ones are left out."""
 
     def __init__(self, known: Iterable[torch.UntypedStorage]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -152,33 +150,26 @@ def _drop_gradient(parameter: Tensor) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes of tensors on one device at the peak of a step; the allocator and the driver take more."""
+    """Bytes of tensors on one device at the peak of a step."""
 
     weights: int
-    """The trained weights."""
     gradients: int
-    """As large as the weights."""
     adam: int
-    """Two moments of each gradient; one of those that Muon takes."""
+    """Two moments of each gradient; one for Muon's."""
     average: int
-    """The averaged weights."""
     gathered: int
-    """Of a sharded model, what is gathered at once: all that is in no block, and two blocks; with their gradients."""
+    """Parts of a sharded model that are gathered at once, with their gradients: all outside of blocks, and two
+    blocks."""
     activations: int
-    """Held by the forward and backward pass besides; see `activation_bytes`."""
+    """See `activation_bytes`."""
 
     @property
     def total(self) -> int:
-        """All of it."""
         return self.weights + self.gradients + self.adam + self.average + self.gathered + self.activations
 
 
 def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int) -> Memory:
-    """Return the memory of a training step on each of `devices` devices, blocks not compiled.
-
-    Raises:
-        ValueError: the batch does not divide among the devices.
-    """
+    """Return the memory of a training step on each of `devices` devices, blocks not compiled."""
     numbers, largest_block, outside_blocks, matrices = _sizes(model)
     batch = device_batch(training, devices)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
@@ -198,16 +189,10 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
 
 
 def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, device: str) -> int:
-    """Return the bytes that a step on each device needs in all: `memory` and what is no tensor.
+    """Return the bytes that a step on each device needs in all: `memory` and other than tensors.
 
-    On a CPU this is the growth of the resident memory, by factors above those measured. Of a GPU, a tenth and 1 GB are
-    left to its allocator and driver.
-
-    Args:
-        device: its type, cpu or cuda.
-
-    Raises:
-        ValueError: the batch does not divide among the devices.
+    On a CPU this is the growth of resident memory, by factors above those measured. A GPU's allocator and driver get a
+    tenth and 1 GB.
     """
     factor, constant = 1.1, 1e9
     if device == "cpu":
@@ -216,11 +201,7 @@ def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, dev
 
 
 def device_batch(training: TrainingSettings, devices: int) -> int:
-    """Return the number of examples that each device takes at a time.
-
-    Raises:
-        ValueError: the batch does not divide.
-    """
+    """Return the number of examples that each device takes at a time."""
     if training.batch_size % (devices * training.accumulate):
         raise ValueError(
             f"a batch of {training.batch_size} does not divide into {training.accumulate} parts on each of {devices} "
@@ -231,7 +212,6 @@ def device_batch(training: TrainingSettings, devices: int) -> int:
 
 @cache
 def _sizes(config: AxialTransformerConfig) -> tuple[int, int, int, int]:
-    """Parameters: all, of the largest block, outside of blocks, and of matrices in blocks."""
     with torch.device("meta"):
         model = build(config)
     blocks = [
