@@ -1,1 +1,1 @@
-"""Studio: a page in the browser on which a model is looked at. Only `page.py` imports Gradio."""
+"""Studio: a page in the browser that shows a model. Only `page.py` imports Gradio."""

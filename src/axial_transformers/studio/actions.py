@@ -1,4 +1,4 @@
-"""Work that the page asks for, from arrays to arrays; it can be stopped between two steps."""
+"""Work for the page, from arrays to arrays; it can be stopped between two steps."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from axial_transformers.progress import Item, Progress
 from axial_transformers.studio.studio_model import StudioModel
 
 MOST_DRAWN = 64
-"""Samples, or completions, that are drawn at once."""
+"""Samples or completions at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,7 @@ class DrawingOptions:
 def draw_samples(
     studio: StudioModel, options: DrawingOptions, progress: Progress = iter
 ) -> Integer[np.ndarray, "n *a c"]:
-    """Samples; of a model with known channels continuations of the first examples of its data.
-
-    Raises:
-        ValueError: an option out of range, or no data to continue.
-    """
+    """Return samples; for a model with known channels, continuations of its first examples."""
     known = None
     if studio.model.config.known_channels:
         if studio.examples is None:
@@ -63,11 +59,7 @@ def draw_completions(
     options: DrawingOptions,
     progress: Progress = iter,
 ) -> Integer[np.ndarray, "n *a c"]:
-    """Completions of an example whose values at the erased sites are not known, whatever the order.
-
-    Raises:
-        ValueError: nothing is erased, or an option out of range.
-    """
+    """Return completions of an example, whose values at the erased sites do not matter."""
     if not erased.any():
         raise ValueError("nothing is erased: paint over a part of the picture, or erase the end of it")
     known = ~np.broadcast_to(erased[..., None], example.shape)
@@ -87,7 +79,7 @@ def draw_completions(
 
 
 def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
-    """The missing sites [*A, C] that come before a known one in generation order; nowhere where completion is exact."""
+    """Return the missing sites [*A, C] before a known one in generation order; none for exact completions."""
     sites = tuple(model.order.numpy().T)
     places = np.flatnonzero(known[sites])
     early = np.zeros(known.shape, bool)
@@ -98,10 +90,7 @@ def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Boo
 
 
 def erased_sites(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bool[np.ndarray, "*a"]:
-    """The sites [*A] of the pixels painted on a picture as of `for_display`, the inverse of `marks_for_display`.
-
-    A position of a sequence is erased where any of its pixels is painted.
-    """
+    """Return the sites [*A] of the pixels painted on an image of `for_display`."""
     if len(shape) == 3:
         return np.stack(np.split(painted, shape[0], axis=1))
     if len(shape) == 2:
@@ -112,12 +101,12 @@ def erased_sites(painted: Bool[np.ndarray, "h w"], shape: tuple[int, ...]) -> Bo
 
 
 def share_below(typical: Float[np.ndarray, " n"], scores: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """The share 0..1 of typical scores that each score exceeds."""
+    """Return the share 0..1 of typical scores that each score exceeds."""
     return np.searchsorted(np.sort(typical), scores) / len(typical)
 
 
 class StoppedError(Exception):
-    """The work was stopped by its user."""
+    """The user stopped the work."""
 
 
 class Jobs:
@@ -127,10 +116,7 @@ class Jobs:
         self._stops: dict[str, Event] = {}
 
     def begin(self, session: str, progress: Progress) -> Progress:
-        """A wrapper of the loop of new work, which `progress` wraps too.
-
-        The loop raises StoppedError at the next step after `stop`.
-        """
+        """Return a wrapper of a loop, which raises StoppedError at the next step after `stop`."""
         stopped = self._stops[session] = Event()
 
         def wrap(items: Iterable[Item], /) -> Iterator[Item]:
@@ -142,11 +128,9 @@ class Jobs:
         return wrap
 
     def stop(self, session: str) -> None:
-        """Stops the work of a session, if any is under way."""
         if session in self._stops:
             self._stops[session].set()
 
     def end(self, session: str) -> None:
-        """Forgets a session, whose work is stopped."""
         self.stop(session)
         self._stops.pop(session, None)

@@ -1,4 +1,4 @@
-"""The page in Gradio: fields, buttons, and which of `actions` and `views` they call."""
+"""The page in Gradio: fields, buttons, and their calls of `actions` and `views`."""
 
 import os
 import socket
@@ -26,13 +26,13 @@ from axial_transformers.studio.studio_model import MOST_MEGABYTES, MOST_STORED, 
 STALE = 3600
 """Seconds after which uploaded files are removed."""
 WAITING = 16
-"""Pieces of work, of all open pages together, that may wait for their turn."""
+"""Most waiting pieces of work, of all open pages."""
 BRUSH = 20
-"""Radius of the brush, at least, in pixels of the enlarged picture; it covers at least one pixel of the model's."""
+"""Least radius of the brush, in pixels of the enlarged image."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
 MOST_THUMBNAILS = 60
-"""Examples of the data to choose from, at most, evenly spaced."""
+"""Most examples to choose from."""
 STYLE = """
 .thumbnails .grid-container {
     grid-template-columns: repeat(auto-fill, 3rem) !important; grid-auto-rows: 3rem !important;
@@ -57,15 +57,9 @@ View = Callable[..., Any]
 
 @contextmanager
 def served(studio: StudioModel, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
-    """Serves the page within this block, and yields its address.
+    """Serve the page within this block, without asking any other host, and yield its address.
 
-    Nothing is asked of another host. Uploaded files lie in a temporary folder, which is removed at the end.
-
-    Args:
-        port: None: the first free one from 7860.
-
-    Raises:
-        OSError: the port is taken, or the host is not an address of this machine.
+    Uploaded files lie in a temporary folder, which is removed at the end.
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
@@ -107,7 +101,6 @@ class Studio:
         self._typical: Scores | None = None
 
     def page(self) -> gr.Blocks:
-        """The page, not yet served."""
         with gr.Blocks(
             title=f"Studio: {self._studio.name}", analytics_enabled=False, delete_cache=(STALE, STALE)
         ) as page:
@@ -199,7 +192,6 @@ class Studio:
         )
 
     def _picker(self) -> tuple[list[Any], list[Any]]:
-        """Fields that choose an example, and the events of another choice."""
         number, examples, events = gr.State(0), self._studio.examples, []
         if examples is not None:
             positions = np.linspace(0, len(examples) - 1, min(len(examples), MOST_THUMBNAILS)).astype(np.int64)
@@ -225,7 +217,6 @@ class Studio:
             return gr.Button(name, variant="primary"), gr.Button("Stop")
 
     def _on_pick(self, page: Any, picker: tuple[list[Any], list[Any]], work: View, outputs: list[Any]) -> None:
-        """Calls `work` when the page is opened, and when another example is picked."""
         fields, events = picker
         if self._studio.examples is not None:
             events.append(page.load)
@@ -239,7 +230,6 @@ class Studio:
             )
 
     def _on(self, buttons: tuple[Any, Any], work: View, inputs: list[Any], shown: Any, page: Any | None = None) -> None:
-        """Call `work` at a click of the first button and when `page` opens; the second one stops it."""
         begin, stop = buttons
         for event in [begin.click, *([page.load] if page else [])]:
             event(
@@ -253,8 +243,6 @@ class Studio:
         stop.click(self._stop, queue=False, api_visibility="private")
 
     def _guarded(self, work: View, stoppable: bool = True) -> View:
-        """`work` with progress, whose mistakes are one line on the page and whose output stays if it is stopped."""
-
         def handler(request: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
             steps: Progress = iter
             if stoppable:
@@ -325,7 +313,7 @@ class Studio:
 
 
 def one_line(error: Exception) -> str | None:
-    """The message of an error on one line; None for a RuntimeError that is a mistake of the program itself."""
+    """Return an error's message on one line; None for a RuntimeError that is a bug."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
         return "not enough memory: ask for fewer at a time"

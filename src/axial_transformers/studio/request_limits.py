@@ -1,7 +1,6 @@
 """Requests that Studio refuses: those of other sites' pages, and more bytes than it stores.
 
-A page of another site can send requests to this machine. Browsers name that site in the header Origin. If it has made
-a name of its own lead to this machine (DNS rebinding), they give that name in the header Host.
+Browsers name the site of a page in the header Origin. With DNS rebinding, they name it in the header Host.
 """
 
 import re
@@ -12,12 +11,12 @@ ADDRESS = re.compile(r"[\d.]+|\[[\da-f:.]+\]")  # another site can make a name l
 
 
 class RequestLimits:
-    """An ASGI middleware that passes on what the page itself asks.
+    """An ASGI middleware that passes on only what the page itself asks.
 
     Args:
-        names: names of this machine that the page is served under, beside its addresses.
+        names: names of this machine that serve the page, beside its addresses.
         folder: where uploads are stored.
-        most: bytes that the folder and the bodies of all requests under way have together, at most.
+        most: bytes that the folder and the bodies of all open requests have together, at most.
     """
 
     def __init__(self, app: Any, names: tuple[str, ...], folder: Path, most: int) -> None:

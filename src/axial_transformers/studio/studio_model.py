@@ -1,4 +1,4 @@
-"""The model that is looked at, its data, and the files that are given to the page."""
+"""The model of the page, its data, and uploaded files."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,25 +13,19 @@ from axial_transformers.pictures import Palette, window_of
 from axial_transformers.pictures.display import Window
 
 MOST_FILES, MOST_EXAMPLES, MOST_MEGABYTES, MOST_STORED = 64, 1024, 32, 1024
-"""Files that are given at once, examples (tiles, clips) that they hold together, 10^6 bytes of each, and 10^6 bytes of
-all uploads that are stored at a time."""
+"""Files at once, their examples, and 10^6 bytes of each and of all stored uploads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudioModel:
-    """A model and what belongs to it.
-
-    Raises:
-        ValueError: a model of more than three axes.
-    """
+    """A model and what belongs to it."""
 
     model: AxialTransformer
     name: str
     read: Callable[[str, str], Examples]
-    """Reads the file of a path, fitted to the model in a way (`exact`, `crop`, `stretch` or `tiles`); raises ValueError
-    or OSError."""
+    """Reads the file of a path, fitted to the model (`exact`, `crop`, `stretch` or `tiles`)."""
     examples: Examples | None = None
-    """Examples of the model's data; None where there are none."""
+    """Examples of the model's data, or None."""
     uint16: bool = False
     class_names: tuple[str, ...] | None = None
     palette: Palette = "auto"
@@ -43,26 +37,19 @@ class StudioModel:
 
     @property
     def are_clips(self) -> bool:
-        """True of models of (frames, height, width)."""
         return len(self.model.config.shape) == 3
 
     @property
     def classes(self) -> list[str]:
-        """A name for each class of a class-conditional model; none for others."""
+        """Names of the classes of a class-conditional model."""
         count = self.model.config.num_classes or 0
         return [*(self.class_names or ())][:count] or [str(i) for i in range(count)]
 
     def window(self, values: NDArray[np.integer]) -> Window:
-        """The window in which values [N, *A, C] are shown, as `window_of` says."""
         return window_of(values, self.model.config.num_values, self.uint16)
 
     def files(self, paths: Sequence[str], fit: str) -> tuple[NDArray[np.uint8], list[str]]:
-        """The examples [N, *A, C] of some files, and their names.
-
-        Raises:
-            ValueError: no file or too many, or one that is not read or not the model's. Names are without folders.
-            OSError: a file cannot be read.
-        """
+        """Return the examples [N, *A, C] of some files, and their names without folders."""
         if not paths:
             raise ValueError("there are no files: drop some on the field")
         if len(paths) > MOST_FILES:

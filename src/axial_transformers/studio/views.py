@@ -1,4 +1,4 @@
-"""From arrays to what the page shows: HTML that holds its pictures and clips."""
+"""From arrays to the HTML of the page."""
 
 import base64
 import tempfile
@@ -22,13 +22,13 @@ from axial_transformers.studio.actions import drawn_early, share_below
 from axial_transformers.studio.studio_model import StudioModel
 
 MOST_ROWS = 200
-"""Rows of a ranking that are shown; the others are only counted."""
+"""Rows of a ranking that are shown."""
 THUMBNAIL = 64
-"""Width in pixels, at least, of the pictures of a ranking."""
+"""Least width of its images in pixels."""
 
 
 def described(studio: StudioModel) -> str:
-    """The model and its data."""
+    """Return the model and its data."""
     parameters = sum(weight.numel() for weight in studio.model.parameters())
     data = "none" if studio.examples is None else f"{len(studio.examples):,}"
     named = {"model": studio.name, "parameters": f"{parameters:,}"}
@@ -42,20 +42,20 @@ def thumbnails(studio: StudioModel, values: NDArray[np.integer]) -> list[Image.I
 
 
 def to_paint(studio: StudioModel, example: NDArray[np.integer]) -> tuple[NDArray[np.uint8], int]:
-    """The picture of an example [*A, C], large enough to paint on its pixels, and how many times it is enlarged."""
+    """Return the enlarged image of an example [*A, C] to paint on, and its scale."""
     picture = displayed(studio, example[None])[0]
     scale = enlargement(picture.shape[1], picture.shape[0])
     return picture.repeat(scale, 0).repeat(scale, 1), scale
 
 
 def displayed(studio: StudioModel, values: NDArray[np.integer], window: Window | None = None) -> NDArray[np.uint8]:
-    """Examples [N, *A, C] as pictures [N, H, W] or [N, H, W, 3]; window=None: that of these examples."""
+    """Return examples [N, *A, C] as images [N, H, W] or [N, H, W, 3]."""
     window = window or studio.window(values)
     return for_display(values, studio.model.config.num_values, studio.uint16, studio.palette, window)
 
 
 def samples(studio: StudioModel, values: NDArray[np.integer]) -> str:
-    """Samples [N, *A, C] as a grid, clips as one that plays."""
+    """Return samples [N, *A, C] as a grid, clips as one that plays."""
     what, num_values = f"{len(values)} samples", studio.model.config.num_values
     if not studio.are_clips:
         grid = image_grid(values, num_values=num_values, uint16=studio.uint16, palette=studio.palette)
@@ -70,7 +70,7 @@ def samples(studio: StudioModel, values: NDArray[np.integer]) -> str:
 def completions(
     studio: StudioModel, example: NDArray[np.uint8], erased: NDArray[np.bool_], values: NDArray[np.integer]
 ) -> str:
-    """Completions [N, *A, C] of an example [*A, C] beside what was known of it and the whole; clips also playing."""
+    """Return completions [N, *A, C] of an example [*A, C] beside its known part and the whole."""
     known = ~np.broadcast_to(erased[..., None], example.shape)
     early = np.asarray(drawn_early(studio.model, known).any(axis=-1))
     text = "Exact draws: every known value comes before the erased ones in the model's order."
@@ -100,7 +100,7 @@ def completions(
 
 
 def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = None, opacity: float = 0.6) -> str:
-    """The bits of each site of an example [*A, C], over its picture and beside it; of a sequence below it."""
+    """Return the bits of each site of an example [*A, C], over its image and beside it."""
     model, x = studio.model, torch.from_numpy(example[None])
     given = None if label is None else torch.tensor([label])
     total, costs = bits_per_dim(model, x, given).item(), bits_map(model, x, given).cpu().numpy()
@@ -124,7 +124,7 @@ def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = No
 def ranking(
     studio: StudioModel, values: NDArray[np.uint8], names: list[str], scores: Scores, typical: Scores | None, by: str
 ) -> str:
-    """A table of examples [N, *A, C], those of the highest score first, with pictures and heat maps.
+    """Return a table of examples [N, *A, C], highest score first, with images and heat maps.
 
     Args:
         typical: scores of the model's data, or None.
@@ -163,14 +163,12 @@ def _small(picture: NDArray[np.uint8]) -> Image.Image:
 
 
 def _picture(picture: Image.Image, what: str, name: str) -> str:
-    """A picture, with a link that saves it as a PNG file."""
     element = html.image(picture.convert("RGB"), what)
     address = _address(element)
     return html.figure(element, f'{escape(what)} (<a href="{address}" download="{name}.png">save</a>)')
 
 
 def _address(element: str) -> str:
-    """The address of an <img src="..">."""
     return element.split('"')[1]
 
 
