@@ -43,7 +43,7 @@ NAMED: dict[str, Callable[[], Recipe]] = {
         clips32_frames,
     )
 }
-"""The recipes that the command line names; `custom` is for any other data."""
+"""The recipes with a name; `custom` is for any other data."""
 
 __all__ = ["NAMED", "NOT_YET_MEASURED", "Machine", "Recipe", "custom", "tiled", *NAMED]
 

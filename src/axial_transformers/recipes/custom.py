@@ -16,23 +16,23 @@ from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
 from axial_transformers.training import TrainConfig
 
 LARGEST_WHOLE = 64
-"""Pictures whose sides are all of one length of at most so many pixels are modelled whole unless told."""
+"""Longest side of images that are modelled whole by default."""
 LARGEST_CLIP = 63
-"""The same of the frames of clips and volumes in arrays: each has as many sites as several pictures."""
+"""The same for the frames of clips and volumes."""
 TILE = 32
 LEAST_GAIN = 1.0
-"""Bits a value, of a code without context, by which differences from a prediction must be shorter than the values."""
+"""Least gain of a prediction, in bits a value without context."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 20
-"""Values that are looked at to choose a prediction."""
+"""Values that choose a prediction."""
 
 
 def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]]) -> DataConfig:
-    """The options, with tiles for examples of large or different sizes where the user has set no size.
+    """Return the options, with tiles for large or different sizes unless the user has set a size.
 
     Args:
         options: as the user has set them.
-        sizes: width and height of the pictures, or the axes of the examples of an array; none: other data.
+        sizes: width and height of the images, or the axes of an array's examples.
     """
     if options.size is not None or options.fit != "exact" or not sizes:
         return options
@@ -45,11 +45,9 @@ def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]]) -> DataConfig:
 
 
 def custom(examples: Examples) -> Recipe:
-    """A small model of the examples' shape, channels, values and classes, with a prediction where it pays.
+    """Return a small model of the examples' shape, channels, values and classes, with a prediction where it pays.
 
-    Channels are interleaved along the last axis: a prefix of the first axis, such as the upper rows of an image, is
-    then a prefix of the generation order, and each step trains on all channels. Each outer decoder has two layers per
-    axis that it covers.
+    Interleaved channels make a prefix of the first axis, such as the upper rows, a prefix of the generation order.
     """
     axes, prediction = len(examples.shape), prediction_for(examples)
     return Recipe(
@@ -88,7 +86,7 @@ def custom(examples: Examples) -> Recipe:
 
 
 def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:
-    """The prediction whose differences have the least entropy, channel by channel; none if it is not clearly less."""
+    """Return the prediction whose differences have clearly less entropy, channel by channel, or none."""
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
@@ -102,7 +100,7 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
 
 
 def _entropy(x: torch.Tensor, values: int) -> float:
-    """Mean over the channels of x [N, *A, C] of the entropy of their values, in bits."""
+    """Return the mean over the channels of x [N, *A, C] of the entropy of their values, in bits."""
     counts = [x[..., c].flatten().bincount(minlength=values) for c in range(x.shape[-1])]
     shares = torch.stack(counts).double() / (x.numel() // x.shape[-1])
     return -torch.xlogy(shares, shares).sum(1).mean().item() / LOG2

@@ -1,7 +1,6 @@
-"""The recipes that the command line names: digits, Fashion-MNIST, photographs, downsampled ImageNet and videos.
+"""The recipes with a name: digits, Fashion-MNIST, photographs, downsampled ImageNet and videos.
 
-Bits/dim of ImageNet are comparable only on the same version of the data: the published ones are of the old version,
-which has 49,999 validation images.
+Bits/dim of ImageNet compare only on the same version; the published ones are of the old one (49,999 validation images).
 """
 
 from typing import Any
@@ -14,7 +13,7 @@ from axial_transformers.training import TrainConfig
 
 
 def digits() -> Recipe:
-    """A class-conditional model that is also unconditional, since six of seven labels are hidden in training."""
+    """Return a class-conditional model that is also unconditional: training hides six of seven labels."""
     return Recipe(
         title="handwritten digits, 8x8, bundled with the package",
         reaches="1.716 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-22)",
@@ -49,7 +48,7 @@ def digits() -> Recipe:
 
 
 def fashion_mnist() -> Recipe:
-    """A model that trains in about forty minutes on one CPU core that multiplies bfloat16 natively."""
+    """Return a model that trains in about forty minutes on a CPU core that multiplies bfloat16."""
     return Recipe(
         title="Fashion-MNIST, 28x28, about forty minutes on one CPU core",
         reaches="2.737 bits/dim on the 10,000 test images (36 minutes of one core, 2026-11-22)",
@@ -71,7 +70,7 @@ def fashion_mnist() -> Recipe:
 
 
 def fashion_mnist_gpu() -> Recipe:
-    """A wider model, for a GPU."""
+    """Return a wider model, for a GPU."""
     return Recipe(
         title="Fashion-MNIST, 28x28, on a GPU",
         reaches=NOT_YET_MEASURED,
@@ -89,7 +88,7 @@ def fashion_mnist_gpu() -> Recipe:
 
 
 def photos32() -> Recipe:
-    """RGB photographs of any size, as 32x32 tiles: a model of their differences from a prediction by neighbours."""
+    """Return a model of 32x32 tiles of RGB photographs: differences from a prediction by neighbours."""
     return Recipe(
         title="photographs of any size, cut into 32x32 tiles",
         reaches="1.640 bits/dim on tiles of 3 photographs, a fifth below JPEG XL (34 minutes, one core)",
@@ -126,31 +125,31 @@ def photos32() -> Recipe:
 
 
 def imagenet32() -> Recipe:
-    """The paper's model of 32x32 images, trained as in the released code."""
+    """Return the paper's model of 32x32 images, trained as in the released code."""
     reaches = f"{NOT_YET_MEASURED} (the paper: 3.76 bits/dim, old version of the data)"
     return imagenet_recipe(_paper(32), "the paper's model", reaches, accumulate=2)
 
 
 def imagenet64() -> Recipe:
-    """The paper's model of 64x64 images, trained as in the released code."""
+    """Return the paper's model of 64x64 images, trained as in the released code."""
     reaches = f"{NOT_YET_MEASURED} (the paper: 3.44 bits/dim, old version of the data)"
     return imagenet_recipe(_paper(64), "the paper's model", reaches, accumulate=8)
 
 
 def imagenet32_released() -> Recipe:
-    """The released configuration for 32x32 images."""
+    """Return the released configuration for 32x32 images."""
     model = _released(32, dim=1536, dropout=0.04)
     return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=2)
 
 
 def imagenet64_released() -> Recipe:
-    """The released configuration for 64x64 images."""
+    """Return the released configuration for 64x64 images."""
     model = _released(64, dim=2048, dropout=0.0)
     return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=8)
 
 
 def imagenet_recipe(model: AxialTransformerConfig, origin: str, reaches: str, accumulate: int) -> Recipe:
-    """A model of 32x32 or 64x64 images and the published training, which differs in the learning rate only."""
+    """Return a model of 32x32 or 64x64 images and the published training."""
     size = model.shape[0]
     return Recipe(
         title=f"ImageNet {size}x{size}, {origin}",
@@ -163,10 +162,10 @@ def imagenet_recipe(model: AxialTransformerConfig, origin: str, reaches: str, ac
 
 
 def _paper(size: int) -> AxialTransformerConfig:
-    """8 encoder, 8 outer and 4 inner layers; 16 heads of width 128; "hidden size 2048" throughout.
+    """8 encoder, 8 outer and 4 inner layers; 16 heads of width 128; hidden size 2048.
 
-    That is the width of the feedforward blocks, too, as in the released code: 0.505 B parameters. The paper also says
-    that their width is 1 to 4 times that of the model; 4 times (`mlp_ratio=4`) has 1.009 B.
+    Feedforward blocks also have this width, as in the released code: 0.505 B parameters. The paper also says 1 to 4
+    times the width; 4 times (`mlp_ratio=4`) has 1.009 B.
     """
     return AxialTransformerConfig(
         shape=(size, size),
@@ -181,7 +180,6 @@ def _paper(size: int) -> AxialTransformerConfig:
 
 
 def _released(size: int, dim: int, dropout: float) -> AxialTransformerConfig:
-    """8 layers in each part, and a feedforward block as wide as the model."""
     return AxialTransformerConfig(
         shape=(size, size),
         channels=3,
@@ -196,39 +194,39 @@ def _released(size: int, dim: int, dropout: float) -> AxialTransformerConfig:
 
 
 def imagenet32_transformer() -> Recipe:
-    """A Transformer over the sites in raster order, every one of which attends to all before it."""
+    """Return a Transformer over the sites in raster order."""
     model = AxialTransformerConfig(layout="raster", **_other_model(32))
     return imagenet_recipe(model, "a Transformer over the raster", NOT_YET_MEASURED, accumulate=4)
 
 
 def imagenet32_image_transformer() -> Recipe:
-    """Blocks of 256 sites, each of which attends to the 256 before it as well."""
+    """Return blocks of 256 sites, which also attend to the 256 sites before."""
     model = ImageTransformerConfig(block=256, memory=256, **_other_model(32))
     return imagenet_recipe(model, "Image Transformer", NOT_YET_MEASURED, accumulate=8)
 
 
 def imagenet32_block_transformer() -> Recipe:
-    """Bands of four rows and strips of four columns in turn, 384 sites each."""
+    """Return bands of four rows and strips of four columns in turn, 384 sites each."""
     model = BlockTransformerConfig(blocks=((4, 96), (32, 12)), **_other_model(32))
     return imagenet_recipe(model, "Block Transformer", NOT_YET_MEASURED, accumulate=4)
 
 
 def imagenet64_sparse_transformer() -> Recipe:
-    """Half of the heads attend to the last row of sites, half to one column."""
+    """Return a model with half of the heads on the last row of sites, half on one column."""
     return imagenet_recipe(
         SparseTransformerConfig(**_other_model(64)), "Strided Sparse Transformer", NOT_YET_MEASURED, accumulate=32
     )
 
 
 def _other_model(size: int) -> dict[str, Any]:
-    """20 layers as in the paper's models (8 + 8 + 4), with as many parameters but for the table of positions."""
+    """20 layers as in the paper's models (8 + 8 + 4), with as many parameters except the position table."""
     return {"shape": (size, size), "channels": 3, "dim": 2048, "heads": 16, "mlp_ratio": 1.0, "inner_layers": 20}
 
 
 def bair() -> Recipe:
-    """The paper's model of video: frames are channels, the first frame is known.
+    """Return the paper's model of video: frames are channels, the first frame is known.
 
-    Of each video of 30 frames, training takes 16 at a random offset, evaluation the first 16.
+    Training takes 16 of 30 frames at a random offset, evaluation the first 16.
     """
     return Recipe(
         title="BAIR robot pushing, 16 frames of 64x64, the first one given",
@@ -252,7 +250,7 @@ def bair() -> Recipe:
 
 
 def clips32() -> Recipe:
-    """Time is the outermost axis; channels are interleaved along the columns."""
+    """Return a model whose outermost axis is time, with channels interleaved along the columns."""
     return Recipe(
         title="clips of 16 frames of 32x32, time as an axis",
         reaches="1.985 bits/dim on 15 test clips, 35 % below JPEG XL (one core, 109 minutes; docs/results.md)",
@@ -274,7 +272,7 @@ def clips32() -> Recipe:
 
 
 def clips32_frames() -> Recipe:
-    """The paper's model of video: frames are channels, the first frame is known."""
+    """Return the paper's model of video: frames are channels, the first frame is known."""
     return Recipe(
         title="clips of 16 frames of 32x32, frames as channels",
         reaches="2.547 bits/dim on 15 test clips, 16 % below JPEG XL (one core, 53 minutes; docs/results.md)",

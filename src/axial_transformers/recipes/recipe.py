@@ -1,4 +1,4 @@
-"""The fields of a recipe, the published training, and the machine that the large recipes are set for."""
+"""The fields of a recipe, the published training, and the machine of the large recipes."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -11,11 +11,11 @@ NOT_YET_MEASURED = "not yet measured"
 
 
 class Machine(NamedTuple):
-    """One device, on which a step of a recipe fits by its estimate; more devices share the batch."""
+    """One device for a step of a recipe; more devices share the batch."""
 
     device: Literal["cpu", "cuda"]
     gigabytes: float
-    """Its memory (1e9 bytes); of a CPU, what a step adds to the memory of the process."""
+    """Its memory (1e9 bytes); of a CPU, what a step adds to the process."""
 
     def __str__(self) -> str:
         return f"one CPU, {self.gigabytes:g} GB" if self.device == "cpu" else f"one GPU of {self.gigabytes:g} GB"
@@ -26,30 +26,25 @@ class Recipe:
     """A whole configuration: data, model and training, and the likelihood that they reach."""
 
     title: str
-    """The data that is modelled, in a few words."""
+    """The data in a few words."""
     reaches: str
-    """Bits/dim of this configuration, with the data and the machine; or `NOT_YET_MEASURED`."""
+    """Bits/dim with the data and the machine; or `NOT_YET_MEASURED`."""
     fits: Machine | None = None
-    """A machine that a step fits into; None: that depends on the data, to which `axial train` fits it."""
+    """A machine for a step; None: it depends on the data."""
     source: str | None = None
     """Source of the data, as for `data.load`; None: the user names one."""
     data: DataConfig = field(default_factory=DataConfig)
-    """Options of reading the source."""
     model: AxialTransformerConfig
-    """The model, the configuration of which is that of its class; the data must have its shape."""
+    """The data must have its shape."""
     training: TrainConfig
-    """Options of training."""
 
 
 GPU = Machine("cuda", 80)
-"""Parts of a batch (`accumulate`) are as few as fit there without computing blocks again."""
+"""Parts of a batch are as few as fit there without recomputing blocks."""
 
 
 def published_training(learning_rate: float, accumulate: int) -> TrainConfig:
-    """About 200,000 steps (section 4 of the paper); the rest as in the released code.
-
-    That is what `as_released` states.
-    """
+    """Return about 200,000 steps (section 4 of the paper), the rest as in the released code."""
     return TrainConfig(
         steps=200_000,
         batch_size=64,
