@@ -23,12 +23,12 @@ class Progress(Protocol):
     """A wrapper of the items of a loop: `bar` returns one, `iter` is one that shows nothing."""
 
     def __call__(self, items: Iterable[Item], /) -> Iterable[Item]:
-        """The same items."""
+        """Return the same items."""
         ...
 
 
 def bar(description: str) -> Progress:
-    """A wrapper that shows a bar with the time left on a terminal, and elsewhere a line every half minute."""
+    """Return a wrapper that shows a bar with the time left on a terminal, otherwise a line every half minute."""
 
     def wrap(items: Iterable[Item], /) -> Iterator[Item]:
         with Bar(description, columns.TimeRemainingColumn(table_column=Column(no_wrap=True))) as display:
@@ -42,26 +42,26 @@ def bar(description: str) -> Progress:
 
 @cache
 def stderr_console() -> Console:
-    """Return the console on stderr: all bars and messages share it, or they would overwrite each other."""
+    """Return the console on stderr, which all bars and messages must share."""
     return Console(stderr=True)
 
 
 def rank() -> int:
-    """Number of this process among those that torchrun started; the first one, 0, writes messages for all."""
+    """Return this process's number under torchrun; process 0 writes messages for all."""
     return int(os.environ.get("RANK", 0))
 
 
 class Display:
-    """An interface for the steps of a loop, which itself shows nothing."""
+    """An interface for the steps of a loop, which shows nothing."""
 
     def start(self, total: int | None, completed: int = 0) -> None:
-        """Begins with `completed` of `total` steps made; None: their number is unknown."""
+        """Begin with `completed` of `total` steps; None: unknown."""
 
     def update(self, completed: int, figures: str = "") -> None:
-        """Shows the number of completed steps, and current figures."""
+        """Show the completed steps and current metrics."""
 
     def say(self, text: str) -> None:
-        """Shows a message on a line of its own."""
+        """Show a message on its own line."""
 
     def __enter__(self) -> Self:
         return self
@@ -73,8 +73,6 @@ class Display:
 
 
 class _OneLine(columns.TextColumn):
-    """Text that is cut off where the terminal is too narrow for all columns."""
-
     def render(self, task: columns.Task) -> Text:
         text = super().render(task)
         text.no_wrap, text.overflow = True, "ellipsis"
@@ -84,10 +82,7 @@ class _OneLine(columns.TextColumn):
 class Bar(Display):
     """A bar on a terminal; elsewhere a plain line after 5 seconds, then every half minute.
 
-    Of several processes only the first one shows it.
-
-    On a narrow terminal the numbers of steps and the columns at the right end are whole, the other text is cut off. A
-    bar within the `with` block of another one is shown below it.
+    Only the first process shows it. A bar within the block of another one is below it.
 
     Args:
         description: text at the left end of the bar.

@@ -284,7 +284,6 @@ def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = Non
 
 
 def _two_readings(shape: Sequence[int]) -> tuple[str, ...]:
-    """Return two readings of a shape whose channels may lie elsewhere; none where one is plain."""
     few = 3, 4  # channels of pictures, with alpha
     if len(shape) == 4:
         _, second, third, last = shape

@@ -44,7 +44,7 @@ def _frames(record: bytes, where: str) -> list[Image.Image]:
 
 
 def _features(record: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """Yield names and encoded values of Example.features (1) . feature (1), a map of key (1) and value (2)."""
+    """Yield names and values of Example.features (1) . feature (1), a map of key (1) and value (2)."""
     for entry in _nested(_merged(record, 1, where), 1, where):
         _, parts = parse(entry, where)
         name, value = (parts.get(number, [b""])[-1] for number in (1, 2))
@@ -61,7 +61,6 @@ def _frame(feature: bytes, where: str) -> Image.Image:
 
 
 def _merged(message: bytes, number: int, where: str) -> bytes:
-    """Return the message in the field `number`; repeated messages are merged."""
     return b"".join(_nested(message, number, where))
 
 

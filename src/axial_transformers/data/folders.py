@@ -137,7 +137,6 @@ def usually_left_out(count: int) -> int:
 
 
 def _leave_out(unfit: Sequence[str], faults: Sequence[str], left: int, skip_bad: int | None, in_all: int) -> None:
-    """Warn of each fault; raise ValueError if there are too many, or no example is left."""
     too_many = len(faults) > (usually_left_out(in_all) if skip_bad is None else skip_bad)
     if unfit:
         raise ValueError(listed([*unfit, *(faults if too_many else ())]))

@@ -152,12 +152,10 @@ def _load_folder(folder: Path, config: DataConfig, split: Split, progress: Progr
 
 
 def _shown(folder: Path) -> list[Path]:
-    """Return all files below a folder that are not hidden."""
     return [file for file in files_below(folder) if not is_hidden(file.relative_to(folder))]
 
 
 def _videos(files: Sequence[Path], config: DataConfig) -> list[Path]:
-    """Return the files and folders that are one video each."""
     records = [file for file in files if file.suffix.lower() in bair_videos.SUFFIXES]
     if config.frames is None:
         return records
@@ -172,7 +170,6 @@ def _load_each(
     split: Split,
     load_files: Callable[[Selection], Examples],
 ) -> Examples:
-    """Load images or videos, each of which belongs to one split and one class."""
     places = {file: file.relative_to(folder) for file in files}
     stated = {file: part_of_folder(place.parts[0]) for file, place in places.items() if len(place.parts) > 1}
     has_splits = any(stated.values())
@@ -197,7 +194,6 @@ def _load_each(
 
 
 def _classes(places: Mapping[Path, Path], chosen: Sequence[Path]) -> tuple[tuple[str, ...], list[int]] | tuple[()]:
-    """Return class names and the chosen files' numbers: the outermost sub-folders, if each file lies in one."""
     if any(len(place.parts) == 1 for place in places.values()):
         return ()
     names = tuple(sorted({place.parts[0] for place in places.values()}))
@@ -217,7 +213,6 @@ def _load_array_folder(folder: Path, files: Sequence[Path], config: DataConfig, 
 
 
 def _load_shards(source: str, files: Sequence[Path], config: DataConfig, split: Split, progress: Progress) -> Examples:
-    """Load records by the split that the name of their shard, or of a folder of some shards, states."""
     common = Path(os.path.commonpath([file.parent for file in files]))
 
     def part_of(file: Path) -> Part | None:
@@ -236,7 +231,6 @@ def _load_parts(
     config: DataConfig,
     split: Split,
 ) -> Examples:
-    """Load all files, those that state the split, or its share of the train files' examples."""
     if split == "all":
         return load_files(files)
     if split in parts and split != "train":
@@ -254,7 +248,6 @@ def _parts(files: Sequence[Path], part_of: Callable[[Path], Part | None]) -> Par
 
 
 def _share(source: Path | str, examples: Examples, config: DataConfig, split: Split, parts: Parts) -> Examples:
-    """Return a split's share of the train part's examples."""
     chosen = consecutive_part(len(examples), split, *_fractions(config, parts, test_default=0.0))
     if chosen.start == chosen.stop:
         raise _empty(source, split, parts, "example" * (len(examples) == 1))
@@ -262,7 +255,6 @@ def _share(source: Path | str, examples: Examples, config: DataConfig, split: Sp
 
 
 def _fractions(config: DataConfig, parts: Parts, test_default: float) -> tuple[float, float]:
-    """Return the fractions of the train part that validate and test: 0 where the source has such a part."""
     test = test_default if config.test_fraction is None else config.test_fraction
     return 0.0 if "validation" in parts else config.validation_fraction, 0.0 if "test" in parts else test
 
@@ -272,7 +264,6 @@ def _without_frames(path: Path) -> ValueError:
 
 
 def _empty(source: Path | str, split: Split, parts: Parts, only: str = "") -> EmptySplitError:
-    """Return the error about a split without examples; `only` names the single thing in the train part."""
     ways_out = {
         "train": "take another split",
         "validation": "raise validation_fraction, or change the seed",

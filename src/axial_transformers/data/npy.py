@@ -70,7 +70,6 @@ def _reading(path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[tuple[IO[bytes], int, str]]:
-    """Yield what an array is read from, its number of bytes, and what messages call it."""
     with _reading(path):
         if path.suffix.lower() == ".npy":
             with path.open("rb") as file:

@@ -187,7 +187,6 @@ def _holds_records(video: Path) -> bool:
 
 
 def _decoded(video: Path) -> Iterator[Image.Image]:
-    """Yield the frames of a file in mode L or RGB, in the order of presentation."""
     av = pyav()
     try:
         with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
@@ -232,7 +231,7 @@ def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
 
 
 def _check_end(video: Path, container: "av.container.InputContainer", track: "av.VideoStream", seconds: float) -> None:
-    """Raise _VideoError where the frames end before the stated duration: demuxers take a cut for the end."""
+    """Raise _VideoError where the frames end early: demuxers take a cut for the end."""
     whole = True
     if _format(video) == "gif":
         with video.open("rb") as stream:
@@ -247,7 +246,6 @@ def _check_end(video: Path, container: "av.container.InputContainer", track: "av
 
 
 def _slack(track: "av.VideoStream") -> float:
-    """Return the tolerance in seconds of stated durations, which are often wrong by a few frames."""
     return 0.1 + float(3 / (track.average_rate or 10))
 
 

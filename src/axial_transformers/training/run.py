@@ -140,7 +140,6 @@ class Run:
         self.learning_rate = 0.0
 
     def _distribute(self, model: AxialTransformer, loss: Loss) -> None:
-        """Put the model, its average and the optimizers on the devices; sharded models block by block."""
         if self.device.type == "cpu":
             (return_freed_memory if self.config.saves_memory else keep_freed_memory)()
         sharded = self.config.shard and self.processes.count > 1
@@ -300,10 +299,6 @@ class Run:
         return self.processes.mean(total)
 
     def _average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
-        """Return the EMA weights as a model that a process can use alone; a collective operation.
-
-        Sharded weights are copied; a process that does not `keep` them gets the skeleton.
-        """
         if not (self.config.shard and self.processes.count > 1):
             return self.state.average
         tensors = full_tensors(self.state.average.state_dict(), keep, device)

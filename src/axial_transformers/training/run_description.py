@@ -88,7 +88,6 @@ def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str
 
 
 def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any] | None]:
-    """Return rows, result and settings for a model card, without private paths and class names."""
     record = read_run(folder)
     if record is None:
         return {}, None, None
@@ -130,7 +129,6 @@ def _shortened(names: Sequence[str]) -> str:
 
 
 def _last_part(word: str) -> str:
-    """Return the last part of a path or an address, also after `--option=`."""
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     path = urlsplit(value).path if "://" in value else value
     return f"{option}{equals}{PurePath(path.replace(chr(92), '/')).name or path}"

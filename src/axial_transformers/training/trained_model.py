@@ -67,7 +67,6 @@ class TrainedModel:
         raise ValueError(f"label={word}: the classes are 0 to {count - 1}{', called ' * bool(names)}{', '.join(names)}")
 
     def _data_of(self, source: str | Path | None) -> DataConfig:
-        """Return the options for a source; gray images given to an RGB model are read as RGB."""
         pictures = source is not None and (Path(source).is_dir() or Path(source).suffix.lower() in SUFFIXES)
         in_colour = self.model.config.channels == 3 and self.data.mode == "auto"
         return replace(self.data, mode="rgb") if pictures and in_colour else self.data

@@ -67,7 +67,6 @@ def expand(pattern: str) -> list[str]:
 
 
 def _choices(content: str, pattern: str) -> Sequence[str]:
-    """Return the choices in a pair of braces, at most one more than allowed."""
     if "," in content:
         return content.split(",")
     match = re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", content)

@@ -115,8 +115,6 @@ class _Copy:
 
 
 class _Downloads:
-    """Downloads as an iterable of hundredths of files, within common limits."""
-
     def __init__(self, addresses: Sequence[str], checksums: Mapping[str, str], most_bytes: int) -> None:
         self.paths, self._most_bytes, self._bytes_left = list[Path](), most_bytes, most_bytes
         self._copies = [_Copy(address, checksums.get(address, "")) for address in addresses]
@@ -137,7 +135,6 @@ class _Downloads:
                 self.paths.append(copy.path)
 
     def _fetched(self, client: httpx2.Client, copy: _Copy) -> Iterator[float]:
-        """Download a file, yielding the share of it that has come."""
         failures = 0
         while True:
             before = copy.arrived()
@@ -207,7 +204,6 @@ class _Downloads:
 
 
 def _in_hundredths(shares: Iterable[float]) -> Iterator[None]:
-    """Yield once for each hundredth that the shares reach, 100 times in all."""
     shown = 0
     for share in shares:
         now = min(int(_HUNDREDTHS * share), _HUNDREDTHS)
@@ -217,7 +213,6 @@ def _in_hundredths(shares: Iterable[float]) -> Iterator[None]:
 
 
 def _check_redirect(answer: httpx2.Response) -> None:
-    """Raise DownloadError where an answer leads away from the web, or gives up encryption."""
     if answer.has_redirect_location:
         target = answer.url.join(answer.headers["Location"])
         if target.scheme != "https" and (target.scheme != "http" or answer.url.scheme == "https"):

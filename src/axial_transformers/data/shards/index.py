@@ -170,7 +170,6 @@ def _cores() -> int:
 
 
 def _identity(path: Path, options: DataConfig) -> str:
-    """Return a name for the index of a shard that depends on the file and on the options of reading it."""
     as_picture = [options.size, options.fit, options.mode]
     as_array: list[object] = [options.num_values, options.frames, options.stride, options.axes]
     identity = [_VERSION, str(path.resolve()), *state_of(path), as_picture, as_array]
@@ -205,11 +204,6 @@ def _write(place: tuple[Path, Path], options: DataConfig) -> None:
 
 
 def _checked(stream: IO[bytes], record: Record, name: str, options: DataConfig) -> tuple[bytes, Form, int]:
-    """The bytes, form and class (or -1) of a record.
-
-    Raises:
-        ValueError: it is damaged, or no example.
-    """
     if record.problem:
         raise ValueError(f"{name} {record.problem}: remove it")
     content = read(stream, record.example, name)
@@ -219,13 +213,11 @@ def _checked(stream: IO[bytes], record: Record, name: str, options: DataConfig) 
 
 
 def _checksum(about: object, rows: Path) -> str:
-    """SHA-256 over all of an index."""
     with rows.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.sha256(json.dumps(about).encode())).hexdigest()
 
 
 def _opened(path: Path, folder: Path) -> ShardIndex | None:
-    """The index in a folder, None if it is missing or damaged."""
     try:
         return _open(path, folder)
     except (ValueError, FileNotFoundError):
@@ -233,12 +225,6 @@ def _opened(path: Path, folder: Path) -> ShardIndex | None:
 
 
 def _open(path: Path, folder: Path) -> ShardIndex:
-    """The index in a folder.
-
-    Raises:
-        ValueError: it is damaged.
-        OSError: it could not be read.
-    """
     rows = folder / _ROWS
     stored = read_object(folder / _ABOUT, "the index of a shard", mebibytes=_LARGEST_ABOUT)
     about = stored.get("about", {})

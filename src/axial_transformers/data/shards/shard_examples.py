@@ -164,7 +164,6 @@ class _Names(Sequence[str]):
 
 
 def _numbers(indices: Indices, count: int) -> Sequence[int]:
-    """Return the selected positions; raise IndexError beyond the end."""
     if isinstance(indices, slice):
         return range(count)[indices]
     numbers = np.asarray(indices, None if len(indices) else np.int64)

@@ -77,8 +77,6 @@ def members(path: Path, start: int = 0) -> Iterator[tarfile.TarInfo]:
 
 
 class _Headers:
-    """A file as tarfile reads it; bounds the headers of one member."""
-
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._left = stream, 0
         self.seek, self.tell = stream.seek, stream.tell
@@ -131,7 +129,6 @@ def _key(name: str) -> str:
 
 
 def _suffix(name: str, lower: bool = True) -> str:
-    """Return a path's end from the first dot of its last part."""
     _, dot, rest = name.rpartition("/")[2].partition(".")
     return (dot + rest).lower() if lower else dot + rest
 
@@ -142,6 +139,5 @@ def readable(name: str) -> str:
 
 
 def _is_named(name: str) -> bool:
-    """Return True for a dot with text before and after it, as webdataset does."""
     stem, dot, suffix = name.rpartition("/")[2].partition(".")
     return bool(stem and dot and suffix)
