@@ -46,12 +46,11 @@ GROUPS = {
 """Summary and example of each command, in the order of the help."""
 
 COMMANDS = {name: texts for group in GROUPS.values() for name, texts in group.items()}
-"""All groups. The module `cli.COMMAND` has `main(argv) -> exit status or None`."""
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
 WAITING, SHORT_WAIT = "GOMP_SPINCOUNT", "1000"
-"""Environment variable of GNU OpenMP: turns of an idle thread before it sleeps."""
+"""Environment variable of GNU OpenMP."""
 
 LESS_MEMORY = {
     "train": "lower --training.batch-size, or raise --training.accumulate",
@@ -68,7 +67,7 @@ LESS_MEMORY = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `axial COMMAND ...`; return the exit status: 0, 2 for an error, 130 for Ctrl-C.
 
-    A user's mistake and too little memory are one line on stderr, or a traceback if AXIAL_TRACEBACK is set.
+    Users' mistakes are one line on stderr, or a traceback if AXIAL_TRACEBACK is set.
     """
     prepare_streams()
     _bound_waiting()
@@ -89,10 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _bound_waiting() -> None:
-    """Let idle threads of torch's OpenMP sleep after about 50 us instead of 15 ms.
-
-    Otherwise another busy process makes small products up to a hundred times slower (benchmarks/threads.py).
-    """
+    """Let idle threads of torch's OpenMP sleep after about 50 us instead of 15 ms, which slows other processes."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(WAITING, SHORT_WAIT)
 
@@ -114,7 +110,7 @@ def _run(command: str, argv: Sequence[str]) -> int:
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """Return the end of an error message about an unknown word: the nearest known one, and all known ones."""
+    """Return the end of an error message about an unknown word."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), n=1, cutoff=0.5)

@@ -43,8 +43,8 @@ class Complete:
       axial complete runs/digits --mask mask.png --approximate --only 3 17
       axial complete runs/clips clips_test.npz --frames 1 --output continued.mp4
 
-    Completions are exact draws from p(missing | known) where the known sites come first in the model's generation
-    order. Otherwise an error names the layouts for which they would be.
+    Completions are exact draws from p(missing | known) where the known sites come first in the generation order.
+    Otherwise an error names layouts where they do.
     """
 
     model: Model
@@ -59,23 +59,21 @@ class Complete:
     frames: int | None = None
     """The first frames are known."""
     mask: Path | None = None
-    """An image, white where known; or an .npy file of booleans, one per site (or per site and channel), true where
-    known."""
+    """An image, white where known; or an .npy file of booleans per site (or per site and channel), true where known."""
     approximate: bool = False
-    """Allow any mask. Known sites keep their values, but earlier values do not depend on them."""
+    """Allow any mask. Earlier values then do not depend on the known ones after them."""
     examples: int = 8
     """Number of examples to complete, evenly spaced over the source."""
     only: tuple[str, ...] | None = None
-    """Examples to complete instead: positions from 0, or names, such as --only 3 17."""
+    """Complete these examples instead: positions from 0, or names, such as --only 3 17."""
     label: str | None = None
     """Class of all completions, for class-conditional models: its name or its number. None: no label."""
     data: Reading = Reading()
     count: int = 4
     """Completions of each."""
     output: Path = Path("completions.png")
-    """NAME.png: the known part, its completions and the original side by side; clips as strips of frames. NAME.npz: the
-    completions. For clips also NAME.mp4 and NAME.gif: side by side, playing; NAME.mkv: the completions, lossless. An
-    existing .npz or .mkv is not replaced."""
+    """NAME.png: known part, completions and original side by side. NAME.npz: the completions. For clips also NAME.mp4
+    and NAME.gif, which play; NAME.mkv: the completions, lossless. An existing .npz or .mkv is not replaced."""
     appearance: Annotated[Appearance, Parameter(name="*")] = Appearance()
     seed: int = 0
     """Equal seeds draw equal completions."""

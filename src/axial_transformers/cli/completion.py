@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def parser_of(command: str) -> App:
-    """Return the parser of a command; those of `train` and `inspect` begin with a recipe."""
+    """Return the parser of a command."""
     if command in ("train", "inspect"):
         defaults = asdict(recipe_preset("digits").settings)
         return parser(_train if command == "train" else _inspect, command, defaults)

@@ -33,20 +33,20 @@ class Compress:
     """Folder of a run or of an exported model, or a hub id. Decompressing needs the same model."""
     source: Path
     """An image, a folder of images, or an .npz or .npy file with one array of images; for models of clips, a video or a
-    folder of videos. Pixels, names and modes are kept; videos come back as lossless .mkv files without sound. Other
-    files of a folder, of at most 64 MiB each, are stored as they are."""
+    folder of videos. Videos come back as lossless .mkv files without sound. Other files of a folder, of at most 64 MiB
+    each, are stored as they are."""
     archive: Path
     """The file to write, NAME.axl."""
     _: KW_ONLY
     force: bool = False
-    """Replace the archive if it exists: only a regular file, and never a file of the source."""
+    """Replace the archive if it is a regular file, but never a file of the source."""
     other_sizes: Literal["auto", "refuse", "tile"] = "auto"
     """Images of another size than the model's: refuse them, or cut them into tiles. auto: tile if the run was trained
     on tiles."""
     verify: bool = True
     """Decompress and compare before the file appears."""
     compare: bool = False
-    """Also print the bits/dim of the images as PNG, WebP and (with the extra `codecs`) JPEG XL."""
+    """Also print bits/dim as PNG, WebP and (with the extra `codecs`) JPEG XL."""
     weights: Weights = "ema"
     json: bool = False
     """Print one JSON object."""

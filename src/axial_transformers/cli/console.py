@@ -1,7 +1,4 @@
-"""Standard streams that accept whatever the commands print, and messages on stderr.
-
-Libraries are imported where they are used, so that `axial --help` is fast.
-"""
+"""Standard streams that accept whatever the commands print, and messages on stderr."""
 
 import io
 import os
@@ -18,8 +15,7 @@ if TYPE_CHECKING:
 def prepare_streams() -> None:
     """Replace the standard streams by ones that no closed pipe and no character can stop.
 
-    What cannot be encoded appears as \xb1 does; what nobody reads is dropped. Other failures of standard output stay
-    errors.
+    What cannot be encoded appears as \xb1 does. Other failures of standard output stay errors.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed: the next file that is opened would take its number
@@ -70,14 +66,14 @@ class _Tolerant(io.FileIO):
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print one line without markup: paths may contain brackets and control characters."""
+    """Print one line without markup, control characters escaped."""
     from axial_transformers.progress import stderr_console
 
     stderr_console().print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def working(text: str) -> "Status":
-    """Show on a terminal, within the block, what the command does."""
+    """Show on a terminal what the command does."""
     from rich.markup import escape
 
     from axial_transformers.progress import stderr_console
@@ -86,7 +82,7 @@ def working(text: str) -> "Status":
 
 
 def print_rows(rows: Mapping[str, str], title: str = "") -> None:
-    """Print rows (name, value) below a title, folded to the width of the terminal."""
+    """Print rows (name, value) below a title."""
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
@@ -102,7 +98,7 @@ def print_rows(rows: Mapping[str, str], title: str = "") -> None:
 
 @contextmanager
 def rank_zero_output() -> Iterator[None]:
-    """Let only the first process of a machine print within this block, errors included."""
+    """Let only the first process of a machine print, errors included."""
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:
         yield
         return
@@ -118,7 +114,7 @@ def rank_zero_output() -> Iterator[None]:
 
 
 def show_log() -> None:
-    """Print each log record of the package, INFO or above, once on stderr."""
+    """Print the package's log records, INFO or above, on stderr."""
     import logging
 
     from axial_transformers.progress import rank

@@ -27,11 +27,11 @@ class Decompress:
     archive: Path
     """The .axl file."""
     output: Path
-    """A new folder for images or videos; for a single one, a new file such as x.png or x.mkv; for an array, a new .npz
-    or .npy file."""
+    """A new folder for images or videos; for one alone, a new file such as x.png or x.mkv; for an array, a new .npz or
+    .npy file."""
     _: KW_ONLY
     salvage: bool = False
-    """Write what intact chunks contain and name what is lost, instead of failing."""
+    """Write what intact chunks contain, and name what is lost."""
     only: str | None = None
     """Restore only the image or video of this name, or the example of this number."""
     most_values: int | None = None

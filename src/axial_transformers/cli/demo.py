@@ -1,4 +1,4 @@
-"""axial demo: train on the bundled digits, and show the run's page with likelihoods, samples and completions."""
+"""axial demo: train on the bundled digits, and show the run's page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,6 @@ from axial_transformers.training import read_run
 from axial_transformers.training.run_page import write_page
 
 MOST_MINUTES = 2.6
-"""Limit of the training time, for slow machines."""
 CLASSES, VALUES = 10, 17
 KNOWN_ROWS = 4
 THIS_MODEL = "this model"

@@ -36,8 +36,8 @@ class Evaluate:
     source: Source = None
     _: KW_ONLY
     split: Split | None = None
-    """Part of the data. None: all of a given source; of the run's own data the test part, or the validation part where
-    there is no test part."""
+    """Part of the data. None: all of a given source; of the run's own data the test part, or else the validation
+    part."""
     weights: Weights = "ema"
     labels: bool = False
     """Condition a class-conditional model on the labels."""
@@ -45,7 +45,7 @@ class Evaluate:
     """Number of examples to evaluate, evenly spaced over the data."""
     data: Reading = Reading()
     given_frames: int = 0
-    """First frames of a clip whose bits do not count. Frames that a model always knows never count."""
+    """First frames of a clip whose bits do not count."""
     batch_size: BatchSize = 64
     precision: Precision = "float32"
     device: Device = "auto"

@@ -81,7 +81,7 @@ class Inspect:
         return any(option is not None for option in (self.devices, self.memory, self.rate))
 
     def devices_for(self, training: TrainConfig) -> Machine:
-        """Return the devices to plan for, by default this machine with its measured rate."""
+        """Return the devices to plan for."""
         if not self.elsewhere:
             device, training = training.torch_device(), training.resolve_auto()
             dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32

@@ -41,7 +41,7 @@ Fit = Literal["exact", "crop", "stretch", "tiles"]
 
 
 def products_in(precision: machine.Precision, device: torch.device) -> torch.autocast:
-    """Return the context in which matrix products have this precision; warn where bfloat16 is slow."""
+    """Return the context for products of this precision; warn where bfloat16 is slow."""
     if precision == "bfloat16":
         warn_if_slow("precision", device)
     return machine.products_in(precision, device)
@@ -70,7 +70,7 @@ class Reading:
     """Most damaged examples to leave out."""
 
     def of(self, trained: TrainedModel) -> TrainedModel:
-        """Return the model with these settings; by default, images are fitted to its size."""
+        """Return the model with these settings."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
         sides = trained.model.config.shape[-2:]
         if self.fit is not None and self.size is None and trained.data.size is None and len({*sides}) < len(sides):
@@ -90,10 +90,9 @@ class Appearance:
     """Frames per second of a movie."""
 
     def check(self) -> None:
-        """Raise ValueError where an option is out of its range."""
         require_within("scale", self.scale, 1, 256)
         require_within("fps", self.fps, 1)
 
     def pixels(self, output: Path) -> int:
-        """Return the pixels per site of an image at `output`; none in files of data."""
+        """Return the pixels per site of an image."""
         return 0 if output.suffix in ("", ".npz", ".mkv") else (self.scale or 1) ** 2

@@ -1,4 +1,4 @@
-"""From the words of a command to its options, a dataclass, and from names of arguments back to those words."""
+"""From the words of a command to its options, a dataclass, and back."""
 
 import json
 import re
@@ -36,7 +36,6 @@ MOST_USED = (
     "--out", "--training.steps", "--training.time-limit", "--training.batch-size", "--training.learning-rate",
     "--training.optimizer", "--training.device", "--model.dim", "--data.size", "--data.fit",
 )  # fmt: skip
-"""Options of a recipe that its help shows first."""
 
 
 class _HelpFormatter(DefaultFormatter):
@@ -86,8 +85,7 @@ def parser(options: Callable[..., Options], command: str, defaults: Mapping[str,
 
     Args:
         options: a dataclass, whose docstrings are the help; or a function of such dataclasses.
-        command: its name, such as sample.
-        defaults: values that replace those of the dataclass, nested as its fields are.
+        defaults: values that replace those of the dataclass.
     """
     app = App(
         name=f"axial {command}",
@@ -108,7 +106,7 @@ def parser(options: Callable[..., Options], command: str, defaults: Mapping[str,
 def parse(
     options: Callable[..., Options], argv: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None
 ) -> Options:
-    """Return the options in `argv`, or print the help and exit; arguments as for `parser`."""
+    """Return the options in `argv`, or print the help and exit."""
     app = parser(options, command, defaults)
     _CURRENT.set(app)
     try:
@@ -121,7 +119,7 @@ def parse(
 
 
 def parse_known(options: Callable[..., Options], argv: Sequence[str], command: str) -> tuple[Options, list[str]]:
-    """Return the known options as `parse` does, and the other words."""
+    """Return the known options, and the other words."""
     app = parser(options, command)
     _CURRENT.set(app)
     try:
@@ -153,16 +151,13 @@ def _message(error: CycloptsError, app: App) -> str:
 
 
 def in_current_options(message: str) -> str:
-    """Write names of arguments as options of the command that was parsed last."""
+    """Use `in_options` for the command that was parsed last."""
     app = _CURRENT.get()
     return message if app is None else in_options(message, app.assemble_argument_collection())
 
 
 def in_options(text: str, arguments: ArgumentCollection) -> str:
-    """Return the text with each `name=value`, and each other name of an argument, as an option.
-
-    Names that are no option stay. Options of the command itself precede those of parts.
-    """
+    """Return the text with each `name=value`, and each other argument name, as an option of the command."""
     options: dict[str, Argument] = {}
     for argument in sorted(arguments, key=lambda each: each.name.count(".")):
         if argument.name.startswith("--") and not argument.children:
@@ -183,12 +178,12 @@ def in_options(text: str, arguments: ArgumentCollection) -> str:
 
 
 def command(*words: object) -> str:
-    """Return a command to copy into a shell, quoted where needed."""
+    """Return a command to copy into a shell."""
     return shlex.join(["axial", *map(str, words)])
 
 
 def require_within(name: str, value: int | None, least: int, most: int = 2**63 - 1) -> None:
-    """Raise ValueError where the option --name is out of its range; None is in every range."""
+    """Raise ValueError where the option --name is out of its range."""
     if value is not None and not least <= value <= most:
         limits = f"at least {least}" if most == 2**63 - 1 and value < least else f"in {least}..{most}"
         raise ValueError(f"--{name} must be {limits}, not {value}")

@@ -54,20 +54,18 @@ class Preset:
     source: str
     settings: Settings
     examples: Examples | None = None
-    """The training examples, if they are read already."""
     recorded: bool = False
     """True if the record of the run names the source, not the command line."""
     given: frozenset[str] = frozenset()
-    """Names of the overridden settings, such as training.steps."""
+    """Overridden settings, such as training.steps."""
     resumed: RunRecord | None = None
-    """The record of the run to resume."""
 
 
 def resolve_preset(argv: Sequence[str], command: str) -> Preset:
     """Return the preset that `argv` names, with its overrides.
 
-    The first words are a recipe's name, with a source if it has none; or a source alone, to which a model is fitted; or
-    the folder of a run to resume, with another source if wanted.
+    The first words are a recipe, with a source if it has none; a source alone; or a run to resume, with another source
+    if wanted.
     """
     words = leading_words(argv)
     overrides = argv[len(words) :]
@@ -135,7 +133,7 @@ def leading_words(argv: Sequence[str]) -> list[str]:
 
 
 def recipe_preset(name: str, source: str | None = None) -> Preset:
-    """Return a recipe with its own settings, to be trained in runs/NAME."""
+    """Return a recipe with its own settings."""
     recipe = recipes.NAMED[name]()
     return Preset(
         name,
@@ -146,7 +144,7 @@ def recipe_preset(name: str, source: str | None = None) -> Preset:
 
 HELP = ("-h", "--help")
 START_SHARE = 0.3
-"""A run from trained weights has the usual learning rates divided by this."""
+"""Divides the learning rates of a run from trained weights."""
 
 
 @dataclass(frozen=True, kw_only=True)

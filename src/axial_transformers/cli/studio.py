@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def studio_model(opened: TrainedModel, options: Studio) -> StudioModel:
-    """Return the model, its data and the way to read files, by the options."""
+    """Return the model and its data, by the options."""
 
     def read(path: str, fit: str) -> Examples:
         reading = options.data if fit == "exact" else replace(options.data, fit=cast(Fit, fit))

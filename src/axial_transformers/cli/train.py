@@ -50,7 +50,7 @@ Recipes, and what they reach:
 """
 
 SHOWN = 8
-"""Most validation images whose bits are drawn; half as many clips and sequences."""
+"""Most validation images whose bits are drawn."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(preset: Preset, command: Sequence[str]) -> TrainResult:
-    """Train the preset's model; `command` has the words after `axial`, for the record of the run."""
+    """Train the preset's model; the run records the words of `command`."""
     with rank_zero_output():
         examples, validation, tests = _read(preset)
         wanted = _plan(preset, examples)
@@ -180,7 +180,7 @@ def _check_same_data(examples: Examples, preset: Preset) -> None:
 
 
 def evaluation_of(validation: Examples, config: AxialTransformerConfig, training: TrainConfig) -> Collective:
-    """Return a callback of `train` that evaluates the model on the examples."""
+    """Return a callback of `train` that evaluates examples."""
     values, label = torch.from_numpy(validation.values), _labels(validation, config, training)
 
     def callback(model: AxialTransformer, step: int, fill: Fill) -> Mapping[str, float]:
@@ -194,10 +194,7 @@ def evaluation_of(validation: Examples, config: AxialTransformerConfig, training
 def pictures_of(
     validation: Examples, config: AxialTransformerConfig, training: TrainConfig, folder: Path, samples: int
 ) -> Callable[[AxialTransformer, int], Mapping[str, NDArray[np.uint8]]] | None:
-    """Return a callback of `train` that draws samples, and bits of the examples, into the run's folder.
-
-    It is None where no samples are wanted, or no image can show them.
-    """
+    """Return a callback of `train` that draws samples, and bits of the examples, or None."""
     if not samples or not can_be_shown(len(config.shape)):
         return None
     known = torch.from_numpy(validation.values[:samples]) if config.known_channels else None
@@ -225,7 +222,7 @@ def _labels(validation: Examples, config: AxialTransformerConfig, training: Trai
 
 
 def report(out: Path, result: TrainResult) -> None:
-    """Print the model's folder and its validation bits/dim, or how to resume."""
+    """Print the run's model and bits/dim, or how to resume."""
     if result.ending == "interrupted":
         print(f"stopped at step {result.step}; go on with: {command('train', out)}")
         return
