@@ -58,7 +58,7 @@ def symmetries(shape: Sequence[int]) -> list[Symmetry]:
 
 
 def shifts(shape: Sequence[int]) -> list[Shift]:
-    """Return all shifts of a grid by at most one site per axis, the identity first."""
+    """Return all shifts by at most one site per axis, the identity first."""
     return [Shift(sites) for sites in product((0, 1, -1), repeat=len(shape))]
 
 
@@ -68,14 +68,14 @@ def augmented(
     share: float,
     uniform: NDArray[np.float64],
 ) -> tuple[Integer[np.ndarray, "b *a c"], Bool[Tensor, "b n"]]:
-    """Rearrange a random share of the examples, as `uniform` [B] decides; return them with the operations of each."""
+    """Return the examples, a random share of them rearranged as `uniform` [B] decides, and their operations."""
     chosen = [among[int(u / share * len(among))] if u < share else among[0] for u in uniform]
     images = np.stack([rearrange(example) for rearrange, example in zip(chosen, values)])
     return images, torch.tensor([rearrange.operations for rearrange in chosen])
 
 
 def conditioning(operations: Bool[Tensor, "b n"], grid: Sequence[int], dim: int) -> Float[Tensor, "b *a d"]:
-    """Return conditioning [B, *A, D] for operations [B, n]: those of a symmetry, then of a shift."""
+    """Return conditioning [B, *A, D] for operations [B, n]."""
     vectors = _vectors(len(grid), dim, operations.device)[: operations.shape[1]]
     told = (operations.to(vectors.dtype) @ vectors).view(len(operations), *(1,) * len(grid), dim)
     return told.expand(len(operations), *grid, dim)

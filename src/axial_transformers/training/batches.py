@@ -1,6 +1,6 @@
 """The order of the examples, the random draws for each, and the batches: functions of seed and position.
 
-A position counts examples since the start of the run. So neither the number of processes nor a resume matters.
+A position counts examples since the start of the run, so processes and resumes do not matter.
 """
 
 from collections.abc import Generator
@@ -39,7 +39,7 @@ class Stream(IntEnum):
 
 
 def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the hash [n] of the keys by SplitMix64 (Steele et al. 2014); the last key may be an array [n]."""
+    """Return the SplitMix64 hash [n] of the keys (Steele et al. 2014); the last may be an array [n]."""
     state = np.zeros(1, np.uint64)
     for key in keys:
         state = state + GOLDEN * (np.atleast_1d(key).astype(np.uint64) + np.uint64(1))
@@ -63,7 +63,7 @@ def step_positions(step: int, batch_size: int, rank: int = 0, ranks: int = 1) ->
 
 
 def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return indices [n] below `count` at the positions [n]; each epoch is a permutation."""
+    """Return indices [n] at the positions [n]; each epoch is a permutation."""
     epochs, places = np.divmod(positions, count)
     indices = np.empty_like(positions)
     for epoch in np.unique(epochs):
@@ -85,11 +85,11 @@ class TrainingExamples(Protocol):
 
     @property
     def values(self) -> np.ndarray:
-        """Integers [N, *A, C]: an array, or an object whose `values[indices]` is one."""
+        """Integers [N, *A, C], or an object whose `values[indices]` are."""
 
     @property
     def labels(self) -> np.ndarray | None:
-        """Integer classes [N], if any."""
+        """Integer classes [N]."""
 
     @property
     def num_values(self) -> int:
@@ -101,7 +101,7 @@ class TrainingExamples(Protocol):
 
 
 def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:
-    """Raise ValueError unless model, examples, settings and processes fit each other."""
+    """Raise ValueError unless the arguments fit each other."""
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:
         raise ValueError("there is not one training example")
@@ -142,7 +142,7 @@ class Batch(NamedTuple):
 def draw_batch(
     examples: TrainingExamples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
 ) -> Batch:
-    """Return the batch at positions [B], a pure function; `num_classes` is the hidden label."""
+    """Return the batch at positions [B]; `num_classes` is the hidden label."""
     indices = example_indices(config.seed, len(examples.values), positions)
     return _draw(examples, slices, num_classes, config, (positions, indices))
 
@@ -155,7 +155,7 @@ def batches(
     processes: Processes,
     first_step: int,
 ) -> Generator[Batch, None, None]:
-    """Yield this process's batches without end, part by part of each step, prefetched by worker processes."""
+    """Yield this process's batches without end, in an order that does not depend on workers."""
     order = (
         (positions, example_indices(config.seed, len(examples.values), positions))
         for step in count(first_step)

@@ -40,19 +40,18 @@ class Counters:
     seconds: float = 0.0
     """Wall-clock time over all resumes."""
     clock: float = 0.0
-    """`seconds` as the learning rate schedule reads it: equal in all processes."""
+    """`seconds` for the learning rate: equal in all processes."""
     evaluated_step: int | None = None
     best_step: int | None = None
     best_bits_per_dim: float | None = None
     unlogged_steps: int = 0
-    """Steps since the last line of metrics.jsonl."""
     unlogged_nats: float = 0.0
     unlogged_norms: float = 0.0
 
 
 @dataclass(frozen=True)
 class Record:
-    """The content of state.json, which also holds its own SHA-256."""
+    """The content of state.json, which also has its own SHA-256."""
 
     counters: Counters
     identity: dict[str, Any]
@@ -87,7 +86,7 @@ KEPT = 2
 
 @dataclass
 class State:
-    """Everything that changes while a model is trained."""
+    """Everything that training changes."""
 
     model: AxialTransformer
     average: AxialTransformer
@@ -95,11 +94,10 @@ class State:
     counters: Counters = field(default_factory=Counters)
 
     def tensors(self, keep: bool = True) -> dict[str, dict[str, Tensor]]:
-        """Return the full tensors of each file, on the CPU; a collective operation. Without `keep`, return none."""
+        """Return the full tensors of each file on the CPU, or none without `keep`; a collective operation."""
         return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in self.held().items()}
 
     def held(self) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of each file as this process has them."""
         return {
             WEIGHTS: self.model.state_dict(),
             AVERAGE: self.average.state_dict(),
@@ -133,7 +131,7 @@ class Checkpoint(NamedTuple):
 
 
 def newest_checkpoint(run: Path) -> Path | None:
-    """Return the newest checkpoint in a run's folder, intact or not."""
+    """Return the newest checkpoint of a run, intact or not."""
     return next(iter(_newest_first(run)), None)
 
 
@@ -142,11 +140,11 @@ def newest_intact(
     expected: Mapping[str, Mapping[str, Tensor]],
     check_identity: Callable[[dict[str, Any]], None] = lambda identity: None,
 ) -> tuple[Checkpoint | None, dict[Path, Exception]]:
-    """Return the newest intact checkpoint of a run, and why newer ones are damaged.
+    """Return the newest intact checkpoint, and why newer ones are damaged.
 
     Args:
-        expected: the files to read, each with tensors of the expected names and shapes.
-        check_identity: raises OtherRun where a checkpoint has another identity.
+        expected: by file, tensors of the expected names and shapes.
+        check_identity: raises OtherRun for another identity.
     """
     damaged: dict[Path, Exception] = {}
     for path in _newest_first(run):
@@ -173,7 +171,7 @@ class Checkpoints:
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
 
     def save(self, state: State) -> None:
-        """Write the state, whole or not at all, then remove old checkpoints; a collective operation."""
+        """Write the state whole, then remove old checkpoints; a collective operation."""
         path = self.run / CHECKPOINTS / checkpoint_name(state.counters.step)
         files, before = state.tensors(keep=self.processes.rank_zero), newest_checkpoint(self.run)
         if self.processes.rank_zero:
@@ -199,10 +197,7 @@ class Checkpoints:
                 shutil.rmtree(old)
 
     def restore(self, state: State) -> None:
-        """Set `state` to the newest intact checkpoint, if any; a collective operation.
-
-        Newer, damaged checkpoints are named on stderr and removed.
-        """
+        """Set `state` to the newest intact checkpoint, remove damaged newer ones; a collective operation."""
         first, expected = self.processes.rank_zero, state.expected()
         found, damaged = newest_intact(self.run, expected, self._check_identity) if first else (None, {})
         step = int(self.processes.broadcast(found.counters.step if found else -1))

@@ -26,75 +26,74 @@ class TrainConfig:
     """
 
     steps: int = 200_000
-    """Updates of the weights. The cosine schedule ends here, or at the time limit if that is earlier."""
+    """Updates of the weights. The schedule ends here, or at the time limit if that is earlier."""
     batch_size: int = 64
     """Examples in one update, over all processes and accumulated parts."""
     accumulate: int = 1
-    """Equal parts of a batch whose gradients are summed; saves memory. Must divide batch_size."""
+    """Parts of a batch whose gradients are summed; saves memory. Must divide batch_size."""
     optimizer: Literal["adam", "muon"] = "adam"
-    """Optimizer: adam, as in the paper; or muon for the matrices of the blocks, with Adam for the rest."""
+    """adam, as in the paper; or muon for the matrices of the blocks, with Adam for the rest."""
     learning_rate: float = 2e-4
     """Adam's step size after the warm-up."""
     muon_learning_rate: float = 0.02
-    """Muon's step size, about the spectral norm of a step; follows Adam's schedule."""
+    """Muon's step size, about the spectral norm of a step."""
     warmup_steps: int | None = None
-    """Updates in which the learning rate rises linearly. None: longest_warmup, at most an eighth of the run (steps or
-    time limit)."""
+    """Updates in which the learning rate rises. None: longest_warmup, at most an eighth of the run."""
     longest_warmup: int = 5_000
-    """Updates of the warm-up of a long run, where warmup_steps is not set."""
+    """Longest warm-up, where warmup_steps is not set."""
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     """Learning rate after the warm-up: constant, or falling to zero along a half cosine or a line."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Adam's decay rates of the first and the second moment."""
     clip_norm: float = 1.0
-    """Largest global norm of the gradients of the loss in nats/dim; larger ones are scaled down."""
+    """Largest global norm of the gradients of the loss in nats/dim."""
     ema_decay: float = 0.99995
-    """Decay of the EMA weights (averaged), which are evaluated and exported. Early steps use (1 + step) / (10 + step)
-    if that is smaller."""
+    """Decay of the EMA weights (averaged), which are evaluated and exported. Early steps use at most (1 + step) / (10 +
+    step)."""
     as_released: bool = False
-    """Clip, warm up and average as the authors' code does. Norms are of the loss in bits/dim, 1.44 times as large. The
-    first update has learning rate 0. The average has ema_decay from the start."""
+    """Clip, warm up and average as the authors' code does: norms of the loss in bits/dim, learning rate 0 in the first
+    update, ema_decay from the start."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the forward and backward pass. auto: bfloat16 where the device multiplies it clearly faster,
-    otherwise float32 (TF32 products on CUDA). Weights, moments, evaluations and samples are always float32."""
+    """Arithmetic of training. auto: bfloat16 where the device multiplies it clearly faster, otherwise float32 (TF32 on
+    CUDA). Weights, moments, evaluations and samples are float32."""
     compile: bool | Literal["auto", "bfloat16"] = "auto"
-    """Compile the transformer blocks: a slower start, faster steps; a CPU needs a C++ compiler. auto: on CUDA only.
-    bfloat16: on CUDA, and on a CPU if the steps are in bfloat16."""
+    """Compile the blocks: a slower start, faster steps; a CPU needs a C++ compiler. auto: on CUDA only. bfloat16: also
+    on a CPU with bfloat16 steps."""
     deterministic: bool = False
     """Use only deterministic, slower algorithms on CUDA, so that a resumed run continues bitwise; a CPU always does.
-    Needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment of the process."""
+    Needs CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment."""
     horizontal_flip: bool = False
     """Mirror half of the examples along their last axis."""
     distribution_augmentation: float = 0.0
     """Share of the examples that are mirrored and transposed at random, with the operation as conditioning (Jun et al.
-    2020). Against overfitting on small data; the trained model is of the data as they are."""
+    2020), against overfitting on small data."""
     shift_augmentation: float = 0.0
-    """Share of the examples that are moved at random by at most one site along each axis, around the ends, with the
-    move as conditioning."""
+    """Share of the examples that are moved cyclically by at most one site along each axis, with the move as
+    conditioning."""
     label_dropout: float = 0.0
-    """Probability of hiding an example's label, so that a class-conditional model also learns unlabelled examples."""
+    """Probability of hiding an example's label, so that a class-conditional model is also unconditional."""
     seed: int = 0
-    """Determines the order of the examples and all random draws."""
+    """Seed of the order of the examples and all random draws."""
     device: str = "auto"
-    """Device to train on: cuda, cuda:1, cpu, ...; auto takes CUDA if there is any."""
+    """Device to train on: cuda, cuda:1, cpu, ...; auto: CUDA if there is any."""
     workers: int | None = None
-    """Processes that prefetch examples; no effect on results. None: 2 for examples in shards, otherwise 0."""
+    """Processes that prefetch examples. None: 2 for shards, otherwise 0."""
     log_every: int = 50
     """Steps between lines of metrics.jsonl."""
     evaluate_every: int = 1_000
     """Steps between evaluations of the EMA weights."""
     sample_every: int = 5_000
-    """Steps between sample grids; another is drawn at the end."""
+    """Steps between sample grids."""
     save_every: int = 1_000
-    """Steps between checkpoints; another precedes each evaluation."""
+    """Steps between checkpoints."""
     shard: bool = False
-    """Shard the weights and Adam's moments over the processes (FSDP2), for models too large for one device; otherwise
-    each process has all of them (DDP)."""
+    """Shard the weights and Adam's moments over the processes (FSDP2), for large models; otherwise each process has all
+    of them (DDP)."""
     checkpoint_blocks: bool = False
-    """Recompute the activations of each transformer block for its gradient, to save memory."""
+    """Recompute the activations of each block for its gradient; saves memory."""
     time_limit: float | None = None
-    """Minutes of wall-clock time, over all resumes, after which training ends. The learning rate schedule follows the
-    time where it is ahead of the steps."""
+    """Minutes of wall-clock time, over all resumes. The learning rate follows the time where it is ahead of the
+    steps."""
     tensorboard: bool = False
     """Also write the metrics for TensorBoard; needs the tensorboard extra."""
 
@@ -142,11 +141,15 @@ class TrainConfig:
 
     @property
     def saves_memory(self) -> bool:
-        """True if a step on a CPU returns freed memory to the system instead of keeping it."""
+        """True if a step on a CPU returns freed memory to the system."""
         return self.accumulate > 1 or self.checkpoint_blocks
 
     def resolve_auto(self, begun: "TrainConfig | None" = None) -> "TrainConfig":
-        """Return the settings without `auto`, as suits the device, or as the run to resume has `begun`."""
+        """Return the settings without `auto`, as suits the device or the run to resume (`begun`).
+
+        Raises:
+            ValueError: this machine lacks `device`, or the environment that `deterministic` needs.
+        """
         if begun is not None:
             begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
             return replace(self, **begun_with).resolve_auto()
@@ -169,7 +172,7 @@ class TrainConfig:
 
 
 def warn_if_slow(setting: str, device: torch.device) -> None:
-    """Warn where the device multiplies bfloat16, which the setting wants, more slowly than float32."""
+    """Warn where the device multiplies bfloat16 more slowly than float32."""
     if device.type == "cpu" and (gain := product_rates().gain_of_bfloat16) < 1:
         warnings.warn(
             f"{setting}=bfloat16: on this processor its matrix products take {1 / gain:.2g} times as long as with "
@@ -179,10 +182,7 @@ def warn_if_slow(setting: str, device: torch.device) -> None:
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device called cuda, cuda:1, cpu, ...; auto is CUDA if there is any, otherwise the CPU.
-
-    Under torchrun, each process gets the CUDA device of its local rank.
-    """
+    """Return the device called cuda, cuda:1, cpu, ... or auto; under torchrun, that of the local rank."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and int(os.environ.get("WORLD_SIZE", 1)) > 1:

@@ -1,4 +1,4 @@
-"""Metrics of a run: read from the device, averaged, written to metrics.jsonl and TensorBoard, and read again."""
+"""Metrics of a run: read from the device, averaged, written and read again."""
 
 import json
 import math
@@ -49,7 +49,7 @@ class Meter:
     """The loss and gradient norm of each step, read every `every` steps, since reading waits for the device.
 
     Args:
-        full_speed: examples/s if all FLOPs ran at the rate of matrix products; None: unknown.
+        full_speed: examples/s at the rate of matrix products; None: unknown.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Meter:
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
-        """Count the time of the block as waiting for examples; on CUDA, the device's time."""
+        """Count the block as waiting for examples; on CUDA, the device's time."""
         if self._device.type == "cuda":
             before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             before.record()
@@ -135,9 +135,9 @@ class Meter:
 
 
 class MetricsLog:
-    """RUN/metrics.jsonl and, if wanted, TensorBoard's files in RUN/tensorboard.
+    """RUN/metrics.jsonl and, if wanted, TensorBoard's files; nothing without a folder.
 
-    Without a folder, nothing is written. A resume first removes the lines after its checkpoint.
+    A resume first removes the lines after its checkpoint.
     """
 
     def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:
@@ -183,7 +183,7 @@ class MetricsLog:
 
 
 def progress_figures(config: TrainConfig, counters: Counters, meter: Meter, uint16: bool = False) -> str:
-    """Return a line of time left, bits/dim, rates and use of the machine; the most important comes first."""
+    """Return a line for the terminal, the most important first."""
     if meter.smooth_bits_per_dim is None or not meter.durations.step:
         return ""
     left = meter.durations.left(config, counters)
@@ -205,7 +205,7 @@ def _machine(line: Mapping[str, float]) -> str:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return the most bytes in use: of tensors on CUDA since `forget_peak_memory`, otherwise resident."""
+    """Return the most bytes in use: of tensors on CUDA, otherwise resident."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     with suppress(OSError):  # on Linux, getrusage would count a parent's memory too
@@ -227,10 +227,7 @@ def forget_peak_memory(device: torch.device) -> None:
 
 
 def read_curves(folder: Path) -> dict[str, Curve]:
-    """Return the curve of every metric in metrics.jsonl by name; damaged lines are skipped.
-
-    Metrics of steps are thinned to at most twice MOST_POINTS; those of evaluations are complete.
-    """
+    """Return the curve of every metric in metrics.jsonl; those of steps are thinned to twice MOST_POINTS."""
     path = require_inside(folder / METRICS, folder)
     if not path.is_file():
         return {}

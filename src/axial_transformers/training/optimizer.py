@@ -1,5 +1,4 @@
-"""Adam and Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon), learning rates, and the EMA
-weights."""
+"""Adam and Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon), learning rates, EMA weights."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +19,9 @@ from axial_transformers.training.parallelism import local_shard, sharded_like, s
 
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic X <- a X + (b G + c G^2) X, G = X X^T: it takes singular values in (0, 1] to about 0.7 .. 1.2."""
+"""Of X <- a X + (b G + c G^2) X, G = X X^T: takes singular values in (0, 1] to about 0.7 .. 1.2."""
 MOST_NUMBERS = 2**22
-"""Most numbers orthogonalised at a time, unless one parameter has more; bounds the memory."""
+"""Most numbers orthogonalised at a time; bounds the memory."""
 
 
 class Muon(Optimizer):
@@ -31,13 +30,13 @@ class Muon(Optimizer):
     M <- momentum * M + (1 - momentum) * gradient
     W <- W - lr * sqrt(max(1, rows / columns)) * orthogonalised(momentum * M + (1 - momentum) * gradient)
 
-    Unlike torch.optim.Muon, it has no weight decay, a parameter can stack several matrices, and the dtype can be
-    chosen. Processes that train copies of one model divide the matrices.
+    Unlike in torch.optim.Muon, there is no weight decay, and a parameter can stack several matrices. Processes with
+    copies of one model divide the matrices.
 
     Args:
-        parameters: each with the number of equally high matrices stacked in it.
+        parameters: each with its number of stacked matrices.
         lr: about the spectral norm of each step.
-        dtype: of the products; bfloat16 is slow where the processor does not multiply it.
+        dtype: of the products.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Muon(Optimizer):
 
 
 def orthogonalised(matrices: Float[Tensor, "n r c"]) -> Float[Tensor, "n r c"]:
-    """Return about U V^T of each matrix U S V^T: singular values 0.7 .. 1.2 where S is not tiny."""
+    """Return about U V^T of each matrix U S V^T."""
     a, b, c = COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
@@ -112,7 +111,7 @@ WARMUP_SHARE = 8
 
 
 def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
-    """Return the learning rate of the update after `step`; with a time limit, `clock` can move it ahead."""
+    """Return the learning rate after `step`; with a time limit, `clock` can move it ahead."""
     limit = config.time_limit
     position = step if limit is None else max(step, config.steps * min(1.0, clock / (60 * limit)))
     rises = [(step, config.longest_warmup), (position, config.steps // WARMUP_SHARE)]
@@ -129,12 +128,12 @@ def learning_rate(step: int, config: TrainConfig, clock: float = 0.0) -> float:
 
 
 def ema_decay(step: int, config: TrainConfig) -> float:
-    """Return the decay of the EMA weights at the update after `step`."""
+    """Return the decay of the EMA weights after `step`."""
     return config.ema_decay if config.as_released else min(config.ema_decay, (1 + step) / (10 + step))
 
 
 def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
-    """Return Adam for all parameters; or Muon for the matrices of the blocks, and Adam for the others."""
+    """Return Adam; or Muon for the matrices of the blocks, and Adam for the rest."""
     matrices = matrices_of_blocks(model) if config.optimizer == "muon" else {}
     others = [parameter for parameter in model.parameters() if parameter not in matrices]
     fused = others[0].device.type in ("cpu", "cuda")
@@ -155,7 +154,7 @@ def step_all(optimizers: Sequence[Optimizer], config: TrainConfig, rate: float) 
 
 
 def clip_gradients(model: nn.Module, config: TrainConfig) -> Tensor:
-    """Clip the gradients to a global norm of `clip_norm`; return the norm before (`as_released`: in bits)."""
+    """Clip the gradients; return their norm before (`as_released`: of the loss in bits)."""
     nats = LOG2 if config.as_released else 1.0
     sharded = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     gradients = [*map(local_shard, sharded)]
@@ -176,7 +175,7 @@ def update_average(average: nn.Module, model: nn.Module, decay: float) -> None:
 
 
 def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return the optimizers' state by name ("head.weight.exp_avg"); zeros before any gradient."""
+    """Return the optimizers' state by name ("head.weight.exp_avg")."""
     states = {parameter: state for each in optimizers for parameter, state in each.state.items()}
     found = {
         f"{name}.{kind}": tensor

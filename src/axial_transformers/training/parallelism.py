@@ -24,12 +24,12 @@ class Loss(Protocol):
     """A training loss, such as `random_slice_loss`."""
 
     def __call__(self, model: AxialTransformer, x: Tensor, /, *, label: Tensor | None, channel: Tensor) -> Tensor:
-        """Return the mean in nats/dim over x [B, *A, C] with label [B], of the slices channel [B]."""
+        """Return the mean nats/dim of x [B, *A, C] with label [B], for the slices channel [B]."""
         ...
 
 
 class Objective(nn.Module):
-    """A model's loss as a module, to which DDP and FSDP2 attach."""
+    """A model's loss as a module, for DDP and FSDP2."""
 
     def __init__(self, model: AxialTransformer, loss: Loss) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Objective(nn.Module):
 
 
 def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: torch.dtype) -> nn.Module:
-    """Return the objective with gradients that are the mean over processes; with `shard`, it may be on the CPU."""
+    """Return the objective with gradients that are the mean over processes."""
     if processes.count == 1:
         return objective
     if not shard:
@@ -59,7 +59,7 @@ def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: 
 
 
 def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
-    """Average gradients over processes in backward passes or, if not `enabled`, only accumulate (DDP).
+    """Average gradients over processes or, if not `enabled`, only accumulate (DDP).
 
     FSDP2 always synchronises, since a process has no room for the full gradients.
     """
@@ -71,7 +71,7 @@ def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractCon
 def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype = torch.float32) -> None:
     """Shard each transformer block by itself, then the rest of the objective.
 
-    In bfloat16, sums of gradients, LayerNorms of blocks, and all outside of blocks stay float32.
+    In bfloat16, sums of gradients and LayerNorms of blocks stay float32.
     """
     mesh = init_device_mesh(processes.device.type, (processes.count,))
     policy = MixedPrecisionPolicy(cast_forward_inputs=False)
@@ -93,14 +93,14 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def sum_over_shards(number: Tensor, like: Tensor) -> Tensor:
-    """Return the sum of a number over the processes that have shards of `like`."""
+    """Return the sum of a number over the shards of `like`."""
     if isinstance(like, DTensor):
         dist.all_reduce(number, group=like.device_mesh.get_group())
     return number
 
 
 def full_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
-    """Return the full tensors, or none without `keep`; a collective operation where they are sharded."""
+    """Return the full tensors, or none without `keep`; a collective operation."""
     found = {}
     for name, tensor in tensors.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
@@ -118,13 +118,13 @@ def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def load_full_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Copy full tensors into a module, sharded or not."""
+    """Copy full tensors into a module."""
     for name, mine in module.state_dict().items():
         mine.copy_(sharded_like(tensors[name], mine))
 
 
 def skeleton_of(model: AxialTransformer) -> AxialTransformer:
-    """Return a copy of the model for evaluation, on the meta device."""
+    """Return a copy of the model on the meta device."""
     memo = {id(each): nn.Parameter(each.detach().to("meta"), requires_grad=False) for each in model.parameters()}
     return copy.deepcopy(model, memo).eval()
 

@@ -1,4 +1,4 @@
-"""The processes of a run, one or those that torchrun starts, and their collective operations."""
+"""The processes of a run, and their collective operations."""
 
 import atexit
 import os
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 class Interrupts:
     """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect.
 
-    An ignored signal stays ignored: a shell starts its background processes with Ctrl-C ignored.
+    Ignored signals stay ignored, as Ctrl-C in a shell's background processes.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def until_asked(self, call: Callable[..., Result], *arguments: Any) -> Result | None:
-        """Return the result of the call; None if a signal came before it or ended it."""
+        """Return the result of the call; None if a signal ended it."""
         self._giving_up = True
         try:
             return None if self.asked else call(*arguments)
@@ -73,7 +73,7 @@ class Interrupts:
 
 
 TIMEOUT = timedelta(hours=4)
-"""Must exceed the time in which the first process alone draws a run's samples."""
+"""Longer than drawing samples, which only the first process does."""
 
 
 class Interrupted(Exception):
@@ -83,11 +83,11 @@ class Interrupted(Exception):
 class Processes:
     """The processes of a run, connected while entered (NCCL on CUDA, gloo on CPU).
 
-    Release every DistributedDataParallel before leaving without an error. Otherwise its C++ part frees the process
-    group with the GIL held, and waits for a thread of gloo that may wait for the GIL: a deadlock.
+    Release every DistributedDataParallel first: its C++ part would free the group with the GIL held, and wait for a
+    thread of gloo that may wait for the GIL.
 
     Args:
-        way_out: advice to the user of a process that has lost another.
+        way_out: advice to the user when another process is lost.
     """
 
     def __init__(
@@ -99,7 +99,6 @@ class Processes:
 
     @property
     def rank_zero(self) -> bool:
-        """True for the process that prints and writes."""
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
@@ -125,8 +124,8 @@ class Processes:
         """Set whole[part] to compute(part) for every part, in every process; the processes share the parts.
 
         Args:
-            whole: [N, ..] zeros; the parts are disjoint slices of it, the same in every process.
-            interrupts: a signal to any process ends the computations in all with `Interrupted`.
+            whole: [N, ..] zeros; the parts are disjoint slices of it.
+            interrupts: a signal to any process ends all with `Interrupted`.
         """
         interrupts = interrupts or Interrupts()
         for number, part in enumerate(parts):
@@ -191,17 +190,17 @@ class Processes:
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
-    """Keep the group: an error's frames refer to it, and gloo may wait without end for a lost process."""
+    """Keep the group, since gloo may wait without end for a lost process."""
     pythonapi.Py_IncRef(py_object(group))
 
 
 def _leave() -> None:
-    """End a process that has failed, without NCCL's clean-up, which would wait for the other processes."""
+    """End without NCCL's clean-up, which would wait for the other processes."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
 
 
 def processes_on(device: str) -> Processes:
-    """Return processes, not entered yet, for shared work that cannot be resumed."""
+    """Return processes for shared work that cannot be resumed."""
     return Processes(find_device(device), way_out="start all of them again")

@@ -1,4 +1,4 @@
-"""A training run: its state, and each of the things that the loop does with it."""
+"""A training run: its state, and the parts of the loop."""
 
 import ctypes
 import sys
@@ -58,17 +58,17 @@ from axial_transformers.training.run_page import RunPage
 from axial_transformers.training.step_time import require_short_steps
 
 Callback = Callable[[AxialTransformer, int], Mapping[str, Figure] | None]
-"""Takes the EMA model and the step; may return metrics to log. Only the first process calls it."""
+"""Takes the EMA model and the step; may return metrics. Only the first process calls it."""
 
 
 class Collective(NamedTuple):
-    """A callback that all processes call at once, to share its computations.
+    """A callback that all processes call, to share its computations.
 
-    After ten steps it is called once more, with a `fill` that measures one part and then ends the call.
+    After ten steps it is called once more, with a `fill` that measures one part and ends the call.
     """
 
     call: Callable[[AxialTransformer, int, Fill], Mapping[str, Figure]]
-    """Takes the EMA model, the step and `Processes.fill`; returns the same metrics in every process."""
+    """Takes the EMA model, the step and `Processes.fill`; returns equal metrics in every process."""
 
 
 Ending = Literal["finished", "time limit", "interrupted"]
@@ -82,7 +82,7 @@ class _MeasuredError(Exception):
 
 
 class Run:
-    """A training run, ready to make its next step; arguments as for `train`, which checks them."""
+    """A training run, ready for its next step; arguments as for `train`."""
 
     def __init__(
         self,
@@ -158,13 +158,13 @@ class Run:
         return rate / training_operations(self.skeleton.config)
 
     def close(self) -> None:
-        """End the prefetch, restore the blocks, and release what refers to the process group (`Processes`)."""
+        """End the prefetch, and release what refers to the process group."""
         self.batches.close()
         restore_blocks(self.state.model)
         del self.objective
 
     def ending(self) -> Ending | None:
-        """Return why the run ends now; None if it continues. Several processes agree only every few steps."""
+        """Return why the run ends now, or None. Several processes agree only every few steps."""
         counters, limit = self.state.counters, self.config.time_limit
         if counters.step >= self.config.steps:
             return "finished"
@@ -201,7 +201,7 @@ class Run:
         }
 
     def save(self) -> None:
-        """Write a checkpoint; export its average too if no evaluation has chosen one."""
+        """Write a checkpoint; export its average if no evaluation has chosen one."""
         with self.meter.paused():  # reads the losses first: nothing that is not finite is ever saved
             self.checkpoints.save(self.state)
             if self.state.counters.best_step is None:
@@ -212,7 +212,7 @@ class Run:
         return step > 0 and step % self.config.evaluate_every == 0 and step != self.state.counters.evaluated_step
 
     def evaluate(self, callback: Callback | Collective) -> None:
-        """Save, evaluate the EMA weights, and export them if they are the best so far.
+        """Save, evaluate the EMA weights, and export them if they are the best.
 
         After an interrupt, a resume begins with the evaluation.
         """
@@ -231,7 +231,7 @@ class Run:
         self.checkpoints.save(self.state)
 
     def measure_evaluation(self, callback: Callback | Collective | None) -> None:
-        """Estimate the time of a shared evaluation from one part of it."""
+        """Estimate the time of an evaluation from one part of it."""
         durations = self.meter.durations
         if not isinstance(callback, Collective) or durations.evaluation:
             return
@@ -249,7 +249,7 @@ class Run:
             callback.call(average, self.state.counters.step, fill)
 
     def call(self, callback: Callback | Collective, prefix: str = "") -> Mapping[str, Figure] | None:
-        """Call back with the EMA weights, and log the metrics that it returns; None after an interrupt."""
+        """Call back with the EMA weights, and log its metrics; None after an interrupt."""
         step, start = self.state.counters.step, time.monotonic()
         average = self._average(keep=self.processes.rank_zero or isinstance(callback, Collective))
         with self.meter.paused(), torch.no_grad():
@@ -334,12 +334,12 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 def keep_freed_memory() -> None:
-    """Make glibc keep freed memory: new pages at every step take up to a tenth of the time."""
+    """Make glibc keep freed memory: new pages take up to a tenth of a step."""
     _set({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
 
 
 def return_freed_memory() -> None:
-    """Make glibc return freed memory: gaps between recomputed blocks take up to four times the memory."""
+    """Make glibc return freed memory: gaps would take up to four times the memory."""
     _set({M_MMAP_THRESHOLD: 1 << 20, M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 1 << 17})
 
 

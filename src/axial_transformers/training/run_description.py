@@ -1,4 +1,4 @@
-"""A run described as rows (name, value) for `train`, `inspect`, the run's page and the model card; `...` marks code."""
+"""A run as rows (name, value) for `train`, `inspect`, its page and the model card; `...` marks code."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_folder import Origin, RunRecord, read_run
 
 WIDTH = 62
-"""Characters of a list before it is cut: a line with its title then fits into 80 columns."""
+"""Characters of a list before it is cut."""
 NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
 
 
 def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str]:
-    """Return the data of a run, as far as its record knows it."""
+    """Return the rows of a run's data."""
     rows = {"source": f"`{about.source}`"}
     if about.class_names is not None:
         rows["classes"] = f"{len(about.class_names)}: {_shortened(about.class_names)}"
@@ -42,7 +42,7 @@ def describe_data(about: Origin, model: AxialTransformerConfig) -> dict[str, str
 
 
 def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, dict[str, str]]:
-    """Return the data, the training and the machine of a run: rows by their title."""
+    """Return the rows of a run's data, training and machine, by title."""
     config, about = record.training, record.about
     data = {} if about is None else describe_data(about, record.model)
     training = {} if about is None else {"recipe": about.recipe}
@@ -70,12 +70,12 @@ def describe_run(record: RunRecord, curves: Mapping[str, Curve]) -> dict[str, di
 
 
 def best_validation(curves: Mapping[str, Curve]) -> tuple[float, float] | None:
-    """Return the step with the fewest validation bits/dim, and these; None without an evaluation."""
+    """Return the step with the fewest validation bits/dim, and these."""
     return min(curves.get(f"{VALIDATION}bits_per_dim", []), key=lambda point: point[1], default=None)
 
 
 def card_of(folder: Path, model: AxialTransformer, repository: str, licence: str | None = None) -> str:
-    """Return the model card in a folder, or one made from its run and the model."""
+    """Return the model card in a folder, or a new one."""
     hub.require_repository(repository)
     own = folder / hub.CARD
     if own.is_file() and own.stat().st_size:  # it is empty while the shell writes the card of a dry run into it
@@ -101,7 +101,7 @@ def _public(folder: Path) -> tuple[dict[str, str], Result | None, dict[str, Any]
 
 
 def describe_upload(folder: Path, card: str, repository: str, revision: str | None) -> str:
-    """Return what `push_to_hub` sends, and where, as one line."""
+    """Return in a line what `push_to_hub` sends, and where."""
     sizes = {name: (folder / name).stat().st_size for name in (model_folders.CONFIG, model_folders.WEIGHTS)}
     sizes[hub.CARD] = len(card.encode())
     files = ", ".join(f"{name} ({engineering(size)}B)" for name, size in sizes.items())
@@ -109,7 +109,7 @@ def describe_upload(folder: Path, card: str, repository: str, revision: str | No
 
 
 def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
-    """Return the names of an example's axes by their letters, if given, otherwise by their number."""
+    """Return the names of an example's axes, by letter or number."""
     if letters is not None and len(stated := [letter for letter in letters if letter in NAMES]) == axes:
         return tuple(NAMES[letter] for letter in stated)
     usual = {1: ("position",), 2: ("height", "width"), 3: ("frame or depth", "height", "width")}
@@ -117,7 +117,7 @@ def axis_names(axes: int, letters: str | None = None) -> tuple[str, ...]:
 
 
 def channel_names(channels: int, uint16: bool) -> tuple[str, ...]:
-    """Return the names of an example's channels; those of 16-bit data are bytes."""
+    """Return the names of an example's channels."""
     if uint16:
         return tuple(f"{byte} of {name}" for name in channel_names(channels // 2, False) for byte in ("high", "low"))
     return {1: ("gray",), 3: ("red", "green", "blue")}.get(channels, tuple(f"channel {i}" for i in range(channels)))

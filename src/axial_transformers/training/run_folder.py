@@ -46,21 +46,19 @@ class Summary:
 
     train: int
     validation: int
-    """Training evaluates at most `Origin.validate_on` of them."""
     test: int | None
     """None: the source has no test part."""
     parameters: int
     memory_bytes: int
-    """Estimated memory that a step needs on each device."""
+    """Estimated memory of a step on each device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineRecord:
-    """The machine that a run began or resumed on."""
+    """The machine of a run."""
 
     processor: str
     device: str
-    """"cpu", or the name of a GPU."""
     processes: int
     threads: int
     system: str
@@ -92,9 +90,8 @@ class Origin:
     skipped: tuple[str, ...] = ()
     """The fault of each damaged record."""
     validate_on: int = 1000
-    """Validation examples that are evaluated during training, at most."""
+    """Most validation examples that are evaluated during training."""
     samples: int = 36
-    """Examples in a sample grid."""
     summary: Summary | None = None
     command: tuple[str, ...] | None = None
     """Words of the command line after `axial`; None: begun from Python."""
@@ -121,9 +118,8 @@ class RunRecord:
     model: AxialTransformerConfig
     model_name: str = AxialTransformer.name
     about: Origin | None = None
-    """None: begun from Python without it."""
     started_from: str | None = None
-    """Name of the model whose weights it started from; None: new weights."""
+    """The model whose weights it started from; None: new weights."""
     examples: int
     machine: MachineRecord
     """Of the last start or resume."""
@@ -140,7 +136,7 @@ class RunRecord:
 
     @property
     def command(self) -> tuple[str, ...] | None:
-        """Return the command that began the run, in words; None if it began from Python."""
+        """Return the command that began the run; None if it began from Python."""
         if self.about is None or not self.about.command:
             return None
         processes = self.machine.processes
@@ -153,7 +149,7 @@ class RunRecord:
 
 
 def read_run(folder: str | Path) -> RunRecord | None:
-    """Return the record of the run in a folder; None where the folder has no run.
+    """Return the record of the run in a folder; None without one.
 
     Raises:
         ValueError: the record is damaged, of something else, or a link out of the folder.
@@ -173,8 +169,7 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
     """Return the name ("step-..") and the raw weights of a run's newest intact checkpoint.
 
     Args:
-        folder: the run's.
-        expected: tensors of the names and shapes of the weights: the model's `state_dict()`.
+        expected: tensors of the names and shapes of the weights.
 
     Warns:
         UserWarning: a newer checkpoint is damaged.
@@ -193,7 +188,7 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
 
 @contextmanager
 def opened_run(folder: Path, resume: bool) -> Iterator[None]:
-    """Lock `folder` for training, and remove half-written files of a killed process."""
+    """Lock `folder` for training, and remove half-written files."""
     _require_usable(folder, resume)
     folder.mkdir(parents=True, exist_ok=True)
     with folder_held(folder):
@@ -226,7 +221,7 @@ def _strays(folder: Path) -> list[Path]:
 
 
 def export(model: AxialTransformer, folder: Path) -> None:
-    """Save a model into a folder that has other files too; each file is replaced whole."""
+    """Save a model into a folder with other files; each file is replaced whole."""
     with tempfile.TemporaryDirectory(prefix=".export.", suffix=".part", dir=folder) as aside:
         model.save_pretrained(aside)
         for file in Path(aside).iterdir():

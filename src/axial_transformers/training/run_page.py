@@ -1,4 +1,4 @@
-"""RUN/index.html: the curves, samples, data and settings of a run on one page."""
+"""RUN/index.html: the curves, samples, data and settings of a run."""
 
 import io
 import shlex
@@ -28,22 +28,19 @@ from axial_transformers.training.run_folder import RunRecord, read_run
 
 PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
-"""Largest share of a run's time that writing its page may take."""
+"""Largest share of a run's time for its page."""
 EXAMPLES, MOST_VALUES = 24, 1 << 20
-"""Most examples that are shown, and most numbers in them, unless one example has more."""
+"""Most examples that are shown, and most numbers in them."""
 GRIDS = 6
 MOST_BYTES = 1 << 18
-"""A larger image file is shrunk to the sides below and stored as JPEG."""
+"""A larger image file is shrunk and stored as JPEG."""
 MOST_PIXELS, FEWER_PIXELS = 1024, 512
 REFRESH = 60
-"""Seconds between reloads of the page of a run that trains."""
+"""Seconds."""
 
 
 class RunPage:
-    """The page of a run that trains; leaving the context writes the last one.
-
-    A failure only warns, once. Without a folder, nothing is written.
-    """
+    """The page of a run that trains; leaving the context writes the last one. A failure only warns."""
 
     def __init__(self, folder: Path | None) -> None:
         self.ending: str | None = None
@@ -51,7 +48,7 @@ class RunPage:
         self._folder, self._warned, self._next = folder, False, 0.0
 
     def begin(self, standing: str, examples: TrainingExamples, uint16: bool) -> Path | None:
-        """Write the first page, with a grid of training examples; return its path, if any."""
+        """Write the first page; return its path."""
         if self._folder is None:
             return None
         with self._warning():
@@ -95,12 +92,12 @@ def write_page(
     target: Path | None = None,
     sections: Sequence[str] = (),
 ) -> Path:
-    """Write the page of the run in a folder, and return its path.
+    """Write the page of a run, and return its path.
 
     Args:
-        standing: the run's state and step; None: by the folder's lock and the newest metrics.
-        refresh: seconds between reloads in a browser.
-        sections: further ones (HTML), above those of the run.
+        standing: the run's state and step; None: by its lock and metrics.
+        refresh: seconds between reloads.
+        sections: further ones (HTML).
     """
     record = read_run(folder)
     if record is None:

@@ -15,7 +15,6 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.processes import Processes
 
 FIRST_STEPS = 10
-"""Steps after which the time of a run is known."""
 SMOOTHING = 0.98
 
 
@@ -28,7 +27,7 @@ def require_short_steps(
 ) -> None:
     """Raise ValueError where a step takes more than a tenth of the time limit.
 
-    Times larger and larger parts of a batch, each a lower bound of a step's time.
+    Larger and larger parts of a batch give lower bounds.
     """
     if config.time_limit is None:
         return
@@ -65,10 +64,7 @@ def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig
 
 
 class Durations:
-    """Seconds of a step, of an evaluation and of drawing samples, as measured.
-
-    The time of a step is the median of the first ten, some of which compile; then a running mean.
-    """
+    """Measured seconds of a step (first a median, then a running mean), an evaluation and drawing."""
 
     def __init__(self) -> None:
         self.step: float | None = None
@@ -87,7 +83,6 @@ class Durations:
             self.step = median(self._first)
 
     def left(self, config: TrainConfig, counters: Counters) -> float:
-        """Return the seconds that the rest of a run takes."""
         steps = config.steps - counters.step
         left = steps * (self.step or 0.0)
         for seconds, every in ((self.evaluation, config.evaluate_every), (self.drawing, config.sample_every)):

@@ -38,9 +38,8 @@ class TrainedModel:
         """Return examples of `source`, read as the model's data was, and their description.
 
         Args:
-            source: None: the data that the model was trained on.
-            split: None: all of a given `source`; otherwise the test part, or the validation part where there is no test
-                part.
+            source: None: the model's own data.
+            split: None: all of a given `source`; otherwise the test part, or else the validation part.
         """
         if source is None and self.source is None:
             raise ValueError("this model does not know its data: name a folder, an .npz file, or digits")
@@ -54,7 +53,7 @@ class TrainedModel:
         return examples, f"{where}, {split}"
 
     def label(self, word: str | None) -> torch.Tensor | None:
-        """Return the class of this name or number (from 0) as a tensor without axes; None for None."""
+        """Return the class of this name or number as a tensor without axes."""
         if word is None:
             return None
         count, names = self.model.config.num_classes, self.class_names or ()
@@ -89,7 +88,7 @@ def check_shape(
     resizing: str = "fit=crop, fit=stretch or fit=tiles",
     otherwise: str = "",
 ) -> None:
-    """Raise ValueError, with advice, where the examples do not have the shape of the model."""
+    """Raise ValueError, with advice, where examples and model differ in shape."""
     here, there = [*examples.shape, examples.channels], [*config.shape, config.channels]
     if here == there:
         return
@@ -100,7 +99,7 @@ def check_shape(
 
 
 def check_recorded(folder: str | Path, source: str) -> None:
-    """Log which data the record of a run names, before it is read: a foreign run may name anything."""
+    """Log which data a run's record names; refuse addresses, since a foreign run may name anything."""
     shown, place = source[:300], Path(source)
     if source == "digits":
         return
@@ -114,7 +113,7 @@ def check_recorded(folder: str | Path, source: str) -> None:
 
 
 def open_model(folder: str | Path, weights: Weights = "ema", device: str = "auto") -> TrainedModel:
-    """Read the folder of a run or of an exported model, or a hub id, in evaluation mode."""
+    """Read a run, an exported model or a hub id, in evaluation mode."""
     model = read_model(folder)
     record = read_run(folder)
     about = None if record is None else record.about

@@ -50,26 +50,26 @@ def train(  # noqa: PLR0913
 ) -> TrainResult:
     """Train `model` in place; leave in `folder` what `from_pretrained` reads and what a resume needs.
 
-    The folder gets config.json and model.safetensors: the EMA weights (averaged) of the best evaluation, or the newest
-    without one. Beside them are train.json, metrics.jsonl, checkpoints/, and index.html, the page of the run. A resumed
-    run continues bitwise (float32, same machine; on CUDA only if `deterministic`).
+    The folder gets config.json and model.safetensors: the EMA weights (averaged) of the best evaluation, or the newest.
+    Beside them are train.json, metrics.jsonl, checkpoints/ and index.html, the page of the run. A resumed run continues
+    bitwise (float32, same machine; on CUDA only if `deterministic`).
 
     Args:
         model: an AxialTransformer, or a subclass.
         examples: the training set.
         config: settings; a resume may change all but the seed, the batch size and the optimizer.
         folder: new or empty, unless `resume`.
-        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the scalar mean in nats/dim. With
-            distribution augmentation it also gets cond=[B, *A, D].
-        evaluate: `evaluate(ema_model, step)` returns metrics to log; "bits_per_dim" decides the best. The first process
-            calls it, or all of them if it is a `Collective`.
-        sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics to log, and images
-            for TensorBoard: uint8 [H, W] or [H, W, 3].
+        loss: `loss(model, x [B, *A, C], label=[B] or None, channel=[B])`, the mean in nats/dim. With distribution
+            augmentation it also gets cond=[B, *A, D].
+        evaluate: `evaluate(ema_model, step)` returns metrics; "bits_per_dim" decides the best. Only a `Collective` is
+            called in all processes.
+        sample: `sample(ema_model, step)`, called at intervals and at the end. It may return metrics, and images uint8
+            [H, W] or [H, W, 3] for TensorBoard.
         resume: continue from the newest intact checkpoint, if there is any.
-        start_from: a model whose weights `model` gets before the first step, as `from_pretrained` names it. Its shape
-            and its classes may differ (`models.start`).
-        about: the recipe and the source of the data, which `axial train FOLDER` and `axial evaluate FOLDER` need.
-        progress: shows the progress of the run, such as `progress.Bar`; None shows nothing.
+        start_from: a model for the first weights, as `from_pretrained` names it. Shape and classes may differ
+            (`models.start`).
+        about: the recipe and the source of the data, for later commands.
+        progress: such as `progress.Bar`; None shows nothing.
 
     Raises:
         ValueError: model, data and settings do not fit each other or the run to resume; or a step takes more than a
