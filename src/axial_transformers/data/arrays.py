@@ -30,7 +30,7 @@ class Encoding(NamedTuple):
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
-    """Return all examples of array files, one file after the other; uint16 values become two channels each."""
+    """Return all examples of array files; uint16 values become two channels each."""
     values, labels, encoding = _read(files[0], options)
     if len(files) > 1:
         stack, all_labels = GrowingArray(), [labels]
@@ -79,7 +79,7 @@ def save_arrays(
 
 
 def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Examples:
-    """Return the examples; with fit=tiles, the tiles of their last two axes, named #row,column."""
+    """Return the examples or, with fit=tiles, the tiles of their last two axes."""
     size, shape = options.size, examples.shape
     if options.fit != "tiles" or size is None or shape[-2:] == (size, size):
         return examples
@@ -95,7 +95,7 @@ def in_tiles(where: Path | str, examples: Examples, options: DataConfig) -> Exam
 
 
 def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
-    """Return the axes of a file's examples, by the header of its array; () for a published ImageNet batch."""
+    """Return the axes of a file's examples, by its header; () for an ImageNet batch."""
     names = array_names(path)
     if options.key is None and is_batch(path, names):
         return ()
@@ -105,7 +105,7 @@ def example_shape(path: Path, options: DataConfig) -> tuple[int, ...]:
 
 
 def example_of(array: NDArray[Any], where: str, options: DataConfig) -> tuple[NDArray[np.uint8], Encoding]:
-    """Return one example [*A, C] from an array [*A] or [*A, C], by the rules for arrays [N, ..]."""
+    """Return one example [*A, C] from an array [*A] or [*A, C]."""
     channels = channel_axis(where, (1, *array.shape), options.axes)
     _check_type(where, array.dtype)
     values, encoding = _as_bytes(where, array[None], channels, options)
@@ -135,7 +135,6 @@ def _read(path: Path, options: DataConfig) -> tuple[NDArray[np.uint8], NDArray[n
 
 
 def _clips(path: Path | str, values: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
-    """Return videos [N, T, H, W, C] as clips of the wanted length, in sequence; anything else as it is."""
     if options.frames is None and options.stride == 1:
         return values
     if values.ndim != 5:
@@ -150,7 +149,6 @@ def _clips(path: Path | str, values: NDArray[np.uint8], options: DataConfig) -> 
 
 
 def _resized(path: Path, videos: NDArray[np.uint8], options: DataConfig) -> NDArray[np.uint8]:
-    """Return videos [N, T, H, W, C] of the wanted size with crop or stretch; anything else as it is."""
     size, channels = options.size, videos.shape[-1]
     if options.fit not in ("crop", "stretch") or videos.ndim != 5 or videos.shape[2:4] == (size, size):
         return videos
@@ -225,7 +223,7 @@ KEY = "data"
 
 
 def is_batch(path: Path, names: list[str]) -> bool:
-    """Return True for a published ImageNet batch: uint8 `data` [N, 3 S S], channel after channel."""
+    """Return True for a published ImageNet batch: uint8 `data` [N, 3 S S]."""
     if KEY not in names:
         return False
     shape, dtype = array_header(path, KEY)
@@ -233,7 +231,7 @@ def is_batch(path: Path, names: list[str]) -> bool:
 
 
 def read_batch(path: Path) -> NDArray[np.uint8]:
-    """Return the images of a published ImageNet batch, uint8 [N, S, S, 3]."""
+    """Return the images of an ImageNet batch, uint8 [N, S, S, 3]."""
     data: NDArray[Any] = read_array(path, KEY)
     side = math.isqrt(data.shape[1] // 3)
     return data.reshape(-1, 3, side, side).transpose(0, 2, 3, 1)
@@ -260,10 +258,7 @@ def imagenet_version(count: int) -> str | None:
 
 
 def channel_axis(where: Path | str, shape: Sequence[int], axes: str | None = None) -> int | None:
-    """Return the axis of an array [N, ..] that is its channels, or None.
-
-    Without `axes`, it is the last of 5 axes or more, and of 4 axes if it is at most 4 long.
-    """
+    """Return the axis of an array [N, ..] that is its channels, or None; see `DataConfig.axes`."""
     count = len(shape)
     if axes is not None:
         if len(axes) != count:

@@ -1,6 +1,6 @@
 """Videos of BAIR robot pushing (Ebert et al. 2017, softmotion30): TFRecord files, read without TensorFlow.
 
-Feature i/image_aux1/encoded of a tf.train.Example is frame i, 64x64x3 raw bytes. Other known features are ignored.
+Feature i/image_aux1/encoded is frame i, 64x64x3 raw bytes.
 """
 
 import re
@@ -23,7 +23,7 @@ class FeatureError(FormatError):
 
 
 def read_videos(path: Path) -> Iterator[list[Image.Image]]:
-    """Yield the frames of each video of a file, RGB 64x64."""
+    """Yield the frames of each video, RGB 64x64."""
     for number, record in enumerate(read_records(path)):
         yield _frames(record, f"{path}: record {number}")
 

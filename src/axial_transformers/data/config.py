@@ -16,25 +16,23 @@ class DataConfig:
     """
 
     size: int | None = None
-    """Side in pixels of square images and frames, to which folders and video arrays are fitted. Other arrays are cut
-    into tiles of it (fit=tiles), or must have it."""
+    """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it
+    (fit=tiles), or must have it."""
 
     fit: Literal["exact", "crop", "stretch", "tiles"] = "exact"
     """Fitting to the size. exact: refuse other sizes. crop: resize the shorter side, cut out the centre. stretch:
-    resize both sides. tiles: cut into size x size examples without overlap, drop remainders. Images are resized by a
-    Lanczos filter, frames by box averages."""
+    resize both sides. tiles: cut without overlap, drop remainders. Filters: Lanczos for images, box for frames."""
 
     frames: int | None = None
-    """Frames of a clip. Videos are cut into clips without overlap; remainders are dropped. None: videos in arrays and
-    TFRecord files are one clip each, and folders are read as images."""
+    """Frames of a clip; videos are cut without overlap. None: videos in arrays and TFRecord files are one clip each,
+    and folders are read as images."""
 
     stride: int = 1
     """Take every stride-th frame of a video, from the first."""
 
     offsets: Literal["fixed", "random"] = "fixed"
     """Positions of clips in a folder's videos, and of tiles in its images (fit=tiles). fixed: one after the other.
-    random: each epoch trains on one clip of each video, or as many tiles of each image as it contains, at random
-    offsets; validation and test stay fixed."""
+    random: new ones for each training batch, one clip a video; validation and test stay fixed."""
 
     mode: Literal["auto", "rgb", "gray"] = "auto"
     """Channels of a folder's images and videos; auto: gray if all are gray. Arrays must have these channels."""
@@ -44,27 +42,25 @@ class DataConfig:
     of seed and file name."""
 
     test_fraction: float | None = None
-    """Share for the test where the source has no such part, chosen like validation_fraction. None: 0.1 for a folder of
-    images or videos without splits, otherwise 0."""
+    """Share for the test, chosen likewise. None: 0.1 for a folder of images or videos without splits, otherwise 0."""
 
     seed: int = 0
-    """Chooses the split of a folder of images or videos; nothing else depends on it."""
+    """Chooses the split of a folder of images or videos."""
 
     num_values: int | None = None
     """Number of values that arrays can take, 2 to 256. None: 2 for bool, 17 for digits, otherwise 256."""
 
     axes: str | None = None
     """Axes of an array, one letter each: N (examples), C (channels), T (frames), D, H, W (depth, height, width), L
-    (length), such as NCHW, NTHWC or NL. None: the last axis is channels if there are 5 axes or more, or 4 and it is at
-    most 4 long. Ambiguous shapes are an error that asks for this option."""
+    (length), such as NCHW. None: the last axis is channels if there are 5 axes or more, or 4 and it is at most 4
+    long."""
 
     key: str | None = None
     """Name of the array within an .npz file. None: images, values, videos or arr_0, or the only one."""
 
     skip_bad: int | None = None
-    """Most damaged or unfit records of shards, or files of a folder's part, to leave out, each with a warning. One more
-    is an error. None: no records and no TFRecord files; of other files 5, or a fifth if that is more, but less than
-    half."""
+    """Most damaged or unfit records of shards, or files of a folder's part, to leave out with a warning. None: no
+    records; of files 5, or a fifth if that is more, but less than half."""
 
     def __post_init__(self) -> None:
         check_axes(self.axes)

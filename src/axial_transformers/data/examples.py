@@ -42,7 +42,7 @@ class Examples:
     """True if the channels are the bytes of 16-bit ones: high and low byte of the first, of the second, ..."""
 
     skipped: tuple[str, ...] = ()
-    """A line about each record or file of the source that was left out."""
+    """A line about each record or file that was left out."""
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.uint8 or self.values.ndim < 3:
@@ -69,7 +69,7 @@ class Examples:
         )
 
     def part(self, chosen: slice) -> "Examples":
-        """Return consecutive examples; fewer than half are copied, to free the memory of the others."""
+        """Return consecutive examples, copied if fewer than half."""
         numbers = range(len(self))[chosen]
         return self[chosen if 2 * len(numbers) >= len(self) else numbers]
 
@@ -80,11 +80,7 @@ class Examples:
         return self[np.arange(most) * len(self) // most]
 
     def named(self, words: Sequence[str]) -> "Examples":
-        """Return the examples of these names or positions (from 0), in this order.
-
-        Raises:
-            ValueError: there is no such example.
-        """
+        """Return the examples of these names or positions (from 0), in this order."""
         places = {name: place for place, name in reversed(list(enumerate(self.names)))}
         found = [places.get(word, int(word) if word.isdecimal() and len(word) < 19 else -1) for word in words]
         for word, place in zip(words, found, strict=True):
@@ -111,7 +107,7 @@ class Examples:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over names, labels, shape, type and bytes of these examples, in their order."""
+        """SHA-256 in hexadecimal over names, labels, shape, type and bytes of these examples."""
         head = {
             "names": list(self.names),
             "labels": None if self.labels is None else self.labels.tolist(),
@@ -127,7 +123,7 @@ class Examples:
 
 
 class OnDemand(ABC):
-    """Values uint8 [N, *A, C] that are made when they are selected."""
+    """Values uint8 [N, *A, C], made when they are selected."""
 
     dtype = np.dtype(np.uint8)
 
@@ -145,25 +141,22 @@ class OnDemand(ABC):
     def __getitem__(self, indices: Indices) -> NDArray[np.uint8]: ...
 
     def as_array(self) -> NDArray[np.uint8]:
-        """Return the same object, typed as an array."""
         return cast(NDArray[np.uint8], self)
 
 
 class GrowingArray:
-    """Values [N, ...] collected in one block of memory, without a second copy."""
+    """Values [N, ...] collected without a second copy."""
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] | None = None
         self._bytes = bytearray()
 
     def add(self, part: NDArray[np.uint8]) -> None:
-        """Append [n, ...]; the first part sets the shape."""
         assert self.shape in (None, part.shape[1:])
         self.shape = part.shape[1:]
         self._bytes.extend(np.ascontiguousarray(part).data.cast("B"))
 
     def cut(self, count: int) -> None:
-        """Keep the first `count` values."""
         if count == 0:
             self.shape = None
         del self._bytes[count * math.prod(self.shape or (0,)) :]
@@ -174,7 +167,7 @@ class GrowingArray:
 
 
 def split_uint16(values: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """Convert uint16 [..., C] to uint8 [..., 2 C]: high and low byte of channel 0, of channel 1, ...
+    """Convert uint16 [..., C] to uint8 [..., 2 C]: high and low byte of each channel.
 
     Raises:
         ValueError: another type than uint16.
@@ -196,7 +189,7 @@ def join_uint16(values: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 
 class Dataset(Protocol):
-    """A data set with a length, such as a torch Dataset, an array or a list."""
+    """A data set with a length, such as a torch Dataset or a list."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
@@ -206,9 +199,8 @@ def examples_from(dataset: Dataset, num_values: int = 256) -> Examples:
     """Read a data set once into memory, to train on it.
 
     Args:
-        dataset: item i is x, or the pair (x, label) with an integer label. x is an array, a tensor or a Pillow image of
-            integers 0 ... num_values - 1: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes`, if there, names
-            the classes.
+        dataset: item i is x, or (x, label) with an integer label. x is an array, a tensor or a Pillow image of integers
+            0 ... num_values - 1: [*A, C], or [H, W] of a gray Pillow image. `dataset.classes` may name the classes.
         num_values: number of values that a site can take, at most 256.
 
     Raises:

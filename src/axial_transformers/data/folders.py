@@ -1,5 +1,4 @@
-"""Folders: the files below one, their order, and the examples collected from many files, a few of which may be
-unfit."""
+"""Folders: the files below one, and the examples collected from them, a few of which may be unfit."""
 
 import os
 import re
@@ -19,10 +18,7 @@ RUN = {"train.json", "metrics.jsonl"}
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return all files below a folder, sorted by path; links are followed once.
-
-    Runs of `axial train` are left out with a warning.
-    """
+    """Return all files below a folder, sorted by path, without runs of `axial train`; links are followed once."""
     found, roots = list[Path](), [folder.resolve()]
     for place, folders, names in os.walk(folder, onerror=_say_unread, followlinks=True):
         here = Path(place)
@@ -47,7 +43,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def is_hidden(path: Path) -> bool:
-    """Return True if a name in the path begins with a dot."""
+    """Return True if a name begins with a dot."""
     return any(part.startswith(".") for part in path.parts)
 
 
@@ -60,7 +56,7 @@ def _say_unread(error: OSError) -> None:
 
 
 def say(warning: str) -> None:
-    """Warn, in only one of the processes that torchrun started."""
+    """Warn in one process only."""
     if rank() == 0:
         warnings.warn(warning, stacklevel=3)
 
@@ -71,15 +67,14 @@ def natural_key(file: PurePath) -> list[str | int]:
 
 
 MOST_NAMED = 20
-"""Most files that a message or the warnings name."""
 
 
 class FitError(ValueError):
-    """An example has another size than the others: options of fitting help, leaving it out does not."""
+    """An example has another size than the others, which options of fitting change."""
 
 
 class Selection(NamedTuple):
-    """Files of a folder: those of one split."""
+    """Files of one split of a folder."""
 
     root: Path
     chosen: Sequence[Path]
@@ -95,9 +90,9 @@ def gather(
     uint16: bool,
     progress: Progress,
 ) -> Examples:
-    """Return the examples that `read` makes of the chosen files: parts [n, *A, C], each with n suffixes of names.
+    """Return the examples that `read` makes of files: parts [n, *A, C], each with n suffixes of names.
 
-    At most `skip_bad` files that `read` refuses are left out, by default `usually_left_out`; one more is an error.
+    At most `skip_bad` files that `read` refuses are left out.
     """
     stack, names, counts = GrowingArray(), list[str](), list[int]()
     first: tuple[Path, tuple[int, ...]] | None = None
@@ -132,7 +127,7 @@ def gather(
 
 
 def usually_left_out(count: int) -> int:
-    """Return the default limit of files left out of `count`: 5 or a fifth, but less than half."""
+    """Return the default limit of files left out."""
     return min(max(5, count // 5), (count - 1) // 2)
 
 

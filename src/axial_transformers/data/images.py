@@ -28,7 +28,7 @@ PixelKind = Literal["gray", "gray16", "rgb"]
 
 
 def load_images(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
-    """Decode and fit images; names are paths below the root, followed by #row,column for tiles.
+    """Decode and fit images; names are paths below the root, with #row,column for tiles.
 
     16-bit gray images become two channels. EXIF orientation is applied, opaque alpha dropped.
     """
@@ -41,10 +41,7 @@ def load_images(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
 
 def kind_of_images(files: Sequence[Path | Member], options: DataConfig) -> PixelKind:
-    """Return the kind as which all images of a folder are read: 16-bit if most are; by default rgb if any is.
-
-    Files that are no images do not count. Of very many files, a thousand decide about 16 bits.
-    """
+    """Return the kind as which all images are read: 16-bit if most are; by default rgb if any is."""
     kinds, deep, fault = list[PixelKind](), list[Path | Member](), None
     some = files[:: max(1, len(files) // 1000)]
     for file in some:
@@ -96,7 +93,7 @@ def fitted(
     options: DataConfig,
     resampling: Image.Resampling = Image.Resampling.LANCZOS,
 ) -> tuple[NDArray[np.uint8], list[str]]:
-    """Return examples [n, H, W, C] cut from one image, and the place of each, as a suffix of its name."""
+    """Return examples [n, H, W, C] cut from one image, and the place of each as a suffix."""
     size = options.size
     if size is not None and options.fit == "exact" and image.size != (size, size):
         raise FitError(
@@ -120,8 +117,7 @@ def fitted(
 
 
 def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list[str]]:
-    """Cut examples [N, .., H, W, C] into squares [N * n, .., size, size, C]; return them and the n places
-    #row,column."""
+    """Cut [N, .., H, W, C] into squares [N * n, .., size, size, C]; return them and the n places #row,column."""
     *outer, height, width, channels = values.shape
     rows, columns = height // size, width // size
     whole = values[..., : rows * size, : columns * size, :].reshape(*outer, rows, size, columns, size, channels)
@@ -130,7 +126,7 @@ def tiles(values: NDArray[np.uint8], size: int) -> tuple[NDArray[np.uint8], list
 
 
 def read_mask(path: Path) -> NDArray[np.bool_]:
-    """Return the booleans of an .npy file, or the pixels [H, W] of an image that are nearer to white than to black."""
+    """Return the booleans of an .npy file, or the light pixels [H, W] of an image."""
     if path.suffix.lower() in SUFFIXES and path.is_file():
         with opened(path) as picture:
             return np.asarray(upright(path, picture).convert("L")) >= 128

@@ -25,9 +25,8 @@ from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress
 
 Parts = dict[Part, list[Path]]
-"""Files by the split that they state; "train" where they state none."""
+"""Files by the split that they state, by default "train"."""
 FEW = 8
-"""A smaller validation or test part gives a warning."""
 
 
 def load(
@@ -38,21 +37,19 @@ def load(
     Sources:
         digits: the bundled digits (`./digits` is a folder of that name).
         An .npz or .npy file: arrays [N, (T,) H, W (, C)]. Its end is the test part, and the end before it the
-            validation part (`config.test_fraction`, `config.validation_fraction`). If the file's name states the wanted
-            split (val_data, mnist_test), the whole file is that split.
+            validation part. If its name states the wanted split (val_data, mnist_test), the whole file is that split.
         A folder of such files, whose names state the split. Without a validation file, the end of train validates.
-        A folder of images. Sub-folders train, validation or val, and test (also train_32x32) are the splits. Without
-            them, a hash of `config.seed` and each file's path decides. Sub-folders inside of these are classes, if
-            every image lies in one.
-        A folder of videos, if `config.frames` is set: video files, and folders of frames. Splits and classes as for
-            images, by each video's path. TFRecord files of BAIR robot pushing need no `frames`.
+        A folder of images. Sub-folders train, validation or val, and test are the splits. Without them, a hash of
+            `config.seed` and each file's path decides. Sub-folders inside of these are classes.
+        A folder of videos, if `config.frames` is set: video files, and folders of frames, split like images. TFRecord
+            files of BAIR robot pushing need no `frames`.
         One video or TFRecord file, or one folder of frames: its clips in order, split like an array.
         One image: an example, or its tiles, only of the split "all".
-        Shards: tar files as webdataset writes them, read on demand (`shards.shard_files`), or a folder of them. The
-            names of shards state splits (train-000.tar, val/000.tar); otherwise the end of train validates.
+        Shards: tar files as webdataset writes them (`shards.shard_files`), or a folder of them. Their names state
+            splits (train-000.tar, val/000.tar); otherwise the end of train validates.
 
-    Names that begin with a dot are left out. A few damaged or unfit files are left out with a warning
-    (`config.skip_bad`); more are an error. `progress` wraps the loops over files.
+    Names that begin with a dot are left out. A few damaged or unfit files are left out with a warning. `progress` wraps
+    the loops over files.
 
     Raises:
         FileNotFoundError: no such source.
@@ -280,7 +277,7 @@ MOST_OPENED = 1000
 def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list[tuple[int, ...]]:
     """Return width and height of at most a thousand images of a folder, or the axes of an array's examples.
 
-    It is empty for other sources and for sequences. Damaged images do not count.
+    It is empty for other sources and for sequences.
 
     Raises:
         ValueError: an array that cannot be read.
@@ -320,5 +317,5 @@ _DIGITS: dict[Split, slice] = {
 
 
 def load_digits(split: Split) -> Examples:
-    """Return digits 0..9 as 8x8 images of 17 values, one channel: 1350 train, 150 validate, 297 test."""
+    """Return 8x8 digits of 17 values: 1350 train, 150 validate, 297 test."""
     return load_arrays([Path(__file__).with_name("digits.npz")], DataConfig(num_values=17))[_DIGITS[split]]

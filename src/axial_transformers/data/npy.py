@@ -1,4 +1,4 @@
-"""Reading .npy and .npz files that may be damaged or hostile: nothing is unpickled, and claimed sizes are checked."""
+"""Reading .npy and .npz files that may be hostile: nothing is unpickled, and claimed sizes are checked."""
 
 import io
 import math
@@ -20,7 +20,7 @@ SUFFIXES = (".npy", ".npz")
 
 
 def array_names(path: Path) -> list[str]:
-    """Return the names of the arrays of an .npz file; `arr_0` for an .npy file."""
+    """Return the names of a file's arrays; `arr_0` for .npy."""
     if path.suffix.lower() == ".npy":
         return ["arr_0"]
     with _reading(path), zipfile.ZipFile(path) as archive:
@@ -28,7 +28,7 @@ def array_names(path: Path) -> list[str]:
 
 
 def array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of one array, checked against the size of the file; no values are read."""
+    """Return shape and type of one array, checked against the file's size."""
     with _opened(path, name) as (stream, size, where):
         return _header(stream.read(_HEADER_LIMIT), size, where)
 
@@ -46,7 +46,7 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
 
 
 def array_of(content: bytes, where: str) -> NDArray[Any]:
-    """Return the array in the content of an .npy file, which messages call `where`."""
+    """Return the array in the content of an .npy file."""
     with _reading(where):
         _header(content[:_HEADER_LIMIT], len(content), where)
         array: NDArray[Any] = npy_format.read_array(io.BytesIO(content), allow_pickle=False)
@@ -54,7 +54,7 @@ def array_of(content: bytes, where: str) -> NDArray[Any]:
 
 
 class _BadArrayError(ValueError):
-    """The message already names the file and the way out."""
+    """The message is complete."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Image files: formats, sizes and pixel types are checked here before anything is decoded."""
+"""Image files: formats, sizes and pixel types are checked before anything is decoded."""
 
 import io
 import re
@@ -37,11 +37,7 @@ class Member(io.BytesIO):
 def opened(
     file: Path | Member, formats: tuple[str, ...] = _FORMATS, of_any_kind: bool = False
 ) -> Iterator[ImageFile.ImageFile]:
-    """Yield the image in a file, of which only the header is read and checked.
-
-    Args:
-        of_any_kind: also yield images that `unread_part` refuses.
-    """
+    """Yield the image in a file, of which only the header is read; unless `of_any_kind`, check `unread_part`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -64,7 +60,7 @@ def opened(
 
 
 def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:
-    """Return why Pillow shows only a part of an opened image; None if it shows all."""
+    """Return why Pillow shows only a part of an image, or None."""
     try:
         if _has_deep_colour(image):
             return "has 16 bits a channel in colour: convert it to 8, or save uint16 arrays as .npz"
@@ -89,7 +85,7 @@ def upright(file: Path | Member, image: Image.Image) -> Image.Image:
 
 
 def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:
-    """Return width and height of `upright`, by the header of an opened image."""
+    """Return width and height of `upright`, by the header."""
     exif = Image.Exif()
     try:
         exif.load(image.info.get("exif", b""))  # image.getexif() would decode a PNG
@@ -100,7 +96,7 @@ def upright_size(file: Path, image: Image.Image) -> tuple[int, int]:
 
 
 def is_transparent(file: Path | Member, image: Image.Image) -> bool:
-    """Return True if a pixel is not opaque; of 16-bit gray, if there is a transparent value."""
+    """Return True if a pixel is not opaque."""
     try:
         if not image.has_transparency_data:
             return False
@@ -110,12 +106,12 @@ def is_transparent(file: Path | Member, image: Image.Image) -> bool:
 
 
 def is_gray16(image: Image.Image) -> bool:
-    """Return True for one channel of 16 bits, which Pillow extends to 32 in some formats."""
+    """Return True for one channel of 16 bits, of which Pillow may make 32."""
     return image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
 
 
 def _has_deep_colour(image: ImageFile.ImageFile) -> bool:
-    """Return True for several channels of more than 8 bits, whose low bytes Pillow drops."""
+    """Return True for several channels of more than 8 bits, cut off by Pillow."""
     if image.mode == "F" or image.mode.startswith("I"):
         return False
     if isinstance(image, TiffImagePlugin.TiffImageFile):

@@ -35,21 +35,18 @@ _PARTS: dict[str, Part] = {
 
 
 def part_of_folder(name: str) -> Part | None:
-    """Return the split that the name of a sub-folder states, such as train, val or valid_32x32."""
+    """Return the split that a folder's name states, such as val or valid_32x32."""
     return _PARTS.get(re.sub(r"_\d+x\d+$", "", name.lower()))
 
 
 def part_of_file(stem: str) -> Part | None:
-    """Return the split that one word of a file's name states, such as fashion_mnist_train or val_data."""
+    """Return the split that a file's name states, such as val_data."""
     parts = {_PARTS[word] for word in re.split(r"[^a-z]+", stem.lower()) if word in _PARTS}
     return parts.pop() if len(parts) == 1 else None
 
 
 def hashed_parts(names: Sequence[str], seed: int, validation: float, test: float) -> list[Part]:
-    """Return the splits of named examples: each by its own name and the seed.
-
-    With few examples, the one nearest to validation validates, if another is left to train.
-    """
+    """Return the splits of named examples, each by its own name and the seed; at least one validates."""
     draws = [_draw(name, seed) for name in names]
     parts: list[Part] = [
         "test" if draw < test else "validation" if draw < test + validation else "train" for draw in draws
@@ -65,7 +62,7 @@ def _draw(name: str, seed: int) -> float:
 
 
 def consecutive_part(count: int, split: Split, validation: float, test: float) -> slice:
-    """Return the positions of a split among `count` examples: train, then validation, then test."""
+    """Return the positions of a split: train, then validation, then test."""
     test_start = count - round(count * test)
     validation_start = test_start - round(count * validation)
     return {

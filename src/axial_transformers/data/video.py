@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def pyav() -> ModuleType:
-    """Return the package av; raise ValueError, which names the extra, if it is missing."""
+    """Return the package av; raise ValueError if it is missing."""
     require_extra("video", "av", "a video")
     return import_module("av")
 
@@ -38,7 +38,7 @@ def clips(
 ) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
     """Yield clips of one video: parts [n, T, H, W, C], each with n suffixes of names; n > 1 for tiles.
 
-    At most one clip is in memory. Frames after the last whole clip are decoded too, so that damage is found.
+    Frames after the last clip are decoded too, to find damage.
     """
     clip: list[NDArray[np.uint8]] = []
     count = length = number = 0
@@ -63,7 +63,7 @@ def clips(
 def single_frames(
     video: Path, frames: Iterable[Image.Image], options: DataConfig
 ) -> Iterator[tuple[NDArray[np.uint8], list[str]]]:
-    """Yield every frame of one video as a clip of its own, to be cut later (`windows`), whatever the stride."""
+    """Yield every frame as a clip of its own, to be cut later (`windows`)."""
     length = 0
     for part in clips(video, frames, replace(options, frames=1, stride=1)):
         yield part
@@ -90,7 +90,7 @@ _CONTAINERS = {
     ".avi": "avi",
     ".gif": "gif",
 }
-"""The demuxer of each suffix. No other is tried: some demuxers open other files and hosts."""
+"""No other demuxer is tried: some open other files and hosts."""
 
 SUFFIXES = tuple(_CONTAINERS)
 
@@ -102,8 +102,7 @@ _GIF_ENDS = b"\x3b"
 def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, progress: Progress) -> Examples:
     """Return clips [N, T, H, W, C] of videos, or whole videos to cut later if `offsets` are random.
 
-    Names are paths below the root, then #record within a TFRecord file, #clip, and #row,column for tiles. Colour of
-    more than 8 bits is rounded; a rotation that the file asks for is applied.
+    Names are paths below the root, then #record of a TFRecord file, #clip, and #row,column of tiles.
     """
     of_records = any(map(_holds_records, selection.chosen))
     skip_bad = 0 if options.skip_bad is None and of_records else options.skip_bad
@@ -126,7 +125,7 @@ def load_videos(selection: Selection, options: DataConfig, kind: PixelKind, prog
 
 
 def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
-    """Return the kind as which all videos are read: by default rgb if any is; only folders can be gray16."""
+    """Return the kind as which all videos are read: by default rgb if any is."""
     if any(video.suffix.lower() in SUFFIXES for video in videos if not video.is_dir()):
         pyav()
     folders = [frame for video in videos if video.is_dir() for frame in frames_in(video)]
@@ -140,7 +139,7 @@ def kind_of_videos(videos: Sequence[Path], options: DataConfig) -> PixelKind:
 
 
 def frames_in(folder: Path) -> list[Path]:
-    """Return the images of a folder as frames of a video, frame 10 after frame 9."""
+    """Return the images of a folder, frame 10 after frame 9."""
     return sorted((file for file in folder.iterdir() if is_frame(file)), key=natural_key)
 
 
@@ -151,7 +150,7 @@ def is_frame(file: Path) -> bool:
 
 
 def frame_rate(video: Path) -> Fraction | None:
-    """Return the average frames per second of a video file; None if unknown."""
+    """Return the frames per second of a video file, or None."""
     av = pyav()
     try:
         with video.open("rb") as stream, av.open(stream, "r", _format(video), options=_LIMITS) as container:
@@ -162,7 +161,7 @@ def frame_rate(video: Path) -> Fraction | None:
 
 
 def frames_of(video: Path, kind: PixelKind) -> Iterator[Image.Image]:
-    """Yield the frames of a file or a folder of frames, in mode I (16-bit), L or RGB."""
+    """Yield the frames of a file or a folder, in mode I (16-bit), L or RGB."""
     if video.is_dir():
         return (decoded(frame, kind) for frame in frames_in(video))
     return (_in_kind(frame, kind) for frame in _decoded(video))
@@ -214,7 +213,7 @@ def _decoded(video: Path) -> Iterator[Image.Image]:
 
 
 class _VideoError(ValueError):
-    """The message already names the file and the way out."""
+    """The message is complete."""
 
 
 def _picture(video: Path, frame: "av.VideoFrame") -> Image.Image:
@@ -254,14 +253,14 @@ def _format(video: Path) -> str:
 
 
 def lossless_movie(frames: NDArray[np.uint8], rate: Fraction) -> bytes:
-    """Return the bytes of an .mkv file of frames [T, H, W] or [T, H, W, 3]."""
+    """Return an .mkv file of frames [T, H, W] or [T, H, W, 3]."""
     file = io.BytesIO()
     write_lossless(file, frames, rate, gray=frames.ndim == 3)
     return file.getvalue()
 
 
 def write_lossless(file: Path | io.BytesIO, frames: Iterable[NDArray[np.uint8]], rate: Fraction, *, gray: bool) -> None:
-    """Write the frames of `lossless_movie` one after the other into a file."""
+    """Write frames one after the other as `lossless_movie` does."""
     encode(file, frames, rate, "ffv1", "gray" if gray else "bgr0", {}, "matroska")
 
 
@@ -274,7 +273,7 @@ def encode(
     options: dict[str, str],
     container_format: str | None = None,
 ) -> None:
-    """Write frames uint8 [H, W] or [H, W, 3] with a codec of PyAV, in a layout of pixels that it takes."""
+    """Write frames uint8 [H, W] or [H, W, 3] with a codec of PyAV."""
     av = pyav()
     with av.open(file, "w", container_format) as container:
         stream = container.add_stream(codec, rate=fps, options=options)

@@ -1,4 +1,4 @@
-"""Examples cut at random places in each batch: clips of whole videos, tiles of whole images."""
+"""Examples cut at random places in each batch: clips of videos, tiles of images."""
 
 import hashlib
 import json
@@ -19,17 +19,15 @@ class Windows(OnDemand):
 
     @abstractmethod
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Return examples [B, *A, C] of `indices` [B]; `uniforms` [B] in [0, 1) choose their places."""
+        """Return examples [B, *A, C] at places that `uniforms` [B] in [0, 1) choose."""
 
 
 class ClipWindows(Windows):
-    """Clips [N, T, H, W, C], one of each video; indexing takes the first frames.
+    """Clips [N, T, H, W, C], one of each video.
 
     Args:
         frames: [F, H, W, C], those of all videos.
         places: for each video, the positions of its frames.
-        length: frames T of a clip.
-        stride: every stride-th frame is taken.
     """
 
     def __init__(self, frames: NDArray[np.uint8], places: Sequence[NDArray[np.int64]], length: int, stride: int):
@@ -39,7 +37,6 @@ class ClipWindows(Windows):
         self.shape = (len(places), length, *frames.shape[1:])
 
     def offsets(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of possible offsets [B] of a clip, for indices [B]."""
         return np.diff(self.starts)[indices] - (self.length - 1) * self.stride
 
     def cut(self, indices: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -52,7 +49,7 @@ class ClipWindows(Windows):
 
 
 class TileWindows(Windows):
-    """Tiles [N, S, S, C] of whole images, as many as each contains side by side; indexing takes these.
+    """Tiles [N, S, S, C] of whole images, as many as each contains side by side.
 
     Args:
         tiles: [N, S, S, C], image by image, row by row.
@@ -80,21 +77,20 @@ class TileWindows(Windows):
 
 @dataclass(frozen=True, eq=False)
 class WindowedExamples(Examples):
-    """Training examples that each batch cuts at random places; selecting some takes fixed places."""
+    """Training examples that each batch cuts at random places."""
 
     whole: Examples = field(kw_only=True)
     """The single frames or tiles that are cut; equal names belong together."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over `whole`, and the shape and stride of the windows."""
         windows = self.values
         stride = windows.stride if isinstance(windows, ClipWindows) else None
         return hashlib.sha256(json.dumps([self.whole.fingerprint, windows.shape, stride]).encode()).hexdigest()
 
 
 def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExamples:
-    """Return videos from single frames [F, 1, H, W, C], named VIDEO#frame and a tile's place."""
+    """Return videos from single frames [F, 1, H, W, C], named VIDEO#frame."""
     places: dict[str, list[int]] = {}
     for i, name in enumerate(frames.names):
         places.setdefault(re.sub(r"#\d{4,}(#\d+,\d+)?$", r"\1", name), []).append(i)
@@ -103,7 +99,7 @@ def windowed_clips(frames: Examples, length: int, stride: int) -> WindowedExampl
 
 
 def windowed_tiles(tiles: Examples) -> WindowedExamples:
-    """Return images from tiles [N, S, S, C], named IMAGE#row,column, in order."""
+    """Return images from tiles [N, S, S, C], named IMAGE#row,column."""
     grids: dict[str, tuple[int, int]] = {}
     for name in tiles.names:
         picture, _, place = name.rpartition("#")

@@ -15,12 +15,9 @@ Result = TypeVar("Result")
 
 
 def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> Generator[Result, None, None]:
-    """Yield `work(key)` of each key in order, prefetched by worker processes.
+    """Yield `work(key)` of each key in order, prefetched by worker processes (0: in this process).
 
-    Args:
-        work: a pure function; it and its results can be pickled.
-        keys: read in this process as they are needed; they may be infinite.
-        workers: 0: each result is computed in this process when it is needed.
+    `work` is a pure function that can be pickled; keys may be infinite.
     """
     if not workers:
         yield from map(work, keys)
@@ -42,7 +39,7 @@ def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> G
 
 
 def _started(loader: "DataLoader[Any]") -> Iterator[Any]:
-    """Return the loader's iterator after freezing garbage: a forked process that collects PyAV's waits for ever."""
+    """Freeze garbage first: a forked process that collects PyAV's waits for ever."""
     gc.collect()
     gc.freeze()
     try:
@@ -53,7 +50,7 @@ def _started(loader: "DataLoader[Any]") -> Iterator[Any]:
 
 @contextmanager
 def deaths_of_workers() -> Iterator[None]:
-    """Turn the error about a killed worker into one line; torch's signal handler raises it anywhere."""
+    """Make the error about a killed worker one line; torch raises it anywhere."""
     try:
         yield
     except RuntimeError as error:
@@ -69,13 +66,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _ignore(signals: list[signal.Signals], worker: int) -> None:
-    """Leave signals to the parent; a terminal sends them to all processes."""
+    """A terminal sends signals to all; only the parent handles them."""
     for each in signals:
         signal.signal(each, signal.SIG_IGN)
 
 
 class _Work(Dataset[Any], Generic[Key, Result]):
-    """Work that returns errors as results: the loader would wrap them into pages of text."""
+    """Work that returns errors: the loader would make pages of text of them."""
 
     def __init__(self, work: Callable[[Key], Result]) -> None:
         self.work = work

@@ -1,4 +1,4 @@
-"""Shards: tar files of records, as webdataset writes them, from paths, addresses and data sets of the hub."""
+"""Shards: tar files of records, from paths, addresses and data sets of the hub."""
 
 import re
 from collections.abc import Sequence
@@ -27,15 +27,10 @@ def names_shards(source: str) -> bool:
 
 
 def shard_files(source: str, progress: Progress = iter) -> list[Path]:
-    """Return the shards that a source names, in the order of the pattern or of the numbers in their names.
+    """Return the shards that a source names, in order.
 
-    Sources are a path with or without braces (`train-{000..009}.tar`, `{train,val}-0.tar`), an http(s) address, which
-    is downloaded once into the cache, or `hf://datasets/OWNER/NAME[@REVISION][/PATH]`; without PATH, every tar file.
-
-    Raises:
-        ValueError: braces that do not match, or no shards.
-        FileNotFoundError: a file does not exist, or is not available from the hub.
-        OSError: a download failed, or is too large.
+    Sources are a path or an http(s) address with or without braces (`train-{000..009}.tar`, `{train,val}-0.tar`), or
+    `hf://datasets/OWNER/NAME[@REVISION][/PATH]`. Downloads are cached.
     """
     if source.startswith("hf://"):
         return _from_hub(source, progress)
@@ -54,7 +49,7 @@ def shard_files(source: str, progress: Progress = iter) -> list[Path]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Expand braces: {a,b} stands for each of the words, {08..11} for each number with as many digits."""
+    """Expand braces: {a,b} or {08..11}."""
     parts = re.split(r"{([^{}]*)}", pattern)  # text and the content of braces, alternating
     if any("{" in text or "}" in text for text in parts[::2]):
         raise ValueError(f"{pattern[:_SHOWN]} has a brace without its partner, or within others: write it out")

@@ -43,12 +43,11 @@ def download(
     checksums: Mapping[str, str] | None = None,
     most_bytes: int | None = None,
 ) -> list[Path]:
-    """Return local copies of files in the web, downloaded unless the cache has them.
+    """Return local copies of files in the web, from the cache if possible.
 
     Args:
         progress: wraps hundredths of files.
-        checksums: by address, a SHA-256 or MD5 in hexadecimal; such a file need not be a tar file.
-        most_bytes: of all files together; None: `MOST_BYTES`.
+        checksums: by address, SHA-256 or MD5; such a file need not be a tar file.
     """
     downloads = _Downloads(addresses, checksums or {}, most_bytes or MOST_BYTES)
     for _ in progress(downloads):
@@ -67,18 +66,18 @@ class _Copy:
 
     @property
     def validator(self) -> str:
-        """ETag or time of change, by which a server knows whether a download can be continued."""
+        """ETag or time of change."""
         return self._validator.read_text(encoding="utf-8", errors="replace") if self._validator.is_file() else ""
 
     def begin(self, validator: str) -> None:
-        """Begin a new part; one with the validator "" cannot be continued."""
+        """Begin a new part; the validator "" means that it cannot be continued."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.discard()
         if validator:
             self._validator.write_text(validator, encoding="utf-8")
 
     def arrived(self) -> int:
-        """Return the bytes of the part that can be continued; remove any other part."""
+        """Return the bytes of a part to continue; remove any other part."""
         if not self.validator:
             self.discard()
         return self.partial.stat().st_size if self.partial.is_file() else 0
@@ -88,7 +87,7 @@ class _Copy:
         self._validator.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Check the complete part, and make it the copy."""
+        """Check the part, and make it the copy."""
         if self.expected:
             with self.partial.open("rb") as file:
                 algorithm = "sha256" if len(self.expected) == 64 else "md5"
@@ -108,7 +107,7 @@ class _Copy:
         self.discard()
 
     def check_head(self, head: bytes) -> None:
-        """Raise DownloadError where a file begins as no tar file does."""
+        """Raise DownloadError for what cannot be a tar file."""
         for kind, start in {"a web page, perhaps one to log in": b"<", "packed with gzip": b"\x1f\x8b"}.items():
             if head.lstrip().startswith(start):
                 raise _UnfitError(f"{self.address} is {kind}: shards are uncompressed tar files; correct the address")
@@ -225,7 +224,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _validator(headers: httpx2.Headers) -> str:
-    """Return the ETag or time of change with which a download can be continued; "" if it cannot."""
+    """Return the ETag or time of change; "" if the server continues no download."""
     if "Content-Range" not in headers and headers.get("Accept-Ranges") != "bytes":
         return ""
     etag = headers.get("ETag", "")

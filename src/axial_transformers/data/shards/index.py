@@ -1,7 +1,7 @@
-"""The index of a shard: the form of its records and the position of each whole one, so that any can be read alone.
+"""The index of a shard: the form of its records and the position of each whole one, to read it alone.
 
-The first process that opens a shard decodes every record, finds the damaged ones, and caches the index. Another path,
-size, time of change or other options need a new index. Its checksum finds accidents, not forgery.
+The first process that opens a shard decodes every record and caches the index, which belongs to the path, size, time of
+change and options. Its checksum finds accidents, not forgery.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ Medium = Literal["gray", "gray16", "rgb", "array", "array16"]
 
 
 class Form(NamedTuple):
-    """The form of a record. All records of a data set share it, except for gray images among those in colour."""
+    """The form of a record, shared by all of a data set except gray images among those in colour."""
 
     medium: Medium
     num_values: int
@@ -65,7 +65,7 @@ def decode_array(content: bytes, name: str, options: DataConfig) -> tuple[NDArra
 def decode_picture(
     content: bytes, name: str, options: DataConfig, kind: PixelKind | None = None
 ) -> tuple[NDArray[np.uint8], Form]:
-    """Return the example [H, W, C] in an image, and its form; kind=None: as the image is stored."""
+    """Return the example [H, W, C] in an image, and its form."""
     member = Member(content, name)
     kind = kind or kind_of_images([member], options)
     (values,), _ = fitted(member, decoded(member, kind), options)
@@ -80,7 +80,7 @@ def decode(content: bytes, name: str, options: DataConfig) -> tuple[NDArray[np.u
 
 
 def class_of(content: bytes, name: str) -> int:
-    """Return the class that the text of a .cls member states."""
+    """Return the class in a .cls member."""
     digits = content.strip()
     if not (digits.isdigit() and len(digits) < 9 and int(digits) < MOST_CLASSES):
         raise ValueError(f"{name}: its class is {content[:20]!r}, not a number in 0..{MOST_CLASSES - 1}: correct it")
@@ -88,7 +88,7 @@ def class_of(content: bytes, name: str) -> int:
 
 
 def common_form(forms: Mapping[Form, str]) -> Form:
-    """Return the form as which records of these forms are read: in colour if any of them is."""
+    """Return the form as which such records are read: in colour if any of them is."""
     in_colour = {
         form._replace(medium="rgb", shape=(*form.shape[:-1], 3)) if form.medium == "gray" else form: name
         for form, name in forms.items()
@@ -126,17 +126,16 @@ class ShardIndex:
     rows: NDArray[np.void]
     """`ROW` [N], mapped from disk."""
     digest: str
-    """SHA-256 over names, bytes and classes of the whole records."""
+    """SHA-256 over the whole records."""
     forms: dict[Form, str]
-    """The forms of the whole records, each with the name of the first such record."""
+    """The forms of the whole records, with the name of the first of each."""
     bad: list[str]
     """A line about each damaged record."""
     state: tuple[int, int]
-    """`state_of` the shard when it was indexed."""
 
 
 def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> list[ShardIndex]:
-    """Return the indices of shards; make those that the cache lacks, or has damaged."""
+    """Return the indices of shards, from the cache if possible."""
     cache = cache_folder() / "shards"
     folders = {path: cache / _identity(path, options) for path in paths}
     with only_one_process(cache):
@@ -154,7 +153,7 @@ def index(paths: Sequence[Path], options: DataConfig, progress: Progress = iter)
 
 
 def state_of(path: Path) -> tuple[int, int]:
-    """Return size and time of change of a file, in bytes and nanoseconds."""
+    """Return size and time of change in nanoseconds."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 

@@ -30,11 +30,11 @@ from axial_transformers.progress import Progress
 
 @dataclass(frozen=True, eq=False)
 class ShardExamples(Examples):
-    """Examples of which only the classes are in memory; selecting some reads these."""
+    """Examples that are read when they are selected."""
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 in hexadecimal over all whole records, their form, the options of fitting, and the range."""
+        """SHA-256 in hexadecimal over records, form, fitting and range."""
         return self._records.fingerprint
 
     def part(self, chosen: slice) -> "ShardExamples":
@@ -52,7 +52,7 @@ class ShardExamples(Examples):
 
 
 def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress = iter) -> ShardExamples:
-    """Return all whole records of tar files, one file after the other; names are SHARD.tar/MEMBER."""
+    """Return all whole records of tar files, named SHARD.tar/MEMBER."""
     if options.fit == "tiles":
         raise ValueError("fit=tiles cuts the pictures of folders only, not of shards: use fit=crop or fit=stretch")
     shards = index(paths, options, progress)
@@ -79,10 +79,7 @@ def load_shards(paths: Sequence[Path], options: DataConfig, progress: Progress =
 
 
 class Records(OnDemand):
-    """Indexed records as an array uint8 [N, *A, C], decoded when they are selected.
-
-    Reading a record that has changed since it was indexed raises ValueError.
-    """
+    """Indexed records as an array uint8 [N, *A, C]; ValueError if a shard has changed."""
 
     def __init__(self, shards: Sequence[ShardIndex], form: Form, options: DataConfig, start: int, stop: int) -> None:
         self.shards, self.form, self.options = shards, form, options

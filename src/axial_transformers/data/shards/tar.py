@@ -17,9 +17,9 @@ LABEL = ".cls"
 _PICKLED = (".pyd", ".pkl", ".pickle", ".pth", ".pt")
 _MOST_MEMBERS = 100  # of one record
 _MOST_HEADER = 1 << 13
-"""Bytes of all headers of a member. Before Python 3.11.10 and 3.12.6, tarfile is quadratic in lists of values."""
+"""Bytes. Before Python 3.11.10 and 3.12.6, tarfile is quadratic in lists of values."""
 _PLACING = {"path", "size"}
-"""Values, as those of sparse files, that a global header must not give to all members."""
+"""Values that a global header must not have."""
 
 
 class Place(NamedTuple):
@@ -33,17 +33,16 @@ class Record(NamedTuple):
     """A record of a shard."""
 
     name: str
-    """Name of the member with the example."""
     header: int
     """Position of that member's header, in bytes."""
     example: Place
     label: Place | None
     problem: str | None = None
-    """Why it is no example, if the headers show that."""
+    """Why it is no example."""
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Yield the records of an uncompressed tar file, in order; only headers are read."""
+    """Yield the records of a tar file; only headers are read."""
     named = (member for member in members(path) if member.isreg() and _is_named(member.name))
     for _, group in groupby(named, key=lambda member: _key(member.name)):
         record = list(islice(group, _MOST_MEMBERS + 1))
@@ -53,7 +52,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def members(path: Path, start: int = 0) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an uncompressed tar file, from the one whose first header begins at `start`."""
+    """Yield the members of a tar file, from the header at `start`."""
     size, position = path.stat().st_size, start
     with path.open("rb") as stream:
         headers = _Headers(stream)
@@ -82,7 +81,6 @@ class _Headers:
         self.seek, self.tell = stream.seek, stream.tell
 
     def begin(self, position: int) -> bytes:
-        """Go to the first header of a member, and return its block."""
         self._stream.seek(position)
         block = self._stream.read(tarfile.BLOCKSIZE)
         self._stream.seek(position)
@@ -134,7 +132,7 @@ def _suffix(name: str, lower: bool = True) -> str:
 
 
 def readable(name: str) -> str:
-    """Return the name, with bytes that are not UTF-8 escaped."""
+    """Return the name, with other bytes than UTF-8 escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
