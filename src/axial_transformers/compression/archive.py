@@ -55,16 +55,15 @@ def compress(
 ) -> bytes:
     """Return the archive of images [N, *A, C] of any integer dtype: about -log2 p(images) bits under the model.
 
-    Images that lossless WebP makes smaller are stored as WebP. Inputs may be tensors, arrays or nested lists. The model
-    may have any dtype and device; the CPU computes it in float32 with the same bits on every machine, about as slowly
-    as sampling.
+    Images that lossless WebP makes smaller are stored as WebP. Inputs may be tensors, arrays or nested lists. The CPU
+    computes in float32 with the same bits on every machine, about as slowly as sampling.
 
     Args:
-        label: int64 [N], for models with num_classes. Not stored: `decompress` needs the same again.
+        label: int64 [N], for models with num_classes. Not stored: `decompress` needs it again.
         cond: [N, *A, D], likewise.
-        verify: decode each chunk and compare before returning.
+        verify: decode each chunk and compare.
         metadata: bytes for the header.
-        files: contents to store after the images, each in its own chunk.
+        files: contents to store after the images.
         progress: wraps the loop over chunks.
 
     Raises:
@@ -92,15 +91,15 @@ def decompress(
 
     Args:
         archive: its bytes, or an open binary file.
-        label, cond: as `compress` got them, for all images of the archive.
-        chunks: indices of the chunks to read; None: all. Other chunks may be damaged.
-        most_values: largest number of values that the header may state; bounds the time that a hostile archive takes.
+        label, cond: as for `compress`, for all images.
+        chunks: indices of the chunks to read; None: all.
+        most_values: largest number of values in the header; bounds the time of a hostile archive.
         progress: wraps the loop over chunks.
 
     Raises:
         WrongModelError: another model wrote it.
         WrongConditionsError: label or cond do not match those of `compress`.
-        OtherVersionError, TruncatedError, DamagedError: see `errors`; the message names the chunk.
+        OtherVersionError, TruncatedError, DamagedError: see `errors`.
         ArchiveError: more than `most_values`.
         ValueError: no such chunk.
     """
@@ -130,7 +129,7 @@ def write_archive(
     model: AxialTransformer, file: BinaryIO, images: Images, conditioning: Conditioning, verify: bool,
     metadata: bytes = b"", files: Sequence[File] = (), progress: Progress = iter,
 ) -> Packed:  # fmt: skip
-    """Write the result of `compress` to an empty file, with few chunks in memory."""
+    """Write the result of `compress` to an empty file."""
     check_model(model)
     for name, given in conditioning._asdict().items():
         if given is not None and len(given) != len(images):
@@ -177,14 +176,11 @@ def _even_ranges(count: int, size: int) -> list[slice]:
 
 
 class ArchiveReader:
-    """Reader of an archive, chunk by chunk.
-
-    Args:
-        label, cond, most_values: as for `decompress`.
+    """Reader of an archive, chunk by chunk; arguments as for `decompress`.
 
     Raises:
         ArchiveError: see `errors`.
-        ValueError: a closed file, or no binary file that can seek; a model that cannot compress.
+        ValueError: no open binary file that can seek, or a model that cannot compress.
     """
 
     def __init__(
@@ -206,7 +202,7 @@ class ArchiveReader:
         return container.read_chunk(self._file, self.header, chunk)
 
     def images(self, chunks: Iterable[int], salvage: bool = False) -> Iterator[UInt8[Tensor, "n *a c"] | None]:
-        """Yield the images uint8 [n, *A, C] of each of these chunks; with `salvage`, None for damaged ones."""
+        """Yield the images uint8 [n, *A, C] of chunks; with `salvage`, None for damaged ones."""
 
         def contents() -> Iterator[tuple[int, bytes | None]]:
             for chunk in chunks:
@@ -276,9 +272,9 @@ def _check_conditioning(header: Header, conditioning: Conditioning) -> None:
 
 
 def fingerprint(model: AxialTransformer) -> bytes:
-    """Return the SHA-256 of the model's configuration and its tensors (name, dtype, shape, bytes): 32 bytes.
+    """Return the SHA-256 of the model's configuration and its tensors: 32 bytes.
 
-    Fields at their defaults are left out, so that a new field does not change fingerprints.
+    Fields at their defaults do not count, so that new fields change nothing.
 
     Raises:
         ValueError: the model is on the meta device.

@@ -1,11 +1,9 @@
 """Images of one chunk to its bytes and back: encoder and decoder compute the same network.
 
-images -> logits -> an interval of integers for each value  -> one stream: rows of sites, of each row GROUP images after
-                                                               GROUP images, of these site after site
-images that lossless WebP makes smaller than the model does -> WebP files
+images -> logits -> an interval of integers for each value -> one stream: rows of sites, then groups of images
+images that lossless WebP makes smaller -> WebP files
 
-The stream starts with the coder's last state. The decoder ends with its first one, a checksum of all pixels. A chunk of
-WebP files alone has a stream of only that state.
+The stream starts with the coder's last state. The decoder ends with its first one, a checksum of all pixels.
 """
 
 import io
@@ -47,7 +45,7 @@ Result = TypeVar("Result")
 
 
 def check_model(model: AxialTransformer) -> None:
-    """Raise ValueError for a model without values or without exact kernels."""
+    """Raise ValueError for a model that cannot compress."""
     model.require_values()
     if model.config.num_values > 256:
         raise ValueError(f"archives hold values of 8 bits; this model has {model.config.num_values} values")
@@ -58,14 +56,14 @@ def check_model(model: AxialTransformer) -> None:
 
 
 def exact_network(model: AxialTransformer) -> ExactNetwork:
-    """Return the network of a checked model; warn that it is slow without numba."""
+    """Return the network of a checked model."""
     if not has_kernels():
         warnings.warn("numba is not installed, without which archives are very slow", stacklevel=3)
     return ExactNetwork(model)
 
 
 def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield the results in order, with one item for each of torch's threads at a time."""
+    """Yield the results in order, one item for each thread at a time."""
     left = iter(items)
     while part := list(islice(left, torch.get_num_threads())):
         yield from parallel_map(work, part)
@@ -83,13 +81,13 @@ def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], condition
 
 
 def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
-    """Return WebP files smaller than `sizes` in bytes, by index of the image."""
+    """Return WebP files smaller than `sizes` in bytes, by index."""
     files = ((i, as_webp(image)) for i, image in enumerate(pixels))
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
 def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
+    """Return intervals [N, rows, L, 2] as in a stream, [N rows L, 2]."""
 
     def groups() -> Iterator[NDArray[np.int64]]:
         for row in range(found.shape[1]):
@@ -151,10 +149,7 @@ def _first_state(pixels: NDArray[np.uint8]) -> int:
 
 
 def as_webp(values: NDArray[np.uint8]) -> bytes | None:
-    """Return an example [*A, C] as a WebP file, or None if a side is too long.
-
-    Three channels are colours; other channels are side by side, and outer axes below each other.
-    """
+    """Return an example [*A, C] as a WebP file, or None if a side is too long."""
     picture = values.reshape(*_picture_shape(values.shape))
     if max(picture.shape[:2]) > LONGEST_WEBP_SIDE:
         return None
@@ -167,7 +162,7 @@ def as_webp(values: NDArray[np.uint8]) -> bytes | None:
 
 
 def from_webp(file: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Return the example [*A, C] in a WebP file, whose size is checked before memory is allocated."""
+    """Return the example [*A, C] in a WebP file, checking its size first."""
     rows, columns, *colours = _picture_shape(shape)
     sides = int.from_bytes(file[21:25], "little")  # width - 1 and height - 1, 14 bits each
     expected = columns - 1 | rows - 1 << 14

@@ -34,7 +34,7 @@ class WrongModelError(ArchiveError):
 
 
 class WrongConditionsError(ArchiveError):
-    """Labels or conditioning are missing, or were not given when the archive was written."""
+    """Labels or conditioning do not match those of the archive."""
 
 
 class OtherVersionError(ArchiveError):
@@ -69,9 +69,9 @@ class Header:
     channels: int
     num_values: int
     conditions: int = 0
-    """What the reader must give: 1 labels, 2 external conditioning, 3 both."""
+    """Needed: 1 labels, 2 external conditioning, 3 both."""
     metadata: bytes = b""
-    """Description of the files: compressed JSON (see `files`)."""
+    """Compressed JSON (see `files`)."""
     chunks: tuple[Entry, ...] = ()
 
     @property
@@ -108,14 +108,14 @@ class _Before(NamedTuple):
 
 
 def entry(images: int, chunk: bytes) -> Entry:
-    """Return the index entry of a chunk; raise ValueError if it is too large."""
+    """Return the index entry of a chunk."""
     if len(chunk) > MOST_BYTES:
         raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MOST_BYTES:,} of each")
     return Entry(images, len(chunk), zlib.crc32(chunk))
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Return the header of an archive; its chunks may be damaged or missing."""
+    """Return the header of an archive."""
     file.seek(0)
     head = _reader(file, "the header of the archive")
     _check_version(head)
@@ -152,7 +152,7 @@ def _check_version(head: ByteReader) -> None:
 
 
 def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
-    """Return one chunk; raise TruncatedError or DamagedError."""
+    """Return one chunk."""
     file.seek(header.start(chunk))
     content = _reader(file, f"chunk {chunk} of {len(header.chunks)}").take(header.chunks[chunk].size)
     if zlib.crc32(content) != header.chunks[chunk].checksum:
@@ -166,12 +166,11 @@ def _reader(file: BinaryIO, where: str) -> ByteReader:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Images of one chunk: a stream of those that the model codes, and WebP files."""
+    """Images of one chunk: a stream, and WebP files."""
 
     webp: Mapping[int, bytes]
-    """WebP files, by index of the image, ascending."""
+    """By index of the image, ascending."""
     stream: bytes
-    """The other images, and a checksum of all."""
 
     def pack(self) -> bytes:
         parts, before = [_varint(len(self.webp))], -1

@@ -1,4 +1,4 @@
-"""Arrays of images in .npz and .npy files: to images of the model's size, and back to the same array."""
+"""Arrays of images in .npz and .npy files: to images of the model's size, and back."""
 
 import shutil
 import tempfile
@@ -31,7 +31,7 @@ _DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int3
 
 
 def read(path: Path, config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
-    """Read the one array [N, *A] or [N, *A, C] of a file that can be images of the model.
+    """Read the one array [N, *A] or [N, *A, C] that can be images of the model.
 
     16-bit values become two channels, high byte and low byte.
     """
@@ -71,7 +71,7 @@ def write(
     target: Path, description: Any, config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
     count: int,
 ) -> list[str]:  # fmt: skip
-    """Write the array without the examples that lack an image (None); return their indices."""
+    """Write the array without the examples that lack an image; return their indices."""
     name, dtype, shape = _checked(description, config)
     axes, per_example = shape[1 : 1 + len(config.shape)], images_of(description, config)
     if shape[0] * per_example != count:

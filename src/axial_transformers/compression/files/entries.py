@@ -1,4 +1,4 @@
-"""The description of an archive's files: their entries, the names that they are restored under, and JSON of both."""
+"""The description of an archive's files: entries, restored names, and JSON of both."""
 
 import json
 import os
@@ -52,7 +52,6 @@ class Entry(ABC):
     KIND: ClassVar[str]
     """Name of such files in messages and in the description."""
     REASON: ClassVar[str]
-    """Message about a file that is not of this kind."""
 
     name: str
     size: tuple[int, ...] | None
@@ -61,12 +60,12 @@ class Entry(ABC):
     @classmethod
     @abstractmethod
     def of_file(cls, path: Path, name: str, config: AxialTransformerConfig) -> Self | None:
-        """Return the entry of a file, without a size if it is to be stored whole; None for another kind."""
+        """Return the entry of a file, without a size if it is stored whole; None for another kind."""
 
     @classmethod
     @abstractmethod
     def read(cls, description: Any, channels: int) -> Self:
-        """Return the entry from its JSON, for a model with this number of channels."""
+        """Return the entry from its JSON."""
 
     @classmethod
     @abstractmethod
@@ -83,7 +82,7 @@ class Entry(ABC):
 
     @abstractmethod
     def from_values(self, values: NDArray[np.uint8], name: str) -> bytes:
-        """Return the content of file `name` with values [*size, C]."""
+        """Return the content of a file with values [*size, C]."""
 
     @property
     def restored_as_it_is(self) -> bool:
@@ -94,12 +93,11 @@ class Entry(ABC):
         return self.name if self.restored_as_it_is else self.name + self.SUFFIX
 
     def images(self, config: AxialTransformerConfig) -> int:
-        """Return the number of its tiles; 0 for a whole file."""
         return 0 if self.size is None else prod(tile_grid(self.size, config.shape))
 
 
 def entries_of(kind: type[Entry], description: Any, config: AxialTransformerConfig) -> list[Entry]:
-    """Return the entries of a description, after checking it."""
+    """Return the checked entries of a description."""
     if not isinstance(description, list) or len(config.shape) != kind.AXES:
         raise DamagedError("the archive's description of its files is damaged")
     entries: list[Entry] = [kind.read(file, config.channels) for file in description]
@@ -113,15 +111,10 @@ class Planned(NamedTuple):
 
     entry: Entry
     name: str
-    """Not always the former name."""
 
 
 def planned(entries: Sequence[Entry], only_as: str | None = None) -> list[Planned]:
-    """Return the names under which files are restored, all different.
-
-    Args:
-        only_as: the name for the only file.
-    """
+    """Return the names under which files are restored, all different."""
     names = Names([entry.name for entry in entries])
     for entry in entries:
         if not (entry.restored_as_it_is or names.has_room_for(entry.restored_as)):
@@ -144,7 +137,7 @@ def restored(
     plan: Sequence[Planned], config: AxialTransformerConfig, images: Iterable[NDArray[np.uint8] | None],
     files: Iterable[bytes | None],
 ) -> Iterator[bytes | None]:  # fmt: skip
-    """Return the content of each planned file; None where a part is missing."""
+    """Yield the content of each planned file; None where a part is missing."""
     images_left, files_left = iter(images), iter(files)
     for entry, name in plan:
         count = entry.images(config)
@@ -163,7 +156,7 @@ def restored(
 
 
 def check_name(name: str) -> None:
-    """Raise DamagedError unless a name from an archive leads to a file below the target folder."""
+    """Raise DamagedError unless a name stays below the target folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name or str(path) != name:
         raise DamagedError(f"the archive names a file outside of its folder: {name!r:.100}")
@@ -172,7 +165,7 @@ def check_name(name: str) -> None:
 
 
 class Names:
-    """The names of an archive's files; DamagedError if a name occurs twice, or is also a folder's."""
+    """The names of an archive's files; DamagedError if one occurs twice, or is also a folder's."""
 
     def __init__(self, names: Sequence[str]) -> None:
         # The separator becomes the lowest character, so that a folder's files follow it in sorted order.
@@ -195,7 +188,7 @@ class Names:
 
 
 def pack(description: dict[str, Any], contents: int) -> bytes:
-    """Return the description as bytes; ValueError if it would be too large to be read again."""
+    """Return the description as bytes."""
     text = json.dumps(description, separators=(",", ":")).encode()
     for level in (9, 0):  # one that compresses too well is stored as it is
         packed = zlib.compress(text, level)
@@ -208,7 +201,7 @@ def pack(description: dict[str, Any], contents: int) -> bytes:
 
 
 def unpack(packed: bytes, contents: int) -> dict[str, Any]:
-    """Return the description in these bytes, for this number of images and files."""
+    """Return the description in these bytes."""
     try:
         decompressor = zlib.decompressobj()
         text = decompressor.decompress(packed, min(_MOST, max(_ALWAYS, _RATIO * len(packed))))

@@ -56,7 +56,7 @@ class Written(Contents):
     """An archive that `compress_files` has written, and its content."""
 
     input_size: int
-    """Bytes of the source's files, left-out parts of an .npz file included."""
+    """Bytes of the source."""
     size: int
     """Bytes of the archive."""
     file_sizes: list[int]
@@ -78,18 +78,17 @@ def compress_files(
     """Write the archive of an image, a folder of images, or the array of images in an .npz or .npy file.
 
     Pixels, names and modes of images are kept; values, name, type and shape of an array; other files of a folder byte
-    for byte. Models of clips take videos likewise, and keep frames and frame rate. The archive appears only when it is
-    complete and, with `verify`, checked. Log records (INFO) tell what is stored otherwise.
+    for byte. Models of clips take videos. The archive appears only when it is complete and, with `verify`, checked.
 
     Args:
-        other_sizes: refuse images of another size than the model's, or cut them into tiles of that size.
+        other_sizes: refuse images of another size than the model's, or cut them into tiles.
         force: replace a regular file at `target`, which must not be of the source.
         verify, progress: as for `compress`.
 
     Raises:
         FileNotFoundError: no such source.
-        FileExistsError: `target` exists (unless `force` can replace it).
-        ValueError: no images of this model, or of another size (unless tiled).
+        FileExistsError: `target` exists.
+        ValueError: no images of this model, or of another size.
     """
     source, target = Path(source), Path(target)
     require_free(target, source, force)
@@ -125,7 +124,7 @@ def _tell(contents: Contents, source: Source) -> None:
 
 
 def require_target(target: Path) -> None:
-    """Raise OSError where `decompress_files` could not write `target`."""
+    """Raise OSError where `target` could not be written."""
     require_place(target, folder=target.suffix not in (".npz", ".npy"))
 
 
@@ -141,10 +140,10 @@ def decompress_files(
 ) -> list[str]:
     """Write the files from which `compress_files` made the archive: a new folder, or a new .npz or .npy file.
 
-    One image or video is written as a file if the target has its suffix, such as .png or .mkv.
+    One image or video is written as a file if the target has its suffix.
 
     Args:
-        salvage: leave out the contents of damaged chunks instead of failing.
+        salvage: leave out the contents of damaged chunks.
         only: name of the one image or video, or index of the one example, to restore.
         most_values, progress: as for `decompress`.
 
@@ -270,7 +269,7 @@ def _files(reader: ArchiveReader, numbers: range, salvage: bool) -> _Files:
 
 
 def require_free(target: Path, source: Path, force: bool) -> None:
-    """Raise OSError if an archive of `source` must not, or cannot, be written to `target`."""
+    """Raise OSError if an archive must not be written to `target`."""
     if not os.path.lexists(target):
         return require_place(target)
     if not force:
@@ -297,7 +296,7 @@ def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Con
 def read_files(path: Path, kind: type[Entry], config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
     """Read one image or video, or every file below a folder.
 
-    Each is restored and compared first: the model codes those that come back, other files are stored whole.
+    The model codes those that come back; other files are stored whole.
     """
     found = source_of(path)
     names = Names([found.name(file) for file in found.files])

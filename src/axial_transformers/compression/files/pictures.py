@@ -1,4 +1,4 @@
-"""Folders of images, or one: to images of the model's size, and back to files of the same names, modes and pixels."""
+"""Folders of images, or one: to images of the model's size, and back."""
 
 import io
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from axial_transformers.models import AxialTransformerConfig
 
 _GRAY16 = "I;16"
 _MODES = {1: ("L", "1"), 2: (_GRAY16,), 3: ("RGB",)}
-"""Modes that a model codes, by its number of channels; other files are stored whole."""
+"""By number of channels; other files are stored whole."""
 _WEBP_SIDE = 16383
 _FORMATS = {
     ".png": ("PNG", ("1", "L", "RGB", _GRAY16)), ".bmp": ("BMP", ("L", "RGB")),

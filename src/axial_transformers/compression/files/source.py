@@ -21,12 +21,12 @@ _NAMED = 20
 
 
 OtherSizes = Literal["refuse", "tile"]
-"""Images of another size: an error, or tiles of the model's size with repeated edges."""
+"""Images of another size: an error, or tiles with repeated edges."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Images of the model's size, and everything else that restores the source's files."""
+    """Images of the model's size, and everything else to store."""
 
     images: Images
     """[N, *A, C], uint8, read on demand."""
@@ -35,9 +35,9 @@ class Contents:
     left_out: list[str] = field(default_factory=list)
     """Names of the parts that are not stored."""
     whole: list[str] = field(default_factory=list)
-    """Names of the files that are stored byte for byte."""
+    """Files that are stored byte for byte."""
     others: list[str] = field(default_factory=list)
-    """Those of them of another kind, such as notes.txt."""
+    """Those of another kind, such as notes.txt."""
     examples: int = 0
     """Number of images, examples or videos before tiling."""
 
@@ -47,8 +47,7 @@ class Tiles:
 
     Args:
         counts: number of images of each example.
-        of: reads the images of one example; the last ones are kept.
-        shape: *A, C.
+        of: reads the images of one example.
     """
 
     def __init__(self, counts: Sequence[int], of: Callable[[int], NDArray[np.uint8]], shape: Sequence[int]):
@@ -73,7 +72,7 @@ def tile_grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def cut_tiles(examples: NDArray[np.uint8], tile: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Cut examples [N, *A, C] into tiles [N * prod(grid), *tile, C] in reading order; repeat edges to fill them."""
+    """Cut examples [N, *A, C] into tiles [N * prod(grid), *tile, C]; repeat edges to fill them."""
     count, *axes, channels = examples.shape
     tiles = tile_grid(tuple(axes), tile)
     missing = [(0, k * length - size) for k, length, size in zip(tiles, tile, axes)]
@@ -109,22 +108,20 @@ class Source(NamedTuple):
     """The files that go into an archive."""
 
     root: Path
-    """The folder below which they are named."""
     files: list[Path]
     left_out: list[str]
-    """Names of everything else below that folder, unless the source is one file."""
+    """Everything else below that folder."""
 
     def name(self, file: Path) -> str:
         return file.relative_to(self.root).as_posix()
 
     def enumeration(self, names: Sequence[str]) -> str:
-        """Return number, size and first names of some files: 12, 3,456 bytes: a, b, ..."""
         count, _, first = enumeration(names).partition(":")
         return f"{count}, {sum((self.root / name).stat().st_size for name in names):,} bytes:{first}"
 
 
 def source_of(path: Path) -> Source:
-    """Return the files below a folder in their order, or one file."""
+    """Return the files below a folder, or one file."""
     if not path.is_dir():
         return Source(path.parent, [path], [])
     paths = sorted(found for found in path.rglob("*") if found.is_symlink() or not found.is_dir())
@@ -133,25 +130,25 @@ def source_of(path: Path) -> Source:
 
 
 def content(path: Path) -> bytes:
-    """Return a file's bytes; ValueError if it is too large for an archive."""
+    """Return a file's bytes, if they are few enough."""
     if path.stat().st_size > container.MOST_BYTES:
         raise ValueError(f"{path} is larger than {container.MOST_BYTES:,} bytes: leave it out")
     return path.read_bytes()
 
 
 def enumeration(names: Sequence[str]) -> str:
-    """Return the number of names, and the first of them: 12: a, b, ..."""
+    """Return the number of names, and the first: 12: a, b, ..."""
     return f"{len(names):,}: {', '.join(names[:_NAMED])}{', ...' if len(names) > _NAMED else ''}"
 
 
 def require_small(path: Path, reason: str) -> None:
-    """Raise ValueError where a file of another kind, such as notes.txt, is too large."""
+    """Raise ValueError where a file of another kind is too large."""
     if path.stat().st_size > _MOST_OTHER:
         raise ValueError(f"{path} {reason}, and is larger than {_MOST_OTHER >> 20} MiB: leave it out")
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write one of the restored files; DamagedError if one of that name exists."""
+    """Write a restored file; DamagedError if it exists."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:

@@ -1,4 +1,4 @@
-"""Folders of videos, or one: their frames to clips of the model's shape, and back to lossless .mkv files."""
+"""Folders of videos, or one: their frames to clips, and back to lossless .mkv files."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +107,7 @@ class TooLargeError(ValueError):
 
 
 def frames_in(path: Path, channels: int) -> Iterator[Frames]:
-    """Yield frames [H, W] or [H, W, 3], all of one size; ValueError otherwise."""
+    """Yield frames [H, W] or [H, W, 3] of one size."""
     shape = None
     for frame in frames_of(path, "gray" if channels == 1 else "rgb"):
         pixels = np.asarray(frame)
@@ -117,7 +117,7 @@ def frames_in(path: Path, channels: int) -> Iterator[Frames]:
 
 
 def size_of(path: Path, config: AxialTransformerConfig, rate: Fraction) -> tuple[int, int, int] | None:
-    """Return frames, height and width of a video; None if its frames do not come back without loss."""
+    """Return frames, height and width; None if a video does not come back without loss."""
     count, sides = 0, (0, 0)
     with tempfile.TemporaryDirectory() as folder:
         movie = Path(folder, f"video{_SUFFIX}")
@@ -141,10 +141,7 @@ def _small(path: Path, config: AxialTransformerConfig) -> Iterator[Frames]:
 
 
 def clips_of(videos: Sequence[_Video], config: AxialTransformerConfig) -> Callable[[int], Frames]:
-    """Return what reads the tiles of one clip of all videos, and keeps its place.
-
-    The last frame fills the last clip. In order, each video is read once.
-    """
+    """Return what reads the tiles of one clip of all videos; in order, each video is read once."""
     clips: Iterator[Frames] = iter(())
     upcoming = -1
 
