@@ -1,9 +1,9 @@
-"""Storage: files written whole or not at all, typed JSON, model folders, TensorFlow's formats, the cache."""
+"""Storage: files written whole or not at all, typed JSON, model folders, TensorFlow's formats."""
 
 from importlib.util import find_spec
 
 
 def require_extra(extra: str, package: str, what: str) -> None:
-    """Raise ValueError, with the command that installs it, where `what` needs a missing package."""
+    """Raise ValueError, with the command to install, where `what` needs a missing package."""
     if find_spec(package) is None:
         raise ValueError(f"{what} needs the package {package}: pip install 'axial-transformers[{extra}]'")

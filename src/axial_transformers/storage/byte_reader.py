@@ -5,13 +5,12 @@ from typing import BinaryIO
 
 
 class ByteReader:
-    """Reads forward through bytes, or a file from its current position, and never beyond the end.
+    """Reads forward through bytes or a file, and never beyond the end.
 
     Args:
-        source: the bytes, or a seekable file.
         where: name of the source in errors.
         truncated: error class for bytes beyond the end.
-        malformed: error class for an integer that no writer encodes so.
+        malformed: error class for a bad integer.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class ByteReader:
         return self._end - self.position
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes; raise `truncated`, and read nothing, if fewer are left."""
+        """Return the next `count` bytes."""
         start = self.position
         if count > self._end - start:
             raise self._truncated(
@@ -44,7 +43,7 @@ class ByteReader:
         return self._octets[start : self.position] if self._file is None else self._file.read(count)
 
     def varint(self) -> int:
-        """Return the next unsigned 64-bit integer (LEB128 in its shortest form)."""
+        """Return the next unsigned 64-bit integer (shortest LEB128)."""
         start = self.position
         if start < len(self._octets) and (octet := self._octets[start]) < 0x80:  # most integers are short
             self.position = start + 1

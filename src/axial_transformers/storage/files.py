@@ -14,7 +14,6 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 _KEPT = 40
-"""Characters of a name that its temporary file's name starts with."""
 
 
 def _synchronise(path: Path) -> None:
@@ -41,7 +40,7 @@ def require_inside(path: Path, folder: Path) -> Path:
 
 @contextmanager
 def errors_name(path: str | Path, aside: str | Path | None = None) -> Iterator[None]:
-    """Add the path to an OSError that names no file, or names the temporary `aside`."""
+    """Name the path in an OSError that names no file, or names `aside`."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -62,7 +61,7 @@ def _renamed(text: object, aside: str | Path | None, path: str | Path) -> object
 
 
 def require_place(path: str | Path, folder: bool = False) -> None:
-    """Raise OSError where `written_whole` or `folder_written_whole` would fail; make nothing."""
+    """Raise OSError where `written_whole` or `folder_written_whole` would fail."""
     path = Path(path)
     kind = _kind(path)
     if kind and folder and (not stat.S_ISDIR(kind) or any(path.iterdir())):
@@ -78,13 +77,10 @@ def require_place(path: str | Path, folder: bool = False) -> None:
 
 @contextmanager
 def written_whole(path: str | Path, replace: bool = True) -> Iterator[Path]:
-    """Yield an empty temporary file, which replaces `path` on success and is removed on any error.
+    """Yield an empty temporary file, which replaces `path` on success.
 
-    The file and its entry in the folder are on disk when the block ends. A link at `path` is replaced itself. Without
-    `replace`, only one of several writers succeeds.
-
-    Raises:
-        FileExistsError: `path` is no regular file; or, without `replace`, anything exists there.
+    File and entry are on disk when the block ends. A link at `path` is replaced itself. Without `replace`, only one of
+    several writers succeeds.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,12 +123,9 @@ def _exists(path: Path) -> FileExistsError:
 
 @contextmanager
 def folder_written_whole(path: str | Path, replace: bool = False) -> Iterator[Path]:
-    """Do the same for a folder that does not exist or is empty, or is replaced whole.
+    """Do the same for a folder that is missing or empty, or replaced whole.
 
-    A process killed between the two renames leaves the former folder beside it, with a name ending in .part.
-
-    Raises:
-        FileExistsError: `path` is not empty, or is a link.
+    A process killed during a replacement leaves the former folder beside it, named .part.
     """
     path = Path(path)
     kind = _kind(path)
@@ -177,5 +170,5 @@ def _kind(path: Path) -> int:
 
 
 def cache_folder() -> Path:
-    """Return `axial-transformers` in the system's cache ($XDG_CACHE_HOME or ~/.cache on Linux)."""
+    """Return `axial-transformers` in the system's cache."""
     return user_cache_path("axial-transformers", appauthor=False)

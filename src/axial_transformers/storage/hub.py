@@ -16,13 +16,13 @@ _ID = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[^@\s]+))?", re
 
 
 def split_id(name: str) -> tuple[str, str | None] | None:
-    """Return repository and revision of "owner/name" or "owner/name@revision"; None for anything else."""
+    """Return repository and revision of "owner/name" or "owner/name@revision", or None."""
     found = _ID.fullmatch(name)
     return (found["repository"], found["revision"]) if found and not name.startswith(".") else None
 
 
 def download(repository: str, revision: str | None, files: Sequence[str]) -> Path:
-    """Return the local copy of a repository's files of these names; without a network, the last copy.
+    """Return the local copy of a repository's files; without a network, the last copy.
 
     Raises:
         FileNotFoundError: no such repository or revision, or a private one.
@@ -43,16 +43,14 @@ def upload(
     private: bool | None = None,
     revision: str | None = None,
 ) -> str:
-    """Upload files by name as one commit, and return its address; make the repository if it is missing.
+    """Upload files as one commit, and return its address.
 
     Args:
-        private: visibility of a new repository; None: the owner's default. With True, an existing public one is
-            refused.
-        revision: the branch, made if missing; None: main.
+        private: visibility of a new repository; an existing public one is then refused. None: the owner's default.
+        revision: the branch; None: main.
 
     Raises:
-        ValueError: no name of a repository.
-        PermissionError: not logged in, refused by the hub, or public although a private one is wanted.
+        PermissionError: not logged in, refused by the hub, or public although private is wanted.
         OSError: the hub cannot be reached.
     """
     require_repository(repository)

@@ -1,4 +1,4 @@
-"""Locks of folders that one process at a time writes to: of runs, which name their holder, and of the cache."""
+"""Locks of folders that one process at a time writes to."""
 
 import os
 import shutil
@@ -13,23 +13,17 @@ from filelock import FileLock, Timeout
 from axial_transformers.storage.files import written_whole
 
 LOCK, HOLDER = ".lock", ".holder"
-"""Files in the folder: what the system locks, and who has locked it."""
 GRACE = 6.0
-"""Seconds to wait: the workers of a killed process keep its lock for up to five more."""
+"""Seconds: the workers of a killed process keep its lock for up to five."""
 
 
 class FolderInUse(OSError):
-    """Another process has locked the folder; the message says which, where and since when."""
+    """Another process has locked the folder."""
 
 
 @contextmanager
 def folder_held(folder: Path) -> Iterator[None]:
-    """Lock an existing folder until the block or the process ends, in whatever way.
-
-    Raises:
-        FolderInUse: another process has locked it, or this one already.
-        OSError: the lock could not be written.
-    """
+    """Lock an existing folder until the block or the process ends."""
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=GRACE)
@@ -71,7 +65,7 @@ def _said_by(folder: Path) -> str:
 
 @contextmanager
 def only_one_process(path: Path) -> Iterator[None]:
-    """Admit one process at a time to `path`, and remove what killed ones left half-written there."""
+    """Admit one process at a time to `path`, and remove half-written files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock")):
         for stray in path.glob(".*.part*"):

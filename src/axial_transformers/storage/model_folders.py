@@ -21,9 +21,8 @@ from axial_transformers.storage.typed_json import read_object
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 FLOATING_POINT = ("F64", "F32", "F16", "BF16")
-"""Floating-point dtypes in a weights file."""
 LARGEST_HEADER = 8 << 20
-"""Bytes. Adam's moments of a model of 1,024 layers have a header of 6 MB."""
+"""Bytes. Adam's moments of 1,024 layers have a header of 6 MB."""
 SHIPPED = Path(__file__).parents[1] / "pretrained"
 """The folder of the models in the package, with 16-bit weights."""
 log = logging.getLogger("axial_transformers")
@@ -32,10 +31,10 @@ log = logging.getLogger("axial_transformers")
 def save(
     folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool = False
 ) -> None:
-    """Write a model folder, whole or not at all; with `overwrite`, in place of another model folder.
+    """Write a model folder whole; with `overwrite`, in place of another model folder.
 
     Raises:
-        FileExistsError: `folder` is not empty or, with `overwrite`, not a folder of only a model.
+        FileExistsError: `folder` is not empty or, with `overwrite`, not only a model.
         ValueError: its name is not UTF-8.
     """
     folder = Path(folder)
@@ -48,7 +47,7 @@ def save(
 
 
 def require_utf8(folder: Path) -> None:
-    """Raise ValueError where a folder's name is not UTF-8: its weights could not be read."""
+    """Raise ValueError where weights could not be read for a folder's name."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:
@@ -74,7 +73,7 @@ def write(folder: Path, name: str, config: Mapping[str, Any], tensors: Mapping[s
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a file of tensors; after an OSError, a part of it may exist."""
+    """Write a file of tensors."""
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
@@ -82,13 +81,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def locate(folder: str | Path, revision: str | None = None) -> Path:
-    """Return the path of a model folder, of a model in the package, or of a local copy from the hub.
+    """Return the path of a model folder.
 
     Args:
-        folder: a folder; or a name in `SHIPPED`, such as "fashion_mnist"; or "owner/name" or "owner/name@revision".
+        folder: a folder; or a name in `SHIPPED`, such as "fashion_mnist"; or "owner/name" or "owner/name@revision" on
+            the hub.
 
     Raises:
-        FileNotFoundError: neither exists, or the hub cannot be reached or has no such model.
+        FileNotFoundError: neither exists, or the hub has no such model.
         ValueError: a revision of a folder.
         OSError: the hub refuses.
     """
@@ -119,7 +119,7 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
 
 
 def _require_no_run(folder: Path) -> None:
-    """Raise FileNotFoundError where a folder would lie among runs, without asking the hub."""
+    """Raise FileNotFoundError for a folder among runs, without asking the hub."""
     runs = sorted(path.parent.name for path in folder.parent.glob(f"*/{CONFIG}"))
     if runs:
         raise FileNotFoundError(f"{folder}: no such run; {folder.parent} has {', '.join(runs)}")
@@ -133,7 +133,7 @@ def shipped_names() -> list[str]:
 
 
 def load_config(folder: Path, name: str) -> dict[str, Any]:
-    """Read the configuration in `folder`, which must be of the model `name`."""
+    """Read the configuration of the model `name`."""
     path = require_inside(folder / CONFIG, _home(folder))
     config = read_object(path, "a model configuration")
     if config.pop("model", None) != name:
@@ -142,18 +142,18 @@ def load_config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def stored_name(folder: Path) -> object:
-    """Return the name of the model in `folder`, as config.json has it."""
+    """Return the name of the model in config.json."""
     return read_object(require_inside(folder / CONFIG, _home(folder)), "a model configuration").get("model")
 
 
 def count_tensors(folder: Path) -> int:
-    """Return the number of tensors in the weights in `folder`, by the header alone."""
+    """Return the number of tensors, by the header alone."""
     with _opened(_weights(folder)) as file:
         return len(file.keys())
 
 
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the weights in `folder` as `read_tensors` does; those of the package become float32.
+    """Read the weights in `folder`; 16-bit weights of the package become float32.
 
     Raises:
         ValueError: as `read_tensors`; several floating-point dtypes; or a link out of the folder.
@@ -181,7 +181,7 @@ def _home(folder: Path) -> Path:
 
 
 def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read tensors from a file; they must be finite and have the expected names, shapes and kinds of dtype.
+    """Read finite tensors of the expected names, shapes and kinds of dtype.
 
     Raises:
         ValueError: the file is damaged, its header is too large, or its tensors are others.
@@ -202,7 +202,7 @@ def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor
 
 
 def require_finite(tensor: Tensor, where: str) -> None:
-    """Raise ValueError where a tensor, called `where`, has NaN or an infinity."""
+    """Raise ValueError where a tensor has NaN or an infinity."""
     if not tensor.is_floating_point() or not tensor.numel():
         return
     least, greatest = torch.aminmax(tensor.detach())  # both are NaN where one value is; takes no memory

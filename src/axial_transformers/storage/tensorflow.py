@@ -19,7 +19,7 @@ _MASK = 0xA282EAD8
 
 
 class FormatError(ValueError):
-    """A file is damaged, or has something unsupported; the message names the place."""
+    """A file is damaged, or has something unsupported."""
 
 
 class TruncatedError(FormatError):
@@ -44,10 +44,10 @@ def reader(octets: bytes, where: str) -> ByteReader:
 
 
 def parse(message: bytes, where: str) -> tuple[dict[int, int], dict[int, list[bytes]]]:
-    """Return the fields of a protocol buffer message (https://protobuf.dev/programming-guides/encoding), by number.
+    """Return a protocol buffer message (https://protobuf.dev/programming-guides/encoding) by number.
 
     Returns:
-        The last integer of each number; and all strings and nested messages of each number.
+        The last integer of each number; and all strings and nested messages.
     """
     integers: dict[int, int] = {}
     nested: dict[int, list[bytes]] = {}
@@ -73,7 +73,7 @@ _LARGEST = 16 << 20  # bytes of a record; those of BAIR robot pushing have 0.7 M
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """Yield the records of a TFRecord file, at most 16 MiB each, checksums compared."""
+    """Yield the records of a TFRecord file, at most 16 MiB each."""
     size, number = path.stat().st_size, 0
     with path.open("rb") as stream:
         while stream.tell() < size:
@@ -109,13 +109,12 @@ LONGEST_KEY = 512
 
 
 def read_table(path: Path) -> dict[bytes, bytes]:
-    """Return all keys and values of the LevelDB table at `path`, always checked.
+    """Return all keys and values of the LevelDB table at `path`.
 
         [data block, trailer]...  [metaindex block, trailer]  [index block, trailer]  footer (48 bytes)
 
-    See https://github.com/google/leveldb/blob/main/doc/table_format.md. A block is a sequence of (key, value); each key
-    leaves out the prefix that it shares with the key before. Its trailer is one byte for the compression, and the
-    masked CRC-32C of block and byte. The values of the index block are the places of the data blocks.
+    See https://github.com/google/leveldb/blob/main/doc/table_format.md. A key leaves out the prefix that it shares with
+    the key before. A trailer is one byte for the compression, and the masked CRC-32C of block and byte.
 
     Limits: 16 MiB, 4,096 blocks without overlap, 131,072 keys of 512 bytes.
     """
@@ -201,11 +200,9 @@ class Entry:
 class TensorBundle:
     """The variables of the checkpoint whose files begin with `prefix`.
 
-    Opening checks the index and the sizes of the shards; `read` then seeks to one variable.
-
     Raises:
-        FormatError: the index is damaged, does not match the shards, or has unsupported content: compressed blocks,
-            partitioned variables, types other than float16/32/64 and int32/64.
+        FormatError: the index is damaged, does not match the shards, or has compressed blocks, partitioned variables,
+            or types other than float16/32/64 and int32/64.
         FileNotFoundError: the index or a shard is missing.
     """
 
@@ -232,7 +229,7 @@ class TensorBundle:
             raise FormatError(f"{self.path}: the variables have {claimed} bytes, the data shards only {sum(sizes)}")
 
     def read(self, name: str, *, verify: bool = False) -> np.ndarray:
-        """Return the values of `name`; with `verify`, compare their checksum (about a second a gigabyte)."""
+        """Return the values of `name`; with `verify`, compare their checksum."""
         entry = self.entries[name]
         values = np.empty(entry.shape, entry.dtype)
         octets = values.reshape(-1).view(np.uint8).data
@@ -251,7 +248,7 @@ class TensorBundle:
 
 
 def find_prefix(folder: str | Path) -> Path:
-    """Return the prefix of the newest checkpoint in `folder`: that of its `checkpoint` file, otherwise model.ckpt.
+    """Return the prefix of the newest checkpoint in `folder`, which its `checkpoint` file names.
 
     A name that does not exist is ignored: often it is a path of another machine.
     """

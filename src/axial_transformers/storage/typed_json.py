@@ -1,4 +1,4 @@
-"""Typed JSON: objects read from files within bounds, and configuration dataclasses to and from them."""
+"""Typed JSON: objects read within bounds, and configuration dataclasses to and from them."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ Config = TypeVar("Config")
 
 
 def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
-    """Read the JSON object in a file of limited size; errors call it `kind`, as in "a configuration"."""
+    """Read the JSON object in a file; errors call it `kind`."""
     try:
         if path.stat().st_size > mebibytes << 20:
             raise ValueError(f"over {mebibytes} MiB")
@@ -30,19 +30,18 @@ def read_object(path: Path, kind: str, mebibytes: int = 1) -> dict[str, Any]:
 
 
 def line_of(figures: Mapping[str, Any]) -> str:
-    """Return metrics as one line of JSON, null for a number that is not finite."""
+    """Return metrics as one line of JSON."""
     infinite = {name: None for name, value in figures.items() if isinstance(value, float) and not isfinite(value)}
     return json.dumps({**figures, **infinite})
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """Return a configuration dataclass as a JSON object for `from_json`."""
+    """Return a dataclass as a JSON object."""
     return asdict(config)
 
 
 def from_json(cls: type[Config], values: Any, source: str | Path) -> Config:
-    """Return a configuration dataclass from a JSON object; ValueError for wrong names or types. Errors name
-    `source`."""
+    """Return a dataclass from a JSON object; ValueError for wrong names or types."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{source}: {brief(values)} is not an object with the fields of {cls.__name__}")
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
