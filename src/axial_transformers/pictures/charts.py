@@ -1,4 +1,4 @@
-"""Line charts as SVG within a page; `html.STYLE` has their colours."""
+"""Line charts as SVG within a page."""
 
 import math
 from collections.abc import Sequence
@@ -11,9 +11,7 @@ Points = Sequence[tuple[float, float]]
 WIDE, SMALL = (720.0, 240.0), (260.0, 170.0)
 """Sizes of charts."""
 BOTTOM = 28.0
-"""Units below the lines, for the steps."""
 LETTER = 7.5
-"""Width of a digit, at most."""
 
 
 class Line(NamedTuple):
@@ -23,7 +21,6 @@ class Line(NamedTuple):
     best: bool = False
     """Drawn in the accent colour."""
     name: str = ""
-    """Written at the end of the line: above it, or below in the accent colour."""
 
 
 def line_chart(
@@ -32,12 +29,12 @@ def line_chart(
     span: tuple[float, float] | None = None,
     size: tuple[float, float] = WIDE,
 ) -> str:
-    """Return lines over steps from 0 on; values outside of the span are drawn at its edge.
+    """Return lines over steps from 0 on; values outside of the span are at its edge.
 
     Args:
         label: description for screen readers.
-        span: lowest and highest value; None: `span_of` all lines.
-        size: width and height in units; letters have 12.
+        span: lowest and highest value; None: `span_of`.
+        size: width and height; letters have 12.
     """
     width, height = size
     low, high = span or span_of([value for line in lines for _, value in line.points])
@@ -71,7 +68,7 @@ def line_chart(
 
 
 def span_of(values: Sequence[float]) -> tuple[float, float]:
-    """Return the span of values without their highest tenth, widened by a quarter."""
+    """Return the span of values without their highest tenth, widened."""
     if not values:
         return 0.0, 1.0
     ordered = sorted(values)

@@ -21,9 +21,7 @@ from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlar
 from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
 
 LONG = 6
-"""Wider tiles, by width / height, have a row of their own."""
 WIDEST_TITLE = 80
-"""Least width in pixels of a column."""
 MARK = "#e5484db0"
 
 
@@ -40,7 +38,7 @@ def save_completions(  # noqa: PLR0913
     fps: int = 8,
     note: str = "",
 ) -> None:
-    """Write `completion_sheet` as a PNG file, or clips as a movie, with a note below."""
+    """Write `completion_sheet` as an image or a movie, with a note below."""
     window = window_of(known, num_values, uint16)
     show = partial(for_display, num_values=num_values, uint16=uint16, palette=palette, window=window)
 
@@ -64,16 +62,15 @@ def completion_sheet(
     scale: int | None = None,
     strips: bool | None = None,
 ) -> Image.Image:
-    """Draw the known part of each example, its completions and the whole, with titles.
+    """Draw the known part of each example, its completions and the whole.
 
     Args:
         known: [N, *A, C], the whole examples.
         mask: [*A, C], true where known.
         filled: [N * count, *A, C].
-        show: `for_display` with its options: [M, *A, C] to [M, H, W] or [M, H, W, 3].
-        marked: [*A], sites to mark in the known part.
-        scale: enlargement; None: `enlargement`.
-        strips: give each tile its own row; None: if it is long.
+        show: `for_display` with its options.
+        marked: [*A], sites to mark.
+        strips: give each tile its own row.
     """
     count = len(filled) // len(known)
     tiles = _tiles(known, mask, filled, show, marked)
@@ -96,7 +93,6 @@ def _tiles(
     show: Callable[[NDArray[np.integer]], Pixels],
     marked: NDArray[np.bool_] | None,
 ) -> Pixels:
-    """Return the known part of each example, its completions and the whole: [N * (count + 2), H, W, 4]."""
     whole, drawn = (opaque(show(each)) for each in (known, filled))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown

@@ -27,9 +27,9 @@ _CATEGORIES = (
 )  # fmt: skip
 
 PLOT_HEIGHT, PLOT_WIDTH, WIDEST_PLOT = 96, 256, 512
-"""Pixels of line plots; long sequences have the widest."""
+"""Pixels of line plots."""
 _FINER = 3
-"""Lines are drawn larger by this factor and shrunk, which smooths them."""
+"""Lines are drawn larger and shrunk, which smooths them."""
 _LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
 _PAPER, _EDGE, _TEXT = "#f7f7f5", "#c9c9c4", "#77777a"
 _MOST_DOTS = 64
@@ -47,7 +47,7 @@ def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool =
 
 
 def can_be_shown(axes: int) -> bool:
-    """Return True if images can show data of `axes` axes: sequences, images, clips or volumes."""
+    """Return True if images can show this number of axes."""
     return 1 <= axes <= 3
 
 
@@ -60,8 +60,8 @@ def for_display(
 ) -> NDArray[np.uint8]:
     """Return integers [N, *A, C] of one to three axes as images uint8 [N, H, W] or [N, H, W, 3].
 
-    The window (None: `window_of` these values) is stretched to 0 ... 255. Of two channels the first is shown, of four
-    or more the first three. A clip is a strip of frames; a sequence is a line plot, or a row of cells for categories.
+    The window (None: `window_of`) is stretched to 0 ... 255. Of two channels the first is shown, of four or more the
+    first three. A clip is a strip of frames; a sequence is a line plot, or cells.
 
     Raises:
         ValueError: another number of axes.
@@ -89,26 +89,26 @@ def for_display(
 
 
 def marks_for_display(marks: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
-    """Return marks of sites [*A] at the pixels of `for_display`: [H, width] or [1, width]."""
+    """Return marks of sites [*A] at the pixels of `for_display`."""
     if marks.ndim == 3:
         return np.concatenate(list(marks), axis=1)
     return marks if marks.ndim == 2 else marks[None, np.arange(width) * len(marks) // width]
 
 
 def as_row(sites: NDArray[Any]) -> NDArray[Any]:
-    """Return sites [L, ...] of a sequence as a row of cells [H, L, ...]."""
+    """Return a sequence [L, ...] as cells [H, L, ...]."""
     return sites[None].repeat(max(1, len(sites) // 16), axis=0)
 
 
 def opaque(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return images [N, H, W] or [N, H, W, 3] as RGBA [N, H, W, 4]."""
+    """Return images as RGBA [N, H, W, 4]."""
     if pictures.ndim == 3:
         pictures = np.repeat(pictures[..., None], 3, axis=-1)
     return np.concatenate([pictures, np.full_like(pictures[..., :1], 255)], axis=-1)
 
 
 def colour(levels: NDArray[np.floating], stops: tuple[str, ...]) -> Pixels:
-    """Return levels 0..1 [...] as colours uint8 [..., 4], interpolated between the stops."""
+    """Return levels 0..1 [...] as colours uint8 [..., 4]."""
     places = np.linspace(0, 1, len(stops))
     anchors = np.array([_rgba(stop) for stop in stops], dtype=float)
     channels = [np.interp(np.clip(levels, 0, 1), places, anchors[:, c]) for c in range(4)]
@@ -127,7 +127,6 @@ def _are_categories(values: NDArray[np.integer], num_values: int, uint16: bool, 
 
 
 def _colours_of(count: int) -> NDArray[np.uint8]:
-    """Return colours [count, 3] that differ, less so beyond the first dozen."""
     first = [tuple(bytes.fromhex(colour[1:])) for colour in _CATEGORIES[:count]]
     hues = ((i * 0.618034 % 1, 0.65, 0.5 + 0.2 * (i % 3)) for i in range(len(first), count))
     others = [tuple(round(255 * level) for level in colorsys.hsv_to_rgb(*hue)) for hue in hues]
@@ -135,10 +134,7 @@ def _colours_of(count: int) -> NDArray[np.uint8]:
 
 
 def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
-    """Return sequences [N, L, C], levels 0..1, as plots [N, PLOT_HEIGHT, width, 3] of at most four channels.
-
-    Site i is at the pixels from i width / L to (i + 1) width / L; `low` and `high` label levels 0 and 1.
-    """
+    """Return sequences [N, L, C], levels 0..1, as plots [N, PLOT_HEIGHT, width, 3]."""
     length = levels.shape[1]
     width = length * max(1, round(PLOT_WIDTH / length)) if length <= WIDEST_PLOT else WIDEST_PLOT
     plots = [_plot(each[:, : len(_LINES)], width, low, high) for each in np.clip(levels, 0, 1)]

@@ -11,11 +11,10 @@ from PIL import Image, ImageDraw, ImageFont
 from axial_transformers.pictures.display import Palette, Pixels, Window, colour, for_display
 
 WIDTH, MOST_HEIGHT = 512, 4096
-"""Grids are enlarged to this width at least, unless they become too high."""
+"""Least width after enlargement."""
 LETTER = (7, 14)
-"""Largest width and height of a letter, in pixels."""
 NARROWEST = 96
-"""Least width of a page in pixels, for its text."""
+"""Least width of a page."""
 _SIZE, _INK = 12, "#14171f"
 
 
@@ -30,8 +29,7 @@ def image_grid(
 ) -> Image.Image:
     """Return one image of integers [N, *A, C], `columns` a row, each enlarged `scale` times.
 
-    By default, the grid is about square (clips: one a row) and enlarged as `enlargement` says. Other arguments as for
-    `for_display`.
+    Other arguments as for `for_display`.
 
     Raises:
         ValueError: no examples, or a shape that `for_display` does not show.
@@ -51,7 +49,7 @@ def image_grid(
 
 
 def enlargement(width: int, height: int, least: int = WIDTH) -> int:
-    """Return the whole factor for a width of at least `least` pixels, unless the image becomes too high."""
+    """Return the whole factor for a width of at least `least` pixels."""
     return max(1, min(-(-least // width), MOST_HEIGHT // height))
 
 
@@ -63,12 +61,7 @@ def gap_of(scale: int) -> int:
 def contact_sheet(
     pictures: NDArray[np.uint8], columns: int, scale: int = 1, gap: int = 0, background: int = 0
 ) -> NDArray[np.uint8]:
-    """Return images [N, H, W] or [N, H, W, C] side by side in reading order, as one.
-
-    Args:
-        gap: pixels between images.
-        background: value of all channels between images and after the last one.
-    """
+    """Return images [N, H, W] or [N, H, W, C] side by side, as one."""
     count, height, width, *channels = pictures.shape
     rows = -(-count // columns)
     tall, wide = height * scale + gap, width * scale + gap
@@ -79,7 +72,7 @@ def contact_sheet(
 
 
 def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Image:
-    """Return tiles [N, H, W, 4] as one image, enlarged `scale` times, on a transparent background."""
+    """Return tiles [N, H, W, 4] as one enlarged image."""
     return Image.fromarray(contact_sheet(tiles, columns, scale, gap))
 
 
@@ -93,7 +86,7 @@ def below(picture: Image.Image, text: str) -> Image.Image:
 
 
 def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Image:
-    """Return the image on white, with titles centred above it at places 0..1."""
+    """Return the image on white, with titles at places 0..1 above it."""
     page = _on_paper(picture, top=LETTER[1] + 4)
     for title, place in titles:
         _write(page, (place * picture.width, LETTER[1] / 2 + 2), title, "mm")
@@ -101,7 +94,7 @@ def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Im
 
 
 def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
-    """Return the image on white, with a title on the left of each row."""
+    """Return the image on white, with a title beside each row."""
     left = LETTER[0] * max(map(len, titles)) + 8
     page = _on_paper(picture, left=left)
     for row, title in enumerate(titles):
@@ -110,7 +103,7 @@ def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
 
 
 def with_scale(picture: Image.Image, stops: tuple[str, ...], highest: float, unit: str) -> Image.Image:
-    """Return the image on white, and under it the colours of 0 to `highest`."""
+    """Return the image on white, and under it the colours."""
     bar, text = 10, LETTER[1] + 2
     page = _on_paper(picture, bottom=6 + bar + text)
     ramp = colour(np.linspace(0, 1, picture.width)[None].repeat(bar, 0), stops)

@@ -1,4 +1,4 @@
-"""Heat maps: the bits of each site as a colour, from 0 to the bits of a uniform guess (rounded up)."""
+"""Heat maps: the bits of each site as a colour, from 0 to the bits of a uniform guess."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ def save_scores(
 
     Args:
         table: a new .csv or .json file, or None.
-        folder: a new folder for heat maps 0001-NAME.png, ..., or None.
+        folder: a new folder for heat maps, or None.
         maps: the name of each example and its bits [*A, C].
     """
     with ExitStack() as whole:
@@ -39,7 +39,7 @@ def save_scores(
 
 
 def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:
-    """Return the bits [*A, C] of an example, averaged over channels, with the scale of the colours."""
+    """Return the bits [*A, C] of an example, averaged over channels."""
     heat = heat_colours(bits[None], num_values)
     picture = sheet(heat, columns=1, scale=enlargement(heat.shape[2], heat.shape[1]))
     return with_scale(picture, HEAT, hottest(num_values), "bits")
@@ -48,7 +48,7 @@ def heat_map(bits: NDArray[np.floating], num_values: int) -> Image.Image:
 def under_examples(
     values: NDArray[np.uint8], bits: NDArray[np.floating], num_values: int, uint16: bool = False
 ) -> Image.Image:
-    """Return examples [B, *A, C] with their bits [B, *A, C] below each."""
+    """Return examples [B, *A, C], and their bits below."""
     heat = heat_colours(bits, num_values)
     columns = len(values) if values.ndim == 4 else 1
     rows = len(values) // columns
@@ -70,12 +70,12 @@ def under_examples(
 
 
 def hottest(num_values: int) -> int:
-    """Return the bits of the last colour: those of a uniform guess, rounded up."""
+    """Return the bits of a uniform guess, rounded up."""
     return math.ceil(math.log2(num_values))
 
 
 def heat_colours(bits: NDArray[np.floating], num_values: int) -> Pixels:
-    """Return the bits [B, *A, C], averaged over channels, as colours uint8 [B, H, W, 4]."""
+    """Return the bits [B, *A, C] as colours uint8 [B, H, W, 4]."""
     if not can_be_shown(axes := bits.ndim - 2):
         raise ValueError(f"heat maps are for sequences, images and clips, not for {axes} axes")
     levels = bits.mean(axis=-1) / hottest(num_values)

@@ -87,7 +87,7 @@ def details(summary: str, content: str) -> str:
 
 
 def tiles(contents: Sequence[str]) -> str:
-    """Return parts (HTML) side by side as far as there is room."""
+    """Return parts (HTML) side by side."""
     return f'<div class="tiles">{"".join(contents)}</div>'
 
 
@@ -97,14 +97,14 @@ def figure(content: str, caption: str = "") -> str:
 
 
 def image(picture: Image.Image, description: str) -> str:
-    """Return an image with a description for screen readers."""
+    """Return an image."""
     stream = io.BytesIO()
     picture.save(stream, format="PNG", optimize=True)
     return image_file(stream.getvalue(), "png", description)
 
 
 def image_file(content: bytes, kind: str, description: str) -> str:
-    """Return an image from the bytes of a file of a kind such as png."""
+    """Return an image from the bytes of a file."""
     data = base64.b64encode(content).decode()
     return f'<img src="data:image/{kind};base64,{data}" alt="{escape(description)}">'
 
@@ -126,7 +126,7 @@ def colour_scale(stops: Sequence[str], low: str, high: str) -> str:
 
 
 def facts(rows: Mapping[str, str]) -> str:
-    """Return a list of names and values; in a value, `...` marks code."""
+    """Return a list of names and values; `...` marks code."""
     coded = {name: re.sub("`([^`]*)`", r"<code>\1</code>", escape(value)) for name, value in rows.items()}
     cells = "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in coded.items())
     return f'<dl class="facts">{cells}</dl>'

@@ -16,7 +16,7 @@ Encode = Callable[[NDArray[np.uint8]], int]
 
 
 def codecs() -> dict[str, Encode]:
-    """Return codecs by name, which give the bytes of an image [H, W] or [H, W, 3] at the highest effort."""
+    """Return codecs by name, at the highest effort."""
     found: dict[str, Encode] = {"PNG": _png, "WebP": _webp}
     try:
         from imagecodecs import jpegxl_encode
@@ -37,7 +37,7 @@ def one_file_each(encode: Encode, images: NDArray[np.uint8], progress: Callable[
 
 
 def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
-    """Return the bits/dim of images [N, *A, C] on one sheet; None if that is too large."""
+    """Return the bits/dim of images on one sheet, or None."""
     try:
         return bits_per_dim(encode(contact_sheet(as_pictures(images), math.ceil(math.sqrt(len(images))))), images)
     except (ValueError, OSError, RuntimeError):
@@ -45,7 +45,7 @@ def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
 
 
 def independent_bits(train: Examples, test: Examples) -> float:
-    """Return bits/dim under independent pixels, each with its histogram over the training images, plus one."""
+    """Return bits/dim under independent pixels, by histograms of the training images."""
     values = np.arange(train.num_values)
     counts = 1 + (train.values[..., None] == values).sum(axis=0)
     bits = -np.log2(counts / (len(train) + train.num_values))
@@ -53,12 +53,12 @@ def independent_bits(train: Examples, test: Examples) -> float:
 
 
 def xz_bits(examples: Examples) -> float:
-    """Return the bits/dim of the examples as one xz stream at its strongest setting."""
+    """Return the bits/dim of one xz stream."""
     return 8 * len(lzma.compress(examples.values.tobytes(), preset=9 | lzma.PRESET_EXTREME)) / examples.values.size
 
 
 def as_pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return images [N, *A, C] as [N, H, W, 3] or [N, H, W]: outer axes below each other, channels side by side."""
+    """Return images [N, *A, C] as [N, H, W, 3] or [N, H, W]."""
     count, *outer, columns, channels = images.shape
     rows = math.prod(outer)
     return images.reshape((count, rows, columns, 3) if channels == 3 else (count, rows, columns * channels))

@@ -26,12 +26,7 @@ LOSSLESS = (".npz", ".mkv")
 
 
 def require_output(output: Path, clips: bool, folder: bool = False, source: str | Path | None = None) -> None:
-    """Raise ValueError or OSError where `save_examples` could not write `output`.
-
-    Args:
-        folder: whether it may be a folder.
-        source: data, whose files `output` must not replace.
-    """
+    """Raise an error where `save_examples` could not write `output`, or would replace `source`."""
     if output.suffix not in (*FILES, *[""] * folder):
         names = ", ".join(f"NAME{suffix}" for suffix in FILES)
         raise ValueError(f"output={output} is none of {names}{' and a folder' * folder}")
@@ -54,7 +49,7 @@ def save_examples(
     palette: Palette = "auto",
     fps: int = 8,
 ) -> None:
-    """Write values [N, *A, C] as an array, a grid, a movie, or a folder of images, by the suffix."""
+    """Write values [N, *A, C] as its suffix says."""
     if output.suffix == ".npz":
         with written_whole(output, replace=False) as aside:
             save_arrays(aside, values, uint16=uint16)
@@ -76,7 +71,7 @@ def save_picture(path: str | Path, picture: Image.Image) -> None:
 
 
 def require_scores(table: Path | None, heat_maps: Path | None) -> None:
-    """Raise ValueError or OSError where `save_scores` could not write these files."""
+    """Raise an error where `save_scores` could not write these files."""
     if table is not None:
         if table.suffix not in (".csv", ".json"):
             raise ValueError(f"output={table} is neither NAME.csv nor NAME.json")
@@ -126,7 +121,7 @@ def save_images(
 ) -> None:
     """Write integers [N, *A, C] as PNG files of a new folder, called 0000.png, ... or by `names`.
 
-    One or three 16-bit channels become 16-bit PNG; everything else is as `for_display` shows it.
+    One or three 16-bit channels become 16-bit PNG.
 
     Raises:
         FileExistsError: the folder exists and is not empty.
@@ -155,10 +150,9 @@ def save_clips(
     fps: int = 8,
     palette: Palette = "auto",
 ) -> None:
-    """Write clips [N, T, H, W, C] as a movie.
+    """Write clips [N, T, H, W, C] as a movie: .mp4 and .gif show a grid.
 
-    .mp4 and .gif show all clips at once, in a grid. .mkv is lossless: the clips follow each other, and `load` with
-    frames=T reads them back (one or three channels of 8 bits).
+    .mkv is lossless: the clips follow each other, and `load` with frames=T reads them back.
 
     Raises:
         ValueError: not clips, or none; another suffix; an fps outside of 1..100.
@@ -177,7 +171,7 @@ def save_clips(
 def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> None:
     """Write frames [T, H, W] or [T, H, W, 3] as .mp4 (H.264), .gif (256 colours) or .mkv (lossless).
 
-    An odd side of .mp4 gets one more, white line, since players need even sides.
+    An odd side of .mp4 gets one more, white line.
 
     Raises:
         ValueError: another suffix; an fps outside of 1..100.
