@@ -41,7 +41,7 @@ CONTROL_GROUPS = (
         "total_inactive_file",
     ),
 )
-"""Limit and use of memory in control groups of both versions, and the droppable cached files."""
+"""Limit and use of memory, and the droppable cached files, in both versions."""
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
 """As torch calls them."""
@@ -59,11 +59,11 @@ class Machine:
     devices: int = 1
     """Each has its own process."""
     memory: float = 80.0
-    """Of one device, in GB (1e9 bytes); of this machine, what is free. Infinite: unknown."""
+    """GB (1e9 bytes) of one device; of this machine, what is free."""
     rate: float | None = 989.0
-    """Of one device's matrix products, in TFLOP/s; 989 is an H100's stated rate in bfloat16."""
+    """Of one device's matrix products, in TFLOP/s; 989 is an H100's in bfloat16."""
     utilisation: float | None = 0.4
-    """Share of that rate that training reaches. None: unknown, so no time is stated."""
+    """Share of that rate in training; None: unknown."""
     device: str = "cuda"
     """Type: cpu or cuda."""
     is_this: bool = False
@@ -79,14 +79,14 @@ class Machine:
 
     @property
     def room(self) -> float:
-        """Bytes that a step may take on each device."""
+        """Bytes for a step on each device."""
         return self.memory * 1e9 * (SHARE_OF_FREE_MEMORY if self.is_this else 1.0)
 
 
 def this_machine(device: torch.device) -> Machine:
-    """Return the devices that torchrun or a lone process has, and the memory of each.
+    """Return the devices of torchrun or of a lone process.
 
-    Several processes share all memory of the machine, not the free memory, so that they find the same.
+    Several processes share all memory of the machine, so that they find the same.
     """
     processes = int(os.environ.get("WORLD_SIZE", 1))
     free = free_memory(device, whole=processes > 1)
@@ -96,7 +96,7 @@ def this_machine(device: torch.device) -> Machine:
 
 
 def matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Return the FLOP/s of products of `dtype` [n, n] on the device: 2 n^3 FLOPs each, in TF32 for float32 on CUDA.
+    """Return the FLOP/s of products of `dtype` on the device (TF32 for float32 on CUDA).
 
     It is the largest rate within `seconds`, since other jobs only slow a device down.
     """
@@ -123,17 +123,14 @@ def _matmul_rate(device: torch.device, dtype: torch.dtype, seconds: float, threa
 
 
 def products_in(precision: Precision, device: torch.device) -> torch.autocast:
-    """Return the context in which matrix products have this precision; auto: bfloat16 on GPUs that multiply it."""
+    """Return the context for products of this precision."""
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" and multiplies_bfloat16(device) else "float32"
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 def free_memory(device: torch.device = CPU, whole: bool = False) -> int | None:
-    """Return the bytes that this process can still take, or with `whole` all of the device; None: unknown.
-
-    A CPU's are the least of the system's, its control group's, and those of `ulimit -v`.
-    """
+    """Return the bytes that this process can still take, or all with `whole`."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return total if whole else free
@@ -177,7 +174,7 @@ def _wait(device: torch.device) -> None:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return facts about this machine for JSON; rates in FLOP/s of one thread."""
+    """Return facts about this machine for JSON."""
     has = torch_capabilities()
     devices = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
     rates = product_rates()

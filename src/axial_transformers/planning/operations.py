@@ -37,10 +37,7 @@ def forward_operations(config: AxialTransformerConfig) -> int:
 
 
 def training_operations(config: AxialTransformerConfig) -> int:
-    """Return the FLOPs of the loss of one random slice and of its gradients.
-
-    A product has two gradients of its size; the channel encoder's first layer needs none for its input.
-    """
+    """Return the FLOPs of the loss of one random slice and of its gradients."""
     slices = config.bijection.channels - config.known_channels
     return 3 * forward_operations(config) // slices - prod(config.bijection.shape) * _first_layer(config)
 

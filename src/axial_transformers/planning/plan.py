@@ -49,18 +49,14 @@ class Plan(Generic[Settings]):
 
     @property
     def step_seconds(self) -> float | None:
-        """Seconds of a step at the machine's rate and utilisation; None if unknown."""
+        """None if unknown."""
         machine = self.machine
         if machine.rate is None or machine.utilisation is None:
             return None
         return self.operations / (machine.devices * machine.rate * 1e12 * machine.utilisation)
 
     def fitted(self, changeable: Collection[str] = ()) -> "Plan[Settings]":
-        """Return the plan that fits and differs least from this one, in the `changeable` settings.
-
-        Raises:
-            ValueError: none fits; the message lists options with which a step would fit.
-        """
+        """Return the plan that fits and differs least, or raise ValueError with options that would fit."""
         if found := next(self._fitting(changeable), None):
             return found
         same_model = [*self._fitting(CHANGEABLE[:2])]
@@ -75,7 +71,7 @@ class Plan(Generic[Settings]):
         return f"a training step would need about {needed:.3g} GB, and {room:.3g} GB are free for it here"
 
     def options(self, before: "Plan[Settings]") -> str:
-        """Return the options of the command line that lead here from `before`."""
+        """Return the options that lead here from `before`."""
         words = []
         if self.training.accumulate != before.training.accumulate:
             words.append(f"--training.accumulate {self.training.accumulate}")
@@ -137,7 +133,7 @@ class Plan(Generic[Settings]):
 def plan(
     config: AxialTransformerConfig, training: Settings, examples: Sized | None, machine: Machine
 ) -> Plan[Settings]:
-    """Return the plan to train a model on a machine; other machines than this one multiply bfloat16."""
+    """Return the plan to train a model on a machine."""
     if machine.is_this:
         training = training.resolve_auto()
     elif training.precision == "auto":
@@ -147,7 +143,7 @@ def plan(
 
 
 def describe(plan: Plan[Any]) -> dict[str, str]:
-    """Return the plan as rows (name, value), beside those of `model.describe()`."""
+    """Return the plan as rows (name, value)."""
     training, machine = plan.training, plan.machine
     again = ", blocks computed again" if training.checkpoint_blocks else ""
     shares = ", weights in shares" if training.shard and machine.devices > 1 else ""
@@ -166,7 +162,7 @@ def describe(plan: Plan[Any]) -> dict[str, str]:
 
 
 def describe_memory(plan: Plan[Any]) -> dict[str, str]:
-    """Return the parts of a step's memory, and its sum with blocks kept and recomputed, as rows."""
+    """Return the parts of a step's memory as rows."""
     found = plan.to_json()["memory_bytes"]
     kept, again = found["blocks_kept"], found["blocks_computed_again"]
     parts = ("weights", "gradients", "adam", "average", "gathered", "activations")

@@ -27,7 +27,7 @@ from axial_transformers.ops.torch_private import (
 )
 
 FLOAT = 4
-"""Bytes of a number: weights, gradients, moments and the average are always float32."""
+"""Bytes of a number."""
 
 
 class TrainingSettings(Protocol):
@@ -56,12 +56,12 @@ class TrainingSettings(Protocol):
 
 @cache
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
-    """Return the most bytes alive in the forward and backward pass, besides weights and gradients.
+    """Return the most bytes alive in the forward and backward pass.
 
     Args:
         batch: examples of one part on one device.
-        dtype: of matrix products, float32 or bfloat16.
-        recompute: blocks keep only their input for backward.
+        dtype: of matrix products.
+        recompute: blocks keep only their input.
     """
     with torch.device("meta"):
         model = build(config)
@@ -158,8 +158,7 @@ class Memory:
     """Two moments of each gradient; one for Muon's."""
     average: int
     gathered: int
-    """Parts of a sharded model that are gathered at once, with their gradients: all outside of blocks, and two
-    blocks."""
+    """All outside of blocks, and two blocks, of a sharded model."""
     activations: int
     """See `activation_bytes`."""
 
@@ -169,7 +168,7 @@ class Memory:
 
 
 def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int) -> Memory:
-    """Return the memory of a training step on each of `devices` devices, blocks not compiled."""
+    """Return the memory of a step on each of `devices` devices."""
     numbers, largest_block, outside_blocks, matrices = _sizes(model)
     batch = device_batch(training, devices)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
@@ -189,10 +188,10 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
 
 
 def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, device: str) -> int:
-    """Return the bytes that a step on each device needs in all: `memory` and other than tensors.
+    """Return the bytes that a step on each device needs in all.
 
-    On a CPU this is the growth of resident memory, by factors above those measured. A GPU's allocator and driver get a
-    tenth and 1 GB.
+    On a CPU this is the growth of resident memory, by measured factors. A GPU's allocator and driver get a tenth and 1
+    GB.
     """
     factor, constant = 1.1, 1e9
     if device == "cpu":
