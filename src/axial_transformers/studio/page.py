@@ -28,7 +28,7 @@ STALE = 3600
 WAITING = 16
 """Most waiting pieces of work, of all open pages."""
 BRUSH = 20
-"""Least radius of the brush, in pixels of the enlarged image."""
+"""Least radius, in pixels of the enlarged image."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
 MOST_THUMBNAILS = 60
@@ -57,10 +57,7 @@ View = Callable[..., Any]
 
 @contextmanager
 def served(studio: StudioModel, host: str = "127.0.0.1", port: int | None = None) -> Iterator[str]:
-    """Serve the page within this block, without asking any other host, and yield its address.
-
-    Uploaded files lie in a temporary folder, which is removed at the end.
-    """
+    """Serve the page within this block, and yield its address."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     with tempfile.TemporaryDirectory(prefix="axial-studio-", ignore_cleanup_errors=True) as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder

@@ -14,9 +14,9 @@ class RequestLimits:
     """An ASGI middleware that passes on only what the page itself asks.
 
     Args:
-        names: names of this machine that serve the page, beside its addresses.
+        names: names of this machine, beside its addresses.
         folder: where uploads are stored.
-        most: bytes that the folder and the bodies of all open requests have together, at most.
+        most: bytes of the folder and of open requests.
     """
 
     def __init__(self, app: Any, names: tuple[str, ...], folder: Path, most: int) -> None:

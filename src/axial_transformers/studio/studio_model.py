@@ -13,7 +13,6 @@ from axial_transformers.pictures import Palette, window_of
 from axial_transformers.pictures.display import Window
 
 MOST_FILES, MOST_EXAMPLES, MOST_MEGABYTES, MOST_STORED = 64, 1024, 32, 1024
-"""Files at once, their examples, and 10^6 bytes of each and of all stored uploads."""
 
 
 @dataclass(frozen=True, kw_only=True)
