@@ -28,12 +28,7 @@ LOOKED_AT = 1 << 20
 
 
 def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]]) -> DataConfig:
-    """Return the options, with tiles for large or different sizes unless the user has set a size.
-
-    Args:
-        options: as the user has set them.
-        sizes: width and height of the images, or the axes of an array's examples.
-    """
+    """Return the options, with tiles for large or different sizes unless the user set a size."""
     if options.size is not None or options.fit != "exact" or not sizes:
         return options
     largest = LARGEST_WHOLE if len(sizes[0]) == 2 else LARGEST_CLIP
@@ -45,7 +40,7 @@ def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]]) -> DataConfig:
 
 
 def custom(examples: Examples) -> Recipe:
-    """Return a small model of the examples' shape, channels, values and classes, with a prediction where it pays.
+    """Return a small model of the examples' shape, channels, values and classes.
 
     Interleaved channels make a prefix of the first axis, such as the upper rows, a prefix of the generation order.
     """
@@ -86,7 +81,7 @@ def custom(examples: Examples) -> Recipe:
 
 
 def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:
-    """Return the prediction whose differences have clearly less entropy, channel by channel, or none."""
+    """Return the prediction with clearly less entropy, or none."""
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
