@@ -28,7 +28,7 @@ class Progress(Protocol):
 
 
 def bar(description: str) -> Progress:
-    """Return a wrapper that shows a bar with the time left on a terminal, otherwise a line every half minute."""
+    """Return a wrapper that shows a bar, or a line every half minute."""
 
     def wrap(items: Iterable[Item], /) -> Iterator[Item]:
         with Bar(description, columns.TimeRemainingColumn(table_column=Column(no_wrap=True))) as display:
@@ -80,14 +80,7 @@ class _OneLine(columns.TextColumn):
 
 
 class Bar(Display):
-    """A bar on a terminal; elsewhere a plain line after 5 seconds, then every half minute.
-
-    Only the first process shows it. A bar within the block of another one is below it.
-
-    Args:
-        description: text at the left end of the bar.
-        column: columns of rich at its right end.
-    """
+    """A bar on a terminal; elsewhere a line after 5 seconds, then every half minute."""
 
     def __init__(self, description: str, *column: columns.ProgressColumn) -> None:
         console = stderr_console()
