@@ -43,6 +43,7 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt dist/*.whl
 	cd build/fresh && bin/axial demo --steps 40 && test -s demo/index.html
+	cd build/fresh && bin/axial sample fashion_mnist --count 4 && test -s samples.png
 	cd build/fresh && bin/python -c 'import axial_transformers as a; assert "site-packages" in a.__file__, a.__file__'
 	cd build/fresh && bin/python -c 'import importlib.metadata as m; print(m.metadata("axial-transformers"))' > ../description
 	! grep -nP '\]\((?!https?:|#)' build/description

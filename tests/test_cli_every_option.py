@@ -360,7 +360,7 @@ SETTINGS = {
     "training.sample-every": "3", "training.save-every": "3", "training.shard": "",
     "training.checkpoint-blocks": "", "training.time-limit": "3", "training.tensorboard": "",
 }  # fmt: skip
-APART = {"model.known-channels": "1 --model.channels 2 --model.encoder-layers 2"}
+APART = {"model.known-channels": "1 --model.channels 2 --model.encoder-layers 2", "from": "digits"}
 """Settings that contradict others of these."""
 
 
@@ -397,7 +397,7 @@ def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, li
     found |= {f"training.{name}": [value] for name, value in training.items()}
     loads = [given[1] for name, (given, _) in recorder.calls if name == "load"]
     found |= {f"data.{name}": [data[name] for data in loads] for name in loads[0]}
-    found |= {"out": [out], "resume": [options["resume"]]}
+    found |= {"out": [out], "resume": [options["resume"]], "from": [options["start_from"]]}
     found |= {"validate_on": [len(validation)], "samples": [calls["sample"][0][1]]}
     found["training.batch_size"].append(how["batch_size"])
     found["training.accumulate"].append(how["batch_size"])

@@ -244,6 +244,6 @@ def test_the_description_of_a_release_has_no_link_that_only_the_repository_resol
     for repository in ("alice/axial", None):
         text = describe(readme, "1.2.3", repository)
         assert not re.search(r"\]\((?!https?:|#)", text)
-        assert ("](https://github.com/alice/axial/blob/v1.2.3/docs/how-to/prepare_data.md)" in text) == bool(repository)
+        assert ("](https://github.com/alice/axial/blob/v1.2.3/docs/quickstart.md)" in text) == bool(repository)
         assert ("https://github.com/alice/axial/raw/v1.2.3/docs/images/" in text) == bool(repository)
-        assert "docs/how-to/prepare_data.md" in text
+        assert "Quickstart" in text

@@ -23,7 +23,7 @@ UNWANTED = {
     r"places": "positions",
     r"twins?": "reference implementation",
     r"embedded digits": "bundled digits",
-    r"corrected score": "complexity-corrected score",
+    r"(?<!complexity-)corrected score": "complexity-corrected score",
     r"is told so|is held|as of|so many": "who does what",
 }
 """The left column of the glossary, as patterns, and the right one."""

@@ -1,8 +1,8 @@
 """A look at every page of the built site in a headless browser, on a phone in the dark and on a desk.
 
-It fails where a page scrolls sideways, logs an error, misses a file, asks another host, or where the search finds
-nothing, from a server or from the disk. Without chromium it says so and checks nothing. `--pictures FOLDER` keeps a
-picture of each page.
+It fails if a page scrolls sideways, if code is wider than its column, if a page logs an error, misses a file
+or asks another host, or if the search does not find the right page first, from a server and from the disk. It fails
+without a browser, too. `--pictures FOLDER` keeps an image of each page.
 """
 
 import argparse
@@ -25,6 +25,24 @@ PATIENCE = 300_000
 SETTLED = 5_000
 """Milliseconds after which a page has the width of its window, or scrolls."""
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+HIDDEN = """[...document.querySelectorAll('.md-typeset pre > code')]
+    .filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.innerText.trim().slice(0, 40))"""
+"""The beginnings of code whose right side is hidden."""
+FOUND_BY = {
+    "anomaly": {"tutorials/outliers"},
+    "out-of-distribution": {"tutorials/outliers"},
+    "inpainting": {"tutorials/own_images"},
+    "bpd": {"explanation/how_the_model_works", "results", "glossary"},
+    "NLL": {"explanation/how_the_model_works", "results", "glossary"},
+    "throughput": {"benchmarks"},
+    "window size": {"layers/line_attention", "tutorials/attention"},
+    "EMA": {"how-to/train_and_resume"},
+    "KV cache": {"explanation/how_the_model_works"},
+}
+"""Words of the search, and the pages of which one has to come first."""
+RESULT = ".md-search-result__link"
+RESTS = 1_000
+"""Milliseconds after which the results are those of the last letter."""
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -33,14 +51,14 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 def main() -> int:
-    """Prints what is wrong; the exit status is 1 if anything is."""
+    """Print what is wrong. The exit status is 1 if anything is."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pictures", type=Path)
     options = parser.parse_args()
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        print(f"skipped: none of {', '.join(BROWSERS)} is installed")
-        return 0
+        print(f"none of {', '.join(BROWSERS)} is installed: apt-get install chromium")
+        return 1
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(SITE)))
     Thread(target=server.serve_forever, daemon=True).start()
     pages = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
@@ -71,6 +89,7 @@ def _looked_at(executable: str, home: str, pages: list[str], pictures: Path | No
                     page.wait_for_function(f"{OVERFLOW} <= 0", timeout=SETTLED)
                 if (over := page.evaluate(OVERFLOW)) > 0:
                     said.append(f"scrolls sideways by {over} pixels at {width} pixels")
+                said.extend(f"hides the right side of {text!r} at {width} pixels" for text in page.evaluate(HIDDEN))
                 if pictures is not None:
                     page.screenshot(path=pictures / f"{name.replace('/', '-')[:-5]}-{width}-{scheme}.png")
             yield from (f"{name}: {line}" for line in said)
@@ -95,13 +114,23 @@ def _is_here(address: str, home: str) -> bool:
 
 
 def _searched(page: Any, address: str) -> Iterator[str]:
+    """Yield the words whose search does not lead to the right page first."""
+    from playwright.sync_api import TimeoutError
+
     page.goto(address)
     page.keyboard.press("/")
-    page.keyboard.type("outlier")
-    try:
-        page.wait_for_selector(".md-search-result__item")
-    except Exception as error:
-        yield f"the search of {address} finds nothing: {error}"
+    for words, right in FOUND_BY.items():
+        page.locator("input.md-search__input").fill("")
+        page.keyboard.type(words)
+        try:
+            page.wait_for_selector(RESULT, timeout=PATIENCE / 10)
+        except TimeoutError:
+            yield f"the search of {address} finds nothing for {words!r}"
+            continue
+        page.wait_for_timeout(RESTS)
+        first = page.locator(RESULT).first.get_attribute("href") or ""
+        if not any(urlsplit(first).path.endswith(f"/{name}.html") for name in right):
+            yield f"the search of {address} for {words!r} finds {first} first"
 
 
 if __name__ == "__main__":

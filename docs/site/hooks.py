@@ -1,5 +1,6 @@
 """Hooks of the site's build: generated pages, pages from outside of docs/, and a check of all links."""
 
+import os
 import posixpath
 import re
 import sys
@@ -15,6 +16,7 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 import commands
+import notebooks
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
@@ -23,18 +25,35 @@ CARRIED = {
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     **{
-        f"src/axial_transformers/pretrained/{path.name}/README.md": f"pretrained/{path.name}.md"
-        for path in ROOT.glob("src/axial_transformers/pretrained/*")
+        path.relative_to(ROOT).as_posix(): f"pretrained/{path.parent.name}.md"
+        for path in ROOT.glob("src/axial_transformers/pretrained/*/README.md")
     },
 }
 """Pages of the repository outside of docs/, and their places on the site."""
-PLACES = {"README.md": "index.md", **CARRIED, **{name.removesuffix("/README.md"): to for name, to in CARRIED.items()}}
+NOTEBOOKS = {f"notebooks/{name}.ipynb": f"notebooks/{name}.md" for name in notebooks.NAMES}
+PLACES = {
+    "README.md": "index.md",
+    **CARRIED,
+    **NOTEBOOKS,
+    **{name.removesuffix("/README.md"): to for name, to in CARRIED.items()},
+}
 COMMANDS = "commands"
+BOOSTS = {"reference/": 0.001, f"{COMMANDS}/": 0.001, "project/": 0.001, "glossary.md": 0.3}
+"""Weights of pages in the search by the beginning of their path: pages that explain a word come before lists of names.
+
+A word in a title counts a thousand times as much as one in a text.
+"""
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+WHOLE_LINK = re.compile(r"(?<!!)\[(?P<text>[^][]*)\]\((?P<path>[^)\s#:]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Writes in the place of FOLDER/* in the navigation the pages of the folder that it names nowhere else."""
+    """Write in the place of FOLDER/* in the navigation the pages of the folder that it names nowhere else.
+
+    The link to the repository is that of the description on PyPI, from the same variable (setup.py).
+    """
+    if repository := os.environ.get("GITHUB_REPOSITORY"):
+        config.repo_url, config.repo_name = f"https://github.com/{repository}", repository
     config.nav = _expanded(config.nav, set(re.findall(r"[\w/-]+\.md", str(config.nav))))
 
 
@@ -55,28 +74,47 @@ def _expanded(entries: list[Any], named: set[str]) -> list[Any]:
 
 def _pages() -> list[str]:
     written = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-    return [*written, *sorted(CARRIED.values()), *(f"{COMMANDS}/{verb}.md" for verb in commands.cli.COMMANDS)]
+    listed = (f"{COMMANDS}/{command}.md" for command in commands.cli.COMMANDS)
+    return [*written, *sorted(CARRIED.values()), *NOTEBOOKS.values(), *listed]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Adds the pages of the command line, and those that are carried over."""
+    """Add the pages of the command line, the notebooks, and the pages that are carried over."""
     for name, text in commands.pages().items():
         files.append(File.generated(config, f"{COMMANDS}/{name}.md", content=text))
+    for name in notebooks.NAMES:
+        text, images = notebooks.page(name)
+        files.append(File.generated(config, f"notebooks/{name}.md", content=text))
+        for image, content in images.items():
+            files.append(File.generated(config, f"notebooks/{image}", content=content))
     for source, place in CARRIED.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns links to pages that are carried over, and the links of these, to their places on the site."""
+    """Turn links to pages that are carried over, and the links of these, to their places on the site.
+
+    A link to another file of the repository leads to the repository; where its address is unknown, the text remains.
+    """
     here = page.file.src_uri
-    origin = next((source for source, place in CARRIED.items() if place == here), f"docs/{here}")
+    page.meta["search"] = {"boost": next((boost for start, boost in BOOSTS.items() if here.startswith(start)), 1)}
+    origin = next((source for source, place in (CARRIED | NOTEBOOKS).items() if place == here), f"docs/{here}")
+
+    def target_of(link: str) -> str:
+        return posixpath.normpath(posixpath.join(posixpath.dirname(origin), link))
+
+    def outside(link: re.Match[str]) -> str:
+        target = target_of(link["path"])
+        if target in PLACES or target.startswith("docs/") or not (ROOT / target).is_file():
+            return link[0]
+        return f"[{link['text']}]({config.repo_url}/blob/main/{target})" if config.repo_url else link["text"]
 
     def moved(link: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(origin), link[1]))
+        target = target_of(link[1])
         place = PLACES.get(target, target.removeprefix("docs/"))
         return posixpath.relpath(place, posixpath.dirname(here) or ".")
 
-    return LINK.sub(moved, markdown)
+    return LINK.sub(moved, WHOLE_LINK.sub(outside, markdown))
 
 
 class _Links(HTMLParser):

@@ -161,6 +161,7 @@ def _message(error: CycloptsError, app: App) -> str:
             for option in error.argument_collection:
                 if option.name.endswith(f".{word.removeprefix('--')}"):
                     return f"Unknown option: {word}. Did you mean {option.name}?"
+    error.verbose = False
     return str(error)
 
 

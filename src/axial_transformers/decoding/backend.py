@@ -1,7 +1,4 @@
-"""The interface of a decoding backend: the parts of a model that the loop calls; and the model's own parts.
-
-`eager` evaluates them site by site: the oracle of the other backends.
-"""
+"""The interface of a decoding backend."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,44 +12,42 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer, Conditioning
 
 Slab = Any
-"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `inference`."""
+"""[B, *S, D], a tensor or a NumPy array."""
 
 
 class Steps(Protocol):
-    """A causal part of a model, evaluated one slab at a time, such as `OuterDecoder`."""
+    """A causal part of a model, evaluated slab by slab."""
 
     def start(self, batch: int) -> Any:
-        """The state before the first slab."""
+        """Return the first state."""
         ...
 
     def step(self, u: Slab, i: int, state: Any) -> Slab:
-        """Slab `i` of the input [B, *S, D] -> its output [B, *S, ..]; updates `state`."""
+        """Return slab `i` of the output [B, *S, ..]; update `state`."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """The parts of a model that the loop calls, in one implementation."""
+    """The parts of a model that the loop calls."""
 
     embed_conditioning: Callable[[int, Conditioning], Any]
-    """Batch, label and external conditioning -> what `context` takes; raises ValueError for what the model does not."""
+    """Batch and conditioning -> what `context` takes."""
     context: Callable[[Tensor, int, Any], Slab]
-    """Data in model coordinates, channel, embedded conditioning -> context [B, *A', D]."""
+    """Data in model coordinates, channel, conditioning -> context [B, *A', D]."""
     embed_value: Callable[[Tensor], Slab]
     """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
-    """A step maps slab i of h + context [B, *S, D] to the upper context of slab i + 1 [B, *S, D]."""
+    """Slab i of h + context -> the upper context of slab i + 1."""
     row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
-    """Context [B, L, D], sites [L, d + 1] and predictions of a row -> its values [B, L], or differences, which the
-    predictions keep."""
+    """Context [B, L, D], sites [L, d + 1], predictions -> values or differences [B, L]."""
 
 
 BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
-"""The backend for a model, a choice of values (`Choose`, for `exact_backend` `CodesRows`) and a number of examples."""
 
 
 def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
-    """The model's own parts, site by site: for any device, dtype and choice."""
+    """Return the model's own parts, for any device, dtype and choice: the oracle."""
 
     def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:
         found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
@@ -81,11 +76,7 @@ def walk_row(
     choose: Callable[[Tensor, int, Tensor | int], Tensor],
     predictions: RowPredictions | None,
 ) -> Tensor:
-    """The values or differences [B, L] of a row of context [B, L, D], site by site.
-
-    Args:
-        choose: takes logits [B, V], a position, and the predictions there.
-    """
+    """Return a row's values or differences [B, L], site by site."""
     inner = model.inner_decoder
     state, previous, chosen = inner.start(len(context)), torch.zeros_like(context[:, 0]), list[Tensor]()
     for i in range(context.shape[1]):

@@ -1,4 +1,4 @@
-"""The backend for a model and a choice of values: eager, compiled for the CPU, or CUDA graphs."""
+"""The choice of a backend."""
 
 import sys
 
@@ -15,21 +15,17 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.models.stacks import InnerAttention, InnerLSTM
 
 PAYS_FROM = 1.0
-"""Seconds that loading prepared kernels takes: they are loaded where eager decoding is expected to take longer."""
+"""Seconds that loading kernels takes."""
 
 
 def choose_backend(
     model: AxialTransformer, choose: Choose | KnownFirst, batch: int, compile: bool | None = None
 ) -> Backend:
-    """The backend for `batch` examples: a `BackendFactory`.
+    """Return the backend for `batch` examples.
 
     Args:
-        compile: False: eager. True: compiled for the CPU (float32, numba), or CUDA graphs of rows. None: compiled for
-            the CPU where that is possible, its processor has fused multiply-add, and the kernels are loaded already or
-            worth loading; eager on CUDA.
-
-    Raises:
-        ValueError: `compile` is True and the model or `choose` cannot be compiled.
+        compile: False: eager. True: kernels (float32, numba) or CUDA graphs, else ValueError. None: eager on CUDA; on a
+            CPU, kernels if possible, fast, and loaded or worth loading.
     """
     device = model.device
     obstacle = _obstacle(model, choose, device)
@@ -37,11 +33,11 @@ def choose_backend(
         raise ValueError(f"compile=True, but {obstacle}")
     if compile is False or obstacle or not batch:
         return eager(model, choose)
-    if device.type == "cuda":  # graphs are taken on request only: their speed has not been measured
+    if device.type == "cuda":  # on request only: their speed is not measured
         return graphs(model, choose) if compile else eager(model, choose)
     if not (compile or _pays(model, batch)):
         return eager(model, choose)
-    if not (compile or compiled_for().multiplies_and_adds):  # a second or more, where numba is not loaded
+    if not (compile or compiled_for().multiplies_and_adds):  # importing numba takes a second
         return eager(model, choose)
     try:
         return exact_backend.compiled(model, choose, batch)
@@ -52,7 +48,6 @@ def choose_backend(
 
 
 def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torch.device) -> str | None:
-    """Return the reason why the device, dtypes or the choice allow the eager backend only; None if they do not."""
     noise = noise_of(choose)
     if noise is None:
         return "the choice of values is a Python function"
@@ -71,8 +66,7 @@ def _obstacle(model: AxialTransformer, choose: Choose | KnownFirst, device: torc
 
 
 def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
-    """The reason why no CUDA graph of the model's rows is recorded; None if there is none."""
-    from axial_transformers.models.baselines.sequence_attention import (  # all of them: slow
+    from axial_transformers.models.baselines.sequence_attention import (
         LocalAttention,
         StridedAttention,
     )
@@ -86,7 +80,6 @@ def _obstacle_of_graphs(model: AxialTransformer) -> str | None:
 
 
 def _inner_parts(model: AxialTransformer) -> set[type]:
-    """The kinds of attention in the inner decoder, or that of another inner decoder."""
     inner = model.inner_decoder
     if isinstance(inner, InnerAttention):
         return {type(block.attention.attention) for block in inner.blocks}
@@ -94,5 +87,5 @@ def _inner_parts(model: AxialTransformer) -> set[type]:
 
 
 def _pays(model: AxialTransformer, batch: int) -> bool:
-    """True if kernels are loaded or eager decoding would take longer than loading them (as measured at width 128)."""
+    """Return True if kernels are loaded or worth loading (measured at width 128)."""
     return "numba" in sys.modules or len(model.order) * (250e-6 + 25e-6 * batch) > PAYS_FROM

@@ -1,4 +1,4 @@
-"""Choices of values: any function of logits and site; compiled rows need one that consists of tensor operations."""
+"""Choices of values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,12 +14,11 @@ from torch import Tensor
 from axial_transformers.kernels import Stream
 
 DRAWN_AT_ONCE = 1 << 20
-"""Values of noise that are drawn at a time: their float64 forms take little memory."""
 
 
 @runtime_checkable
 class Choose(Protocol):
-    """A choice of values: sampling draws them, completion keeps known ones, an archive's decoder reads them."""
+    """A choice of values: sampling draws them, completion keeps known ones, an archive reads them."""
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
         """Logits [B, V] of the site (a1, .., ad, c), in data coordinates -> values int64 [B]."""
@@ -27,29 +26,25 @@ class Choose(Protocol):
 
 
 class CodesRows(Protocol):
-    """A choice of the values of whole rows within the kernels of `inference`: an archive's entropy decoder."""
+    """A choice of whole rows in kernels: an archive's entropy decoder."""
 
     def __call__(
         self, read: Callable[[NDArray[np.int64], Stream], None], sites: Integer[Tensor, "l axes"]
     ) -> Integer[Tensor, "b l"]:
-        """A function that reads the row's values [B, L] from a stream, its sites [L, d + 1] -> values int64 [B, L]."""
+        """Choose values [B, L]; `read` fills them."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """argmax(logits + temperature * noise): with standard Gumbel noise, a draw from softmax(logits / temperature).
-
-    Raises:
-        ValueError: an option out of range.
-    """
+    """argmax(logits + temperature * noise): with Gumbel noise, a draw from softmax(logits / temperature)."""
 
     temperature: float = 1.0
     """1 draws from the model's distribution; 0 takes the most likely value."""
     top_k: int | None = None
-    """Only the k most likely values can be drawn, and those as likely as the last of them."""
+    """Draw only from the k most likely values, and ties with the last."""
     top_p: float | None = None
-    """Only the fewest most likely values that reach probability p can be drawn, and those as likely as the last one."""
+    """Draw only from the fewest most likely values that reach probability p, and ties with the last."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < inf:
@@ -67,7 +62,7 @@ class Draw:
         return noisy.argmax(dim=-1)
 
     def _least(self, logits: Tensor) -> Tensor:
-        """The least logits that can be drawn, [B, 1]: a threshold, so that tied values are kept together."""
+        """Return the least allowed logit: a threshold keeps ties."""
         least = torch.full_like(logits[:, :1], -torch.inf)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k).values[:, -1:]
@@ -81,31 +76,29 @@ class Draw:
 
 @dataclass(frozen=True, kw_only=True)
 class RowChoice:
-    """The choices of one row: known values, and draws elsewhere."""
+    """The choices of one row."""
 
     noise: Float[Tensor, "b l v"]
     known: Integer[Tensor, "b l"]
-    """Values, or -1 where they are drawn."""
+    """-1 where values are drawn."""
     draw: Draw
 
     def __call__(
         self, logits: Float[Tensor, "b v"], i: int, predicted: Integer[Tensor, " b"] | int
     ) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of differences at the row's site i from predicted values -> differences [B]."""
         known = self.known[:, i]
         return torch.where(known < 0, self.draw(logits, self.noise[:, i]), (known - predicted) % logits.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class GumbelChoice:
-    """A draw of every value, with noise that is fixed beforehand."""
+    """A draw of every value, with fixed noise."""
 
     noise: Float[Tensor, "b *a c v"]
     """[B, *A, C, V], standard Gumbel."""
     draw: Draw = Draw()
 
     def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] -> values [B]."""
         return self.draw(logits, _at(self.noise, site))
 
 
@@ -124,7 +117,7 @@ def choose_at(
     site: tuple[int, ...],
     predicted: Integer[Tensor, " b"] | int,
 ) -> Integer[Tensor, " b"]:
-    """Logits [B, V] of differences from predicted values -> differences [B]; from 0, they are the values."""
+    """Return differences [B] from predicted values."""
     if not isinstance(choose, KnownFirst):
         return choose(logits, site)
     if choose.mask[site]:
@@ -133,14 +126,14 @@ def choose_at(
 
 
 def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
-    """The noise of the draws; None if `choose` does not consist of tensor operations."""
+    """Return the noise; None if no tensors can choose."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
     return choose.noise if isinstance(choose, GumbelChoice) else None
 
 
 def row_choice(choose: Choose | KnownFirst, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
-    """`choose` along the row of these sites [L, d + 1]; None if it does not consist of tensor operations."""
+    """Return the choices along a row; None if no tensors can choose."""
     row = tuple(sites.T)
     if isinstance(choose, GumbelChoice):
         noise = _at(choose.noise, row)
@@ -157,20 +150,18 @@ def gumbel(
 ) -> Float[Tensor, "..."]:
     """Return standard Gumbel noise, float32.
 
-    A CPU's generator gives the same noise on every device, up to the rounding of logarithms. One of a GPU is faster.
-
-    The values are drawn in the order of the last axis first: those of an example, along the first axis, depend on the
-    generator and on the number of values before them only.
+    A CPU generator gives the same noise on every device, up to rounding. An example's noise depends only on the
+    generator and the number of values before.
     """
     noise = torch.empty(shape, dtype=torch.float32, device=device)
     for part in noise.view(-1).split(DRAWN_AT_ONCE):
-        uniform = _uniform(len(part), generator).to(device)  # a GPU takes logarithms while the CPU draws the next part
+        uniform = _uniform(len(part), generator).to(device)  # a GPU takes logarithms while the CPU draws
         part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
     return noise
 
 
 def skip_noise(count: int, generator: torch.Generator) -> None:
-    """Moves the generator on as `gumbel` does for `count` values."""
+    """Advance the generator as `gumbel` does for `count` values."""
     for start in range(0, count, DRAWN_AT_ONCE):
         _uniform(min(DRAWN_AT_ONCE, count - start), generator)
 
@@ -181,6 +172,5 @@ def _uniform(count: int, generator: torch.Generator | None) -> Float[Tensor, " n
 
 
 def _at(tensor: Tensor, sites: tuple[int | Tensor, ...]) -> Tensor:
-    """The entries of a tensor [B, *A, C, ..] at one site, or at several, of every example."""
     index: tuple[slice | int | Tensor, ...] = (slice(None), *sites)
     return tensor[index]

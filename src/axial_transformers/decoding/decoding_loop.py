@@ -1,8 +1,7 @@
-"""The one loop that decodes: fills an integer tensor in generation order, at the cost of a single forward pass.
+"""The one loop that decodes, at the cost of a single forward pass.
 
-Finished rows never change: unmasked layers mix sites of one row, masked ones attend to earlier rows. So the keys and
-values of finished rows, and of finished sites of the current row, are cached, and every layer is evaluated once at
-every site (section 3.2, "semi-parallel sampling", without its recomputation).
+Finished rows never change: unmasked layers mix sites of one row, masked ones see earlier rows. So keys and values are
+cached (section 3.2, "semi-parallel sampling").
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Condition
 from axial_transformers.progress import Progress
 
 ROW = 3
-"""Axes of the context of a row, [B, L, D]."""
+"""[B, L, D]."""
 
 
 @torch.no_grad()
@@ -33,14 +32,13 @@ def decode(
     backend: BackendFactory = choose_backend,
     progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
-    """x with every value of `model.order` replaced by that of `choose`, site by site in this order.
+    """Return x with every value of `model.order` chosen by `choose`, site by site.
 
-    `choose` sees logits of `model.differences`, and gives differences, where the model has a prediction; values that
-    are known are values.
+    If the model has a prediction, `choose` sees logits of differences, and returns differences.
 
     Args:
         x: [B, *A, C]; only its known channels matter.
-        backend: the implementation of the loop's parts; `choose_backend` takes the fastest that is ready.
+        backend: the loop's parts; default: the fastest that is ready.
         progress: wraps the loop over rows.
 
     Returns:
@@ -60,16 +58,14 @@ def decode(
 
 
 class _Walk(NamedTuple):
-    """The recursion over axes. (A nested function that calls itself would keep the noise until garbage collection.)"""
+    """Recursion over axes. (A recursive closure would keep the noise until garbage collection.)"""
 
     parts: Backend
     rows: Integer[Tensor, "rows l axes"]
-    """The sites of each row, in generation order."""
     row_numbers: Iterator[int]
     so_far: ValuesSoFar
 
     def slab(self, level: int, context: Slab) -> Tensor:
-        """Values or differences [B, *A[level:]] of a slab, whose context [B, *A[level:], D] includes all outer axes."""
         parts = self.parts
         if context.ndim == ROW:
             return self._row(context, next(self.row_numbers))
@@ -94,7 +90,7 @@ def decode_naively(
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:
-    """The oracle of `decode`: one whole forward pass for each site."""
+    """Decode with one forward pass per site: the oracle of `decode`."""
     x, values = model.check(x).clone(), model.config.num_values
     with without_dropout(model):
         for site in model.order.tolist():

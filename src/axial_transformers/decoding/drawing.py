@@ -1,4 +1,4 @@
-"""Examples drawn in parts, so that noise and caches of a bounded number of them are held at a time."""
+"""Examples drawn in parts of bounded memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,32 +20,29 @@ from axial_transformers.planning.operations import engineering
 from axial_transformers.progress import Item, Progress
 
 MOST_NUMBERS = 1 << 27
-"""Numbers of noise, and of caches, that are held at a time: 537 MB each, the noise of 42 images of 64x64x3. The noise
-of one example may be more."""
+"""Of noise, and of caches: 537 MB each."""
 DRAWN_ALIKE = 4
-"""Samples that a compiled kernel takes at a time: in shares of whole fours each is drawn in the same arithmetic."""
+"""In whole fours, samples have the same arithmetic."""
 LEAST_AT_ONCE = 16
-"""Examples whose caches may be more: fewer at a time would read the weights too often."""
 SHARE_OF_GPU = 4
-"""On a GPU noise and caches may take one part in so many of the free memory each: larger batches cost little there."""
+"""The part of a GPU's free memory for noise, and for caches."""
 
 
 class Numbers(NamedTuple):
-    """Numbers, of four bytes each, that decoding holds of one example."""
+    """Four-byte numbers of one example."""
 
     noise: int
     state: int
-    """Caches, and the context of all sites."""
 
 
 def numbers_each(config: AxialTransformerConfig) -> Numbers:
-    """Numbers that decoding holds of one example."""
+    """Return the numbers of one example."""
     sites = prod(config.shape) * config.channels
     return Numbers(sites * config.num_values, cache_numbers(config) + sites * config.dim)
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
-    """Numbers in the decoding caches of one example: keys and values, or the LSTM's state."""
+    """Return the numbers in one example's caches or LSTM state."""
     shape, dim = config.bijection.shape, config.dim
     outer = sum(
         layers // (len(shape) - level) * prod(shape[level:])
@@ -56,28 +53,22 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
 
 
 def most_together(config: AxialTransformerConfig, most: int | None = None) -> int:
-    """Examples that are drawn at a time, where noise and caches may have `most` numbers each."""
+    """Return the examples to draw at a time."""
     most, each = most or MOST_NUMBERS, numbers_each(config)
     return max(1, min(most // each.noise, max(LEAST_AT_ONCE, most // each.state)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A batch of examples to be drawn, each from its own noise.
-
-    Raises:
-        ValueError: noise of another shape.
-    """
+    """A batch of examples to draw."""
 
     model: AxialTransformer
     draw: Draw
     known: Integer[Tensor, "b *a c"]
-    """[B, *A, C]; the values of known channels, and of the mask, are kept."""
     mask: Bool[Tensor, "*a c"] | None = None
-    """[*A, C], true where the values are known; None: nowhere."""
     conditioning: Conditioning
     noise: Float[Tensor, "b *a c v"] | None
-    """[B, *A, C, V]; None: it is drawn, example by example, when it is needed."""
+    """None: drawn when needed."""
     generator: torch.Generator | None
 
     def __post_init__(self) -> None:
@@ -86,13 +77,9 @@ class Drawing:
             raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
 
     def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
-        """The examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64.
-
-        Raises:
-            ValueError: NaN in the weights, the noise or the conditioning, with which nothing can be drawn.
-        """
+        """Return the examples; raise ValueError for NaN."""
         backend, parts = partial(choose_backend, compile=compile), self.parts()
-        for part in parts:  # a mistake is found before hours of work
+        for part in parts:
             self.model.check(self.known[part])
             self.model.embed_conditioning(len(self.known[part]), self.conditioning.of(part))
         self._require_numbers()
@@ -109,7 +96,7 @@ class Drawing:
         return torch.cat(values)
 
     def parts(self) -> list[slice]:
-        """The batch in equal parts whose noise and caches are not too large; one part if the noise is given."""
+        """Return equal parts; one if noise is given."""
         batch, most = len(self.known), most_together(self.model.config, self._most_numbers())
         if self.noise is not None or batch <= most:
             return [slice(0, batch)]
@@ -156,14 +143,7 @@ def draw_in_shares(
     processes: int,
     fill: Callable[[Tensor, Iterable[slice], Callable[[slice], Tensor]], Tensor],
 ) -> Integer[Tensor, "b *a c"]:
-    """Samples of a model [count, *A, C], in every process: of P processes each draws one part in P.
-
-    The noise of a sample depends on the seed and its number only, as if `draw` were called for all of them at once.
-
-    Args:
-        draw: draws the samples of these numbers, with noise from the generator.
-        fill: computes the shares, such as `Processes.fill`.
-    """
+    """Return `count` samples, drawn by P processes; noise depends only on the seed and a sample's number."""
 
     def draw_part(part: slice) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -177,17 +157,12 @@ def draw_in_shares(
 
 
 def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pixels: int = 0) -> None:
-    """Raises ValueError, before anything is drawn, where `count` examples would not fit into this machine's memory.
-
-    Args:
-        inputs: so many times `count` are drawn.
-        pixels: of the picture that is drawn of each site.
-    """
+    """Raise ValueError where `count` examples exceed the memory."""
     available = free_memory()
     if available is None:
         return
     sites, value = prod(config.shape) * config.channels, 1 if config.num_values <= 256 else 8
-    each = inputs * sites * (3 * value + 4 + 4 * pixels)  # copies of the picture, enlarged
+    each = inputs * sites * (3 * value + 4 + 4 * pixels)  # enlarged copies of the image
     decoding, together = 4 * sum(numbers_each(config)), most_together(config)
     need = each * count + decoding * min(count * inputs, together)
     if need > available:
@@ -199,6 +174,6 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
 
 
 def comes_first(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "sites axes"]) -> bool:
-    """True if no site of the mask comes after one that is not of it."""
+    """Return True if no known site follows an unknown one."""
     in_order = mask[tuple(order.T)]
     return not bool((in_order[1:] & ~in_order[:-1]).any())

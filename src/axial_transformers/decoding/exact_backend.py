@@ -1,7 +1,4 @@
-"""Decoding by the network of `inference`: what the loop adds and indexes are NumPy arrays.
-
-An archive's decoder reads the values of rows; sampling and completion draw them within the kernels.
-"""
+"""Decoding by the network of `inference`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +18,7 @@ from axial_transformers.models import AxialTransformer
 
 
 def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictions | None], Tensor]) -> Backend:
-    """The loop's parts; `row` chooses the values of a row, see `Backend.row`."""
+    """Return the loop's parts."""
     return Backend(
         embed_conditioning=network.embed_conditioning,
         context=network.context,
@@ -32,7 +29,7 @@ def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictio
 
 
 def reads_rows(network: ExactNetwork, model: AxialTransformer, choose: Any, batch: int) -> Backend:
-    """The backend of an archive's decoder; `choose`, of the kind `CodesRows`, reads the values of rows."""
+    """Return the backend of an archive's decoder."""
     assert model is network.model
     return backend_of(network, partial(_read, network, choose))
 
@@ -48,7 +45,7 @@ def _read(
 
 
 def arrays_of(predictions: RowPredictions | None) -> Prediction:
-    """The predictions of a row, on the CPU, as the kernels take them; they write into the same memory."""
+    """Return a row's predictions, in the same memory."""
     if predictions is None:
         return NO_PREDICTION
     return Prediction(
@@ -61,7 +58,7 @@ def arrays_of(predictions: RowPredictions | None) -> Prediction:
 
 
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
-    """The backend for `batch` examples; the model is float32, and `choose` consists of tensors (`row_choice`)."""
+    """Return the backend of a float32 model."""
     network = ExactNetwork(model, exact_kernels(compiled=True))
     return backend_of(network, partial(_draw, network, choose))
 
@@ -73,7 +70,6 @@ def _draw(
     sites: Tensor,
     predictions: RowPredictions | None,
 ) -> Tensor:
-    """The values or differences [B, L] of a row of sites with context [B, L, D]."""
     choice, num_values = row_choice(choose, sites), network.num_values
     assert choice is not None
     noise, known, draw = _array(choice.noise), _array(choice.known), choice.draw

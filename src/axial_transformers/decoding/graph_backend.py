@@ -1,4 +1,4 @@
-"""Decoding with rows as CUDA graphs: all kernels of a row are launched at once."""
+"""Decoding with one CUDA graph per row."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -13,19 +13,18 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
 LONGEST_ROW = 1 << 12
-"""Sites of a row times layers of the inner decoder: every step of a layer adds some twenty kernels to the graph."""
+"""Sites times layers, each about twenty kernels."""
 MOST_KEPT = 4
-"""Graphs of a model that are kept for further calls, those used last: each holds the activations of a row."""
+"""Graphs per model: each keeps a row's activations."""
 
 Row = Callable[[Tensor, RowChoice, RowPredictions | None], Tensor]
 _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
 
 
 def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
-    """The eager backend, but with the kernels of a row as one CUDA graph.
+    """Return the eager backend, with the kernels of a row as one CUDA graph.
 
-    It is recorded at the first row and kept with the model, for rows of equal shape, dtype and options. A graph reads
-    the weights where they lie in memory: new values are taken, and weights that lie elsewhere are recorded anew.
+    A graph reads weights in place: new values are taken, moved ones recorded anew.
     """
     weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
     kept = _kept.setdefault(model, {})
@@ -47,7 +46,6 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
 def _recorded_row(
     model: AxialTransformer, context: Tensor, choice: RowChoice, predictions: RowPredictions | None
 ) -> Row:
-    """A function that repeats the computation of this row for others of the same shapes, places and options."""
     inputs = context.clone(), choice.noise.clone(), choice.known.clone()
     static = replace(choice, noise=inputs[1], known=inputs[2])
     held = predictions and predictions._replace(
@@ -69,19 +67,16 @@ def _recorded_row(
 
 
 def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
-    """The output of `work` on a CUDA device, and a function that computes it again in place, as one CUDA graph.
-
-    Under autocast, the graph casts the weights itself, at their first use: new values are taken.
-    """
+    """Return the output of `work`, and a function that recomputes it as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device):
-        stream = torch.cuda.Stream(device)  # the default one of captures is on the device that captured first
+        stream = torch.cuda.Stream(device)  # the default one is on the device that captured first
         stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):  # libraries allocate their workspaces before the capture, not in it
+        with torch.cuda.stream(stream):  # libraries allocate workspaces before the capture
             work()
         torch.cuda.current_stream(device).wait_stream(stream)
-        torch.clear_autocast_cache()  # otherwise the graph reads copies of weights that autocast frees when it ends
-        # Other threads, such as those that pin memory, may call CUDA meanwhile.
+        torch.clear_autocast_cache()  # else it reads copies that autocast frees
+        # Other threads may pin memory meanwhile.
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             output = work()
         torch.clear_autocast_cache()  # those copies lie in the graph's memory

@@ -1,4 +1,4 @@
-"""Samples and completions: what is drawn, and from which distribution."""
+"""Samples and completions."""
 
 import torch
 from jaxtyping import Bool, Float, Integer
@@ -28,26 +28,27 @@ def sample(  # noqa: PLR0913
     compile: bool | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
-    """Draws from the model.
+    """Draw from the model.
 
     Args:
-        count: number of samples B; may be omitted where `noise`, `label`, `cond` or `known` has that length.
-        temperature: 1 draws from the model's distribution; 0 takes the most likely value of every site.
-        top_k, top_p: restrict each draw to the k most likely values, or to the fewest most likely ones that together
-            reach probability p. Values that are as likely as the last of these are kept too.
-        generator: for reproducible samples; one of the CPU draws the same on every device, one of the GPU is faster.
-        noise: [B, *A, C, V] standard Gumbel noise, in place of the generator's: values are
-            argmax(logits + temperature * noise); with a `prediction`, of differences.
-        label: [B] classes, or one int, the class of all samples. cond: [B, *A, D].
-        known: [B, *A, C] data whose first known_channels are given; required where the model has known_channels.
-        compile: whether decoding runs compiled; None: where it is faster. The samples are the same.
+        count: number of samples B; optional where `noise`, `label`, `cond` or `known` has that length.
+        temperature: 1 draws from the model's distribution; 0 takes the most likely values.
+        top_k, top_p: draw only from the k most likely values, or from the fewest that together reach probability p.
+            Ties with the last stay.
+        generator: for reproducible samples. A CPU generator draws the same on every device; a GPU's is faster.
+        noise: [B, *A, C, V] standard Gumbel noise, instead: values (or, with a `prediction`, differences) are
+            argmax(logits + temperature * noise).
+        label: [B] classes, or one int for all.
+        cond: [B, *A, D].
+        known: [B, *A, C] data; required where the model has known_channels.
+        compile: run compiled; default: where faster. The samples are the same.
         progress: wraps the loop over rows, for a progress bar.
 
     Returns:
         [B, *A, C] uint8 if V <= 256, else int64, on the model's device.
 
     Raises:
-        ValueError: sizes that disagree, an option out of range, or NaN in weights, `noise` or `cond`.
+        ValueError: sizes disagree, an option is out of range, or weights, `noise` or `cond` hold NaN.
     """
     config = model.config
     sizes = {len(tensor) for tensor in (noise, label, cond, known) if not isinstance(tensor, int | None)}
@@ -95,26 +96,26 @@ def complete(  # noqa: PLR0913
     compile: bool | None = None,
     progress: Progress = iter,
 ) -> Integer[Tensor, "n *a c"]:
-    """Draws the missing values of data that is known in part.
+    """Draw the missing values of data that is known in part (inpainting).
 
-    Exact, a draw from p(missing | known), where the known sites come first in the model's generation order.
-    With `approximate`, any mask is allowed: a value drawn before a known site then does not depend on it.
+    This is exact, a draw from p(missing | known), where known sites come first in the model's order. With
+    `approximate`, values drawn before a known site do not depend on it.
 
     Args:
-        known: [B, *A, C]; outside the mask, any values in 0..V-1.
-        mask: [*A] or [*A, C], true where known. Exactly one of this and the next three is given.
-        rows: number of known rows (of the second axis from the end; for sequences, of known positions).
-        channels: number of known channels.
-        frames: number of known entries of the first axis.
+        known: [B, *A, C]; arbitrary values in 0..V-1 where unknown.
+        mask: [*A] or [*A, C], True where known. Give exactly one of mask, rows, channels and frames.
+        rows: known rows (of the second axis from the end; for sequences, positions).
+        channels: known channels.
+        frames: known entries of the first axis.
         count: completions of each input.
-        approximate: whether known sites may come after missing ones in generation order.
-        noise: [B * count, *A, C, V], in place of the generator's. Other options as for `sample`.
+        approximate: allow any mask.
+        noise: [B * count, *A, C, V]. Other options: see `sample`.
 
     Returns:
-        [B * count, *A, C], the completions of one input one after the other; uint8 if V <= 256, else int64.
+        [B * count, *A, C], one input's completions in succession; uint8 if V <= 256, else int64.
 
     Raises:
-        ValueError: a mask for which the model's layout is not exact (the message names those that are), or as `sample`.
+        ValueError: the layout is not exact for the mask (the message names those that are), or as `sample`.
     """
     known_sites = known_mask(model, mask=mask, rows=rows, channels=channels, frames=frames)
     exact = exact_layouts(model, known_sites)
@@ -150,11 +151,7 @@ def known_mask(
     channels: int | None = None,
     frames: int | None = None,
 ) -> Bool[Tensor, "*a c"]:
-    """The mask [*A, C], true where known, from exactly one of the options; see `complete`.
-
-    Raises:
-        ValueError: none or several of the options, or one out of range.
-    """
+    """Return the mask [*A, C] of exactly one option; see `complete`."""
     config = model.config
     sizes = (*config.shape, config.channels)
     options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
@@ -175,14 +172,13 @@ def known_mask(
 
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
-    """The layouts in whose generation order the known sites [*A, C] come first, so that completing them is exact."""
+    """Return the layouts that complete the known sites exactly."""
     config = model.config
 
     def is_exact(name: str) -> bool:
         if name == "frames" and len(config.shape) < 2:
             return False
         order = LAYOUTS[name](config.shape, config.channels).order
-        # of the model's own layout, channels that are always given are not generated
         return comes_first(known, order[-len(model.order) :] if name == config.layout else order)
 
     return [name for name in LAYOUTS if is_exact(name)]

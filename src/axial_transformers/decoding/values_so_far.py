@@ -1,4 +1,4 @@
-"""Values that have been chosen, and the predictions that they give the sites of the next row."""
+"""Values so far, and the predictions that follow."""
 
 from typing import NamedTuple, Self
 
@@ -11,34 +11,28 @@ from axial_transformers.models.prediction import Predictor
 
 
 class RowPredictions(NamedTuple):
-    """Predictions along a row, each from values before it: some are known, and some are chosen in the row."""
+    """Predictions along a row."""
 
     predictor: Predictor
     places: Integer[Tensor, "l 4"]
-    """Places in the row of w, n, nw and the channel before, on the CPU; -1: before the row, or nowhere."""
+    """Of w, n, nw and the channel before; -1: not in the row."""
     known: Integer[Tensor, "b l 4"]
-    """The planes of the first three and the value of the last, where they are before the row."""
+    """Planes of the first three, value of the last, before the row."""
     values: Integer[Tensor, "b l"]
-    """Written with the row's values."""
     planes: Integer[Tensor, "b l"]
-    """Written with the row's planes."""
 
     def at(self, i: int) -> Integer[Tensor, " b"]:
-        """The predictions of the row's site i."""
         return self.predictor.predicted(*self._neighbours(i))
 
     def keep(self, i: int, differences: Integer[Tensor, " b"]) -> None:
-        """Writes value and plane of the row's site i."""
         self.values[:, i] = (differences + self.at(i)) % self.predictor.values
         self.planes[:, i] = self.predictor.plane(self.values[:, i], self._neighbours(i)[-1])
 
     def to(self, device: torch.device | str) -> Self:
-        """These predictions on a device; the same memory if they are there."""
         known, values, planes = (tensor.to(device) for tensor in (self.known, self.values, self.planes))
         return self._replace(known=known, values=values, planes=planes)
 
     def take(self, written: Self) -> None:
-        """Takes values and planes from a copy."""
         self.values.copy_(written.values)
         self.planes.copy_(written.planes)
 
@@ -49,7 +43,7 @@ class RowPredictions(NamedTuple):
 
 
 class ValuesSoFar:
-    """All values x [B, *A, C] of a decoding, row by row."""
+    """All values of a decoding."""
 
     def __init__(self, model: AxialTransformer, x: Integer[Tensor, "b *a c"]):
         self._values, self._shape, self._predictor = x.flatten(1).clone(), x.shape, model.predictor
@@ -66,11 +60,9 @@ class ValuesSoFar:
 
     @property
     def values(self) -> Integer[Tensor, "b *a c"]:
-        """int64 [B, *A, C]."""
         return self._values.view(self._shape)
 
     def predictions(self, row: int) -> RowPredictions | None:
-        """The predictions of a row, counted in generation order; None if the model has none."""
         predictor = self._predictor
         if predictor is None:
             return None
@@ -85,7 +77,6 @@ class ValuesSoFar:
         return RowPredictions(predictor, places, known, blank, blank.clone())
 
     def keep(self, row: int, differences: Integer[Tensor, "b l"], predictions: RowPredictions | None) -> None:
-        """Takes a row's differences, which are its values if there are no predictions."""
         sites = self._rows[row].to(self._values.device)
         if predictions is None:
             self._values[:, sites] = differences

@@ -1,4 +1,4 @@
-"""Weights of others' implementations: the authors' TensorFlow checkpoints, axial-deeplab, axial_attention."""
+"""Weights of other implementations."""
 
 from axial_transformers.importers.axial_attention_package import from_axial_attention
 from axial_transformers.importers.axial_deeplab import load_axial_deeplab

@@ -1,8 +1,4 @@
-"""Weights of the package `axial_attention` (github.com/lucidrains/axial-attention, tested with 0.6.1).
-
-Its `AxialAttention` has for axis N of the data `axial_attentions.{N-1}.fn` with to_q, to_kv (keys, then values) and
-to_out; queries, keys and values have no biases there.
-"""
+"""Weights of the package `axial_attention` (github.com/lucidrains/axial-attention, tested with 0.6.1)."""
 
 import re
 from collections.abc import Mapping
@@ -20,20 +16,20 @@ PARTS = ("to_q.weight", "to_kv.weight", "to_out.weight", "to_out.bias")
 def from_axial_attention(
     state: Mapping[str, Tensor], heads: int = 8, combine: Literal["sequence", "sum"] = "sum"
 ) -> AxialAttention:
-    """The layer that `axial_attention.AxialAttention` with this state_dict is.
+    """Return the layer that `axial_attention.AxialAttention` with this state_dict is.
 
-    The number of axes and all widths follow from the tensors. The biases of queries, keys and values are zero.
+    Axes and widths follow from the tensors. The biases of queries, keys and values are zero.
 
     Args:
-        state: tensors by the package's names, such as layer.state_dict(). A leading "module." is ignored.
+        state: tensors by name, such as layer.state_dict(). A leading "module." is ignored.
         heads: number of heads, which no tensor says; 8 is the package's default.
         combine: "sum", or "sequence" for a layer made with sum_axial_out=False.
 
     Returns:
-        A layer on [B, *A, D], the package's dim_index=-1; for dim_index=1, put it into `ChannelsFirst`.
+        A layer on [B, *A, D], dim_index=-1; for dim_index=1, wrap it in `ChannelsFirst`.
 
     Raises:
-        ValueError: a tensor is missing, is left over, has another shape, or holds NaN or infinity.
+        ValueError: a tensor is missing, left over, of another shape, or holds NaN or infinity.
     """
     theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
     axes = {int(match[1]) for name in theirs if (match := re.match(r"axial_attentions\.(\d+)\.fn\.", name))} or {0}
@@ -56,11 +52,6 @@ def from_axial_attention(
 
 
 def _sizes(out: Tensor) -> tuple[int, int]:
-    """Width of the layer, and of all heads together, of an output projection.
-
-    Raises:
-        ValueError: it is no matrix.
-    """
     if out.ndim != 2:
         raise ValueError(f"axial_attentions.0.fn.to_out.weight must be a matrix, not {list(out.shape)}")
     return out.shape[0], out.shape[1]

@@ -1,9 +1,8 @@
-"""Weights of the authors' axial residual networks (github.com/csrhddlam/axial-deeplab) for `AxialResNet`.
+"""Weights of the authors' axial residual networks (github.com/csrhddlam/axial-deeplab).
 
-Differences between the two:
-- their query-key-value projection is ordered by head, then by query, key, value; ours by query, key, value, then head;
-- they index the tables of queries and values by o - p and that of keys by p - o; we index all by p - o (equation 4);
-- the two sums of the output are interleaved by channel in their batch normalisation.
+- Their query-key-value projection is ordered by head first; ours by query, key, value first.
+- They index the tables of queries and values by o - p; we index all by p - o (equation 4).
+- Their batch normalisation interleaves the two sums of the output by channel.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,14 +17,15 @@ State = dict[str, Tensor]
 
 
 def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
-    """Loads tensors by the authors' names, such as torch.load(path, weights_only=True)["state_dict"], into `model`.
+    """Load tensors by the authors' names into `model`.
 
     Args:
-        model: a network with the same blocks, width, heads, shape and classes; changed in place.
-        state: tensors by name. A leading "module." is ignored.
+        model: a network of the same blocks, width, heads, shape and classes; changed in place.
+        state: tensors by name, such as torch.load(path, weights_only=True)["state_dict"]. A leading "module." is
+            ignored.
 
     Raises:
-        ValueError: a tensor is missing, is left over, has another shape, or holds NaN or infinity.
+        ValueError: a tensor is missing, left over, of another shape, or holds NaN or infinity.
     """
     theirs = {name.removeprefix("module."): tensor for name, tensor in state.items()}
     take = _Taker(theirs)
@@ -54,8 +54,6 @@ def load_axial_deeplab(model: AxialResNet, state: Mapping[str, Tensor]) -> None:
 
 
 class _Taker:
-    """Moves the tensors under one prefix to another; each can be taken once."""
-
     def __init__(self, state: State):
         self.state = state
 
@@ -102,5 +100,4 @@ def _attention(take: _Taker, old: str, new: str, heads: int) -> State:
 
 
 def _flat(kernel: Tensor) -> Tensor:
-    """Matrix [O, I] of a 1x1 convolution [O, I, 1, 1]."""
     return kernel.flatten(1)

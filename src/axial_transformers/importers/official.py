@@ -1,9 +1,4 @@
-"""Import of the authors' TensorFlow checkpoints, without TensorFlow.
-
-files -> arrays by name, one at a time    (storage.tensorflow)
-names and shapes -> a configuration       (official_variables.infer_config)
-arrays -> parameters of the model         (official_variables.variables)
-"""
+"""Import of the authors' TensorFlow checkpoints, without TensorFlow."""
 
 import hashlib
 from pathlib import Path
@@ -28,7 +23,7 @@ from axial_transformers.storage.typed_json import to_json
 __all__ = ["PUBLISHED_HEADS", "FormatError", "VariablesError", "import_official", "import_official_to"]
 
 PUBLISHED_HEADS = 16
-"""Number of attention heads of both published models; a checkpoint does not record it."""
+"""Of both published models; checkpoints do not record it."""
 
 
 def import_official(
@@ -39,25 +34,23 @@ def import_official(
     channels: int | None = None,
     verify: bool = False,
 ) -> AxialTransformer:
-    """The model in a checkpoint of the authors' code: Transformer3d, Transformer2d or MultiChannelTransformer2d.
+    """Return the model in a checkpoint of the authors' code, on the CPU, in evaluation mode.
 
-    Variables are read one at a time into the model's parameters: at most one tensor is in memory beside the model.
+    The code's class is Transformer3d, Transformer2d or MultiChannelTransformer2d. Memory holds the model and one
+    tensor.
 
     Args:
-        folder: holds model.ckpt.index and the data shards, or those that its file `checkpoint` names.
-        raw: take the weights of the last step instead of their exponential moving average.
-        heads: number of attention heads, which a checkpoint does not record; the published models have 16.
-        channels: number of channels of a model that stacks them as rows, which it does not record either; None: 3 if
-            the names are those of the authors' class for that (MultiChannelTransformer2d), otherwise 1.
-        verify: check the checksums of the tensors as well as that of the index.
-
-    Returns:
-        The model on the CPU, in evaluation mode.
+        folder: holds model.ckpt.index and its shards, or those that its file `checkpoint` names.
+        raw: take the weights of the last step instead of the EMA weights (averaged).
+        heads: number of attention heads, which no checkpoint records; the published models have 16.
+        channels: number of channels that a model stacks as rows, also not recorded. Default: 3 for
+            MultiChannelTransformer2d, otherwise 1.
+        verify: check the checksums of all tensors, not only that of the index.
 
     Raises:
-        FormatError: damaged files or an unsupported format; the message names the file and the variable.
+        FormatError: damaged files or an unsupported format; the message names file and variable.
         VariablesError: missing or unknown variables, or other shapes; the message lists them.
-        FileNotFoundError: no checkpoint in `folder`, or a shard is missing.
+        FileNotFoundError: no checkpoint in `folder`, or a missing shard.
         ValueError: `heads` or `channels` do not fit, or a variable holds NaN or infinity.
     """
     return _load(TensorBundle(find_prefix(folder)), raw, heads, channels, verify)
@@ -72,7 +65,7 @@ def import_official_to(
     channels: int | None = None,
     verify: bool = False,
 ) -> AxialTransformer:
-    """Writes the model that `import_official` reads as a new model folder, with a model card (origin and licence).
+    """Write what `import_official` reads as a new model folder with a model card.
 
     Keywords, result and errors are those of `import_official`.
 
@@ -97,11 +90,6 @@ def import_official_to(
 
 
 def _steps(bundle: TensorBundle) -> int | None:
-    """The checkpoint's number of training steps, where it holds one.
-
-    Raises:
-        VariablesError: it is not one integer of at least 0.
-    """
     if "global_step" not in bundle.entries:
         return None
     entry = bundle.entries["global_step"]
@@ -121,7 +109,7 @@ def _load(bundle: TensorBundle, raw: bool, heads: int, channels: int | None, ver
     try:
         scope = decoder_scope(own)
         config = infer_config(own, heads=heads, channels=channels)
-        # A model of many layers takes seconds to build: it is built once the variables can be its own.
+        # Building many layers takes seconds.
         if len(own) < (least := VARIABLES_OF_A_LAYER * config.layers):
             raise VariablesError(f"{config.layers} layers have at least {least} variables, not {len(own)}")
         with torch.device("meta"):
@@ -173,14 +161,7 @@ images that they were trained on have terms of use of their own.
 
 
 def model_card(config: AxialTransformerConfig, *, file: str, sha256: str, raw: bool, steps: int | None) -> str:
-    """Text of README.md in the model folder, in the format of the Hugging Face hub.
-
-    Args:
-        file: name of the checkpoint's index.
-        sha256: digest of that file, which holds the checksums of all tensors.
-        raw: whether the weights are those of the last step, not their exponential moving average.
-        steps: the checkpoint's global_step, where it holds one.
-    """
+    """Return README.md of the model folder, with the index's name and digest."""
     return _CARD.format(
         file=file,
         sha256=sha256,

@@ -1,13 +1,13 @@
-"""Names and shapes of the authors' variables, and the configuration that follows from them.
+"""The authors' variables, and the configuration that follows.
 
     SCOPE/embs, pos_embs_h, pos_embs_w             Transformer2d: the decoders of one channel
     SCOPE/outer_row_I, outer_col_I, inner_row_I        a block: layernorm_attn, attn, layernorm_mlp, mlp
     SCOPE/final_ln, final_dense
-    PARENT/pos_embs_h, pos_embs_w                  Transformer3d, whose Transformer2d is SCOPE = PARENT/transformer2d
+    PARENT/pos_embs_h, pos_embs_w                  Transformer3d, whose SCOPE is PARENT/transformer2d
     PARENT/exterior_input_conv
     PARENT/exterior_row_I, exterior_col_I
-    NAME/ExponentialMovingAverage                  of each variable, from training; as are
-    NAME/Adam, NAME/Adam_1, global_step, beta1_power, beta2_power
+    NAME/ExponentialMovingAverage, Adam, Adam_1    of each variable, from training
+    global_step, beta1_power, beta2_power          from training
 
 MultiChannelTransformer2d is PARENT/transformer2d without an encoder, its channels stacked as rows.
 """
@@ -24,23 +24,17 @@ _SLOTS = ("", AVERAGE, "/Adam", "/Adam_1")
 _BOOKKEEPING = {"global_step", "beta1_power", "beta2_power"}
 
 AUTHORS_DIVISOR = 255
-"""Number by which the authors' channel encoder divides values, however many there are."""
 VARIABLES_OF_A_LAYER = 16
-"""Two for each of two layer norms and six linear layers."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 class VariablesError(ValueError):
-    """The variables of a checkpoint are not those of the model; the message names them."""
+    """The checkpoint's variables are not the model's; the message names them."""
 
 
 def decoder_scope(names: Mapping[str, object]) -> str:
-    """Scope of the Transformer2d among these variables, with its slash: "ar_decoder/transformer2d/", "model/".
-
-    Raises:
-        VariablesError: there is none, or more than one.
-    """
+    """Return the scope of the one Transformer2d, with its slash."""
     scopes = [name.removesuffix("embs") for name in names if re.search(r"(^|/)embs$", name)]
     if len(scopes) != 1:
         raise VariablesError(
@@ -50,18 +44,7 @@ def decoder_scope(names: Mapping[str, object]) -> str:
 
 
 def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTransformerConfig:
-    """Configuration of the model whose variables have these names and shapes.
-
-    Args:
-        shapes: by name, without the variables of training.
-        heads: number of attention heads, on which no shape depends.
-        channels: number of channels of a model without channel encoder, which stacks them as rows; None: 3 if the names
-            are those of the authors' class for that (MultiChannelTransformer2d), otherwise 1.
-
-    Raises:
-        VariablesError: a variable that gives a size is missing, has another number of axes, or contradicts `channels`.
-        ValueError: no configuration has these sizes.
-    """
+    """Return the configuration of the model with these variables; see `import_official`."""
     scope = decoder_scope(shapes)
     parent = _parent(scope)
 
@@ -108,12 +91,7 @@ def infer_config(shapes: Shapes, *, heads: int, channels: int | None) -> AxialTr
 
 
 def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, scope: str) -> dict[str, Tensor]:
-    """Views of a two-axis model's tensors by the authors' names and in their shapes; writing to them changes the model.
-
-    Args:
-        tensors: by the model's own names: its state_dict, or gradients.
-        scope: scope of the Transformer2d, with its slash.
-    """
+    """Return views of a model's tensors by the authors' names and shapes; writing changes the model."""
     (outer_layers,) = config.layers_of_outer_decoders
     views = {f"{scope}embs": tensors["embed_value.table"]}
     views |= _positions(tensors, "position", scope)
@@ -130,15 +108,7 @@ def variables(tensors: Mapping[str, Tensor], config: AxialTransformerConfig, sco
 
 
 def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Checks that a checkpoint has the variables of the model, and no others than training adds to them.
-
-    Args:
-        found: type and shape of each variable of the checkpoint, by name.
-        wanted: type and shape of each variable of the model, by name.
-
-    Raises:
-        VariablesError: lists the variables that are missing, unknown, or of another type or shape.
-    """
+    """Raise VariablesError unless the variables, less those of training, are the model's, by type and shape."""
     names = {name.removesuffix(AVERAGE) for name in wanted}
     known = _BOOKKEEPING | {name + slot for name in names for slot in _SLOTS}
     differences = {
@@ -156,7 +126,6 @@ def check_variables(found: Mapping[str, str], wanted: Mapping[str, str]) -> None
 
 
 def _parent(scope: str) -> str | None:
-    """Scope around "transformer2d/", with its slash; None for other scopes."""
     match = re.fullmatch(r"(.+/)transformer2d/", scope)
     return match and match[1]
 

@@ -1,7 +1,6 @@
-"""A model's float32 network on a CPU, with equal bits on every CPU: its weights, packed for `kernels.exact`.
+"""A model's float32 network, with equal bits on every CPU.
 
-What it computes for an example depends on nothing but the example and the weights. From values to likelihoods, nothing
-is computed by torch: activations are NumPy arrays.
+An example's results depend only on it and the weights.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,13 +29,12 @@ from axial_transformers.ops.torch_private import has_hooks
 Values = NDArray[np.int64]
 
 ENCODED_AT_ONCE = 1 << 14
-"""Sites that go through the channel encoder at a time, at least one example."""
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
     *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions),
     *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
 }
-"""What the kernels compute: these classes, and no subclass of them."""
+"""No subclasses."""
 NOT_FINITE_LOGITS = "the model's logits are not finite: its weights cannot be used to compress"
 
 
@@ -45,17 +43,17 @@ class NoKernelsError(ValueError):
 
 
 def has_kernels() -> bool:
-    """True where exact kernels can be compiled; otherwise their reference gives the same bits, slowly."""
+    """Return True where exact kernels can be compiled."""
     return util.find_spec("numba") is not None
 
 
 def fastest_arithmetic() -> Any:
-    """The module of compiled kernels, or their reference implementation."""
+    """Return the compiled kernels, or their reference."""
     return exact_kernels(compiled=has_kernels())
 
 
 def obstacle(model: AxialTransformer) -> str | None:
-    """The reason why a model's network cannot be computed by kernels; None if there is none."""
+    """Return why kernels cannot compute a model, or None."""
     for name, module in model.named_modules():
         if type(module) not in MODULES:
             return f"there are no kernels for {type(module).__name__}"
@@ -67,7 +65,6 @@ def obstacle(model: AxialTransformer) -> str | None:
 
 
 def _parts(model: AxialTransformer) -> dict[str, object]:
-    """Settings of all modules and shapes of all tensors: kernels take both from the configuration."""
     settings: dict[str, object] = {name: module.extra_repr() for name, module in model.named_modules()}
     return settings | {name: tensor.shape for name, tensor in model.state_dict().items()}
 
@@ -79,7 +76,7 @@ def _parts_of(config: AxialTransformerConfig) -> dict[str, object]:
 
 
 def network_of(model: AxialTransformer) -> "ExactNetwork | None":
-    """The network of a float32 model on a CPU, outside autocast, if there are kernels for it; otherwise None."""
+    """Return the network of a float32 model on a CPU, outside autocast, or None."""
     plain = (
         has_kernels()
         and not torch.compiler.is_compiling()
@@ -95,13 +92,6 @@ class ExactNetwork:
     """A model's network in the arithmetic of `kernels.exact`.
 
     Steps must run within `arithmetic.ieee_arithmetic`, in each thread.
-
-    Args:
-        model: any device and dtype; its weights are rounded to float32.
-        arithmetic: `kernels.exact.compiled` or `kernels.exact.reference`; None: the faster one that there is.
-
-    Raises:
-        NoKernelsError: see `obstacle`.
     """
 
     def __init__(self, model: AxialTransformer, arithmetic: Any = None):
@@ -121,7 +111,7 @@ class ExactNetwork:
         self._encoder = None if model.encoder is None else _Encoder(self, model.encoder)
 
     def nats(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Array:
-        """Nats, -log p, of each value of x [B, *A, C] given those before it: [B, *A', slices], in model coordinates."""
+        """Return nats of each value: [B, *A', slices], in model coordinates."""
         found = np.empty((len(self.model.slices), len(x), *self.shape), np.float32)
         no_intervals = np.zeros((0, 0, 0), np.int64)
         with self.arithmetic.ieee_arithmetic():
@@ -130,11 +120,7 @@ class ExactNetwork:
         return np.moveaxis(found, 0, -1)
 
     def intervals(self, x: Tensor, conditioning: Conditioning = UNCONDITIONAL) -> Values:
-        """Start and frequency of each value of x [B, *A, C]: [B, rows of sites, L, 2], rows in generation order.
-
-        Raises:
-            ValueError: logits are not finite.
-        """
+        """Return start and frequency of each value: [B, rows, L, 2]; logits must be finite."""
         found, no_nats = list[Values](), np.zeros((0, 0), np.float32)
         with self.arithmetic.ieee_arithmetic():
             for context, values, predictions in self._slices(x, conditioning):
@@ -146,7 +132,6 @@ class ExactNetwork:
         return together
 
     def _slices(self, x: Tensor, conditioning: Conditioning) -> Iterator[tuple[Array, Values, Values]]:
-        """Context [B rows, L, D], values and predictions [B rows, L] of each slice; predictions of size 0 if unused."""
         model, length = self.model, self.shape[-1]
         signed = model.predictor is not None and model.predictor.signed
         x = model.check(x)
@@ -162,27 +147,22 @@ class ExactNetwork:
 
     @property
     def dim(self) -> int:
-        """Width D."""
         return self._tables.table.shape[1]
 
     @property
     def num_values(self) -> int:
-        """Number of values V of a site."""
         return len(self._tables.table)
 
     def embed_value(self, values: Tensor) -> Array:
-        """[..] -> [.., D]."""
         return self._tables.table[values.cpu().numpy()]
 
     def slabs(self, blocks: nn.ModuleList, slab: Sequence[int]) -> Any:
-        """The arithmetic's `Slabs`: blocks over a slab of that shape."""
         return self.arithmetic.Slabs(
             _blocks(blocks), self.model.config.heads, [_line(_attention(block), slab) for block in blocks]
         )
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Array | None:
-        """The label's embedding plus external conditioning, [B, *A' or 1s, D]; None where there is neither."""
-        self.model.embed_conditioning(batch, conditioning)  # checks both
+        self.model.embed_conditioning(batch, conditioning)
         embedded = None
         if self.model.labels is not None:
             table, classes = _array(self.model.labels.embed.table), self.model.labels.classes
@@ -195,11 +175,10 @@ class ExactNetwork:
         return embedded
 
     def context(self, y: Tensor, c: int, embedded: Array | None) -> Array:
-        """position + e, for channel c: [B, *A', D]."""
         values = y.cpu().numpy()
         context = self._positions
         if self._encoder is not None:
-            same = c == 0 and embedded is None  # no example's values matter
+            same = c == 0 and embedded is None
             context = context + self._encoder(values[: 1 if same else None], c, embedded)
         elif embedded is not None:
             context = context + embedded
@@ -207,32 +186,29 @@ class ExactNetwork:
 
 
 class _Outer:
-    """`OuterDecoder`, slab by slab."""
+    """See `OuterDecoder`."""
 
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
         self._length, self._sites = outer.length, prod(outer.slab)
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
-        """Empty caches."""
         return self._slabs and self._slabs.start(batch * self._sites, self._length, self._sites)
 
     def step(self, u: Array, i: int, state: Any) -> Array:
-        """[B, *S, D] -> [B, *S, D]."""
         if self._slabs is None:
             return np.zeros_like(u)
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
     def add_upper(self, context: Array, values: Values, table: Array) -> None:
-        """Adds the upper contexts to the context [B, *A, D] of known values [B, *A]."""
         if self._slabs is not None:
             rows = context.reshape(-1, context.shape[-1])
             self._slabs.add_upper(rows, values.reshape(-1), table, self._length, self._sites)
 
 
 class _Encoder:
-    """`ChannelEncoder` of one channel at a time."""
+    """See `ChannelEncoder`."""
 
     def __init__(self, network: ExactNetwork, encoder: ChannelEncoder):
         self._shape, self._channels, self._planes = network.shape, encoder.channels, encoder.planes
@@ -243,7 +219,6 @@ class _Encoder:
             self._positions = positions(encoder.position)
 
     def __call__(self, values: Values, c: int, embedded: Array | None) -> Array:
-        """Values [B, *A', C'], channel c -> e [B, *A', D]."""
         size = max(1, ENCODED_AT_ONCE // prod(self._shape))
         parts = [slice(first, first + size) for first in range(0, len(values), size)]
         return np.concatenate(
@@ -268,7 +243,7 @@ class _Encoder:
 
 
 def positions(module: Positions) -> Array:
-    """[*A', D]: a row of each axis' table, added from the outermost axis inward."""
+    """Return [*A', D], added from the outermost axis inward."""
     total, *tables = (_array(table) for table in module.tables)
     for table in tables:
         total = total[..., None, :] + table
@@ -283,7 +258,6 @@ def _attention(block: nn.Module) -> LineAttention:
 
 
 def _line(attention: LineAttention, slab: Sequence[int]) -> Line:
-    """The line in a flattened slab that a layer attends along."""
     if attention.causal:
         return MASKED
     axis = len(slab) + attention.axis + 1

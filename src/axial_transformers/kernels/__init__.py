@@ -1,6 +1,6 @@
-"""The door of the kernels, compiled code for CPUs. Other rooms import nothing from inside: docs/explanation/kernels.md.
+"""The door of the kernels for CPUs; see docs/explanation/kernels.md.
 
-Functions that return modules compile nothing. They import numba, which takes a second, so callers call them late.
+Functions that return modules import numba, which takes a second.
 """
 
 from typing import Any, NamedTuple
@@ -63,20 +63,17 @@ __all__ = [
 
 
 class Target(NamedTuple):
-    """What numba compiles the kernels for."""
+    """What numba compiles for."""
 
     processor: str
-    """LLVM's name of it."""
     vector_bits: int
-    """Of a register."""
     tile: tuple[int, int]
-    """Rows and columns of sums that stay in registers during a product."""
     multiplies_and_adds: bool
-    """Whether fused multiply-add is an instruction; otherwise, as on x86 before 2013, exact kernels are slow."""
+    """Without it (x86 before 2013), exact kernels are slow."""
 
 
 def compiled_for() -> Target:
-    """Return what numba compiles for; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES change it."""
+    """Return the target; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES change it."""
     from axial_transformers.kernels.exact.float_environment import ON_X86
     from axial_transformers.kernels.llvm import FEATURES, LANES, PROCESSOR
     from axial_transformers.kernels.register_tiles import PANEL, ROWS
@@ -85,12 +82,7 @@ def compiled_for() -> Target:
 
 
 def line_kernels(bfloat16: bool, large: bool) -> Any:
-    """Return what has the `forward` and `backward` that attend along lines: `line_attention`, or one like it.
-
-    Args:
-        bfloat16: whether tensors are bfloat16, as int16 bits; otherwise they are float32.
-        large: whether lines are long and heads wide enough to fill matrix registers.
-    """
+    """Return `line_attention` or a module like it."""
     from axial_transformers.kernels import bfloat16_attention, bfloat16_tiles, line_attention
 
     if bfloat16 and bfloat16_tiles.has_matrix_registers():
@@ -102,28 +94,28 @@ def line_kernels(bfloat16: bool, large: bool) -> Any:
 
 
 def short_line_kernels() -> Any:
-    """Return `short_lines`: attention along lines that are shorter than a vector."""
+    """Return `short_lines`."""
     from axial_transformers.kernels import short_lines
 
     return short_lines
 
 
 def relative_kernels() -> Any:
-    """Return `relative_attention`: position-sensitive attention, equation 4 of Axial-DeepLab."""
+    """Return `relative_attention`."""
     from axial_transformers.kernels import relative_attention
 
     return relative_attention
 
 
 def pointwise_kernels() -> Any:
-    """Return `pointwise`: quick GELU and dropout in one pass over memory."""
+    """Return `pointwise`."""
     from axial_transformers.kernels import pointwise
 
     return pointwise
 
 
 def exact_kernels(compiled: bool) -> Any:
-    """Return the float32 arithmetic with equal bits everywhere: `exact.compiled`, or its reference in NumPy."""
+    """Return the float32 arithmetic with equal bits everywhere."""
     if compiled:
         from axial_transformers.kernels.exact import compiled as arithmetic
     else:

@@ -1,8 +1,4 @@
-"""`line_attention` of bfloat16 tensors, on processors that multiply bfloat16 numbers.
-
-Products take bfloat16 numbers as they are, and attention weights and gradients of scores rounded to it; sums, and the
-softmax, are float32. See `bfloat16_tiles` for words, in rows and in pairs.
-"""
+"""`line_attention` of bfloat16 products."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -31,7 +27,7 @@ from axial_transformers.kernels.vectors import add, clear, prefetch, widen
 
 
 class Kernels(NamedTuple):
-    """Functions of the arguments of `line_attention`'s."""
+    """`forward` and `backward`."""
 
     forward: Any
     backward: Any
@@ -39,7 +35,7 @@ class Kernels(NamedTuple):
 
 @cache
 def attention_by(products: Products) -> Kernels:
-    """Return kernels that multiply by these products."""
+    """Return kernels with these products."""
     multiple, exchange, multiply_columns, combine, add_combined = products
 
     @compiled
@@ -174,7 +170,7 @@ def attention_by(products: Products) -> Kernels:
 def load_words(
     x: Any, m: int, strides: Strides, sizes: Sizes, width: int, out: Array, padded: int, wide: int
 ) -> None:  # fmt: skip
-    """Pieces m, m + 1, .. of x, the heads that are loaded together, to words in rows, [.., padded, wide / 2]."""
+    """Load heads as words in rows."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -188,10 +184,7 @@ def finish_scores(
     b: int, reach: int, width: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int,
     scores: Array,
 ) -> np.float32:  # fmt: skip
-    """Scores from products of queries and keys, and the factor that they lack: minus infinity for hidden keys.
-
-    An odd row is followed by one of minus infinity.
-    """
+    """Finish scores; return the factor that they lack. A row of minus infinity follows an odd one."""
     scale = np.float32(1 / np.sqrt(width))
     if bias.size:
         for key in range(reach):
@@ -206,7 +199,7 @@ def finish_scores(
 
 @part
 def load_sums(sums: Array, at: int, rows: int, inverses: Array, largest: Array) -> None:
-    """Loads the sums that the forward pass kept of some successive queries; zeros behind the last."""
+    """Load the sums of successive queries."""
     clear(inverses, 0, PANEL)
     clear(largest, 0, PANEL)
     for o in range(rows):

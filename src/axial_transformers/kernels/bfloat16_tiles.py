@@ -1,8 +1,6 @@
-"""Products of bfloat16 matrices: by the matrix registers of Intel's processors (AMX), or by vectors of pairs.
+"""Products of bfloat16 matrices, by matrix registers (AMX) or by vectors of pairs.
 
-Words are arrays of float32 in whose numbers the bits of two bfloat16 numbers lie, the first in the lower half. A matrix
-in rows has successive columns in a word, one in pairs has successive rows: x [rows, columns / 2] and w [rows / 2,
-columns] are multiplied. Both are transposed word by word.
+A word holds two numbers, the first in the lower half: of successive columns ("in rows") or rows ("in pairs").
 """
 
 import ctypes
@@ -29,47 +27,40 @@ from axial_transformers.kernels.llvm import (
 from axial_transformers.kernels.register_tiles import HIGH, PANEL, product_tile, round_up, transpose_part
 
 WORDS = 16
-"""Rows of a matrix register, and words in each; words in a vector of AVX-512."""
+"""Of a matrix register's row, and of an AVX-512 vector."""
 BLOCK = 2 * WORDS
-"""Rows, columns and steps of a product by matrix registers: four are sums, as each waits for its own results."""
+"""Four sums need not wait."""
 NEEDED_FOR_MATRICES = {"+avx512f", "+amx-tile", "+amx-bf16"}
 NEEDED_FOR_PAIRS = {"+avx512f", "+avx512bf16"}
 REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
-"""Linux's system call arch_prctl and its arguments: a process must ask before it uses matrix registers."""
+"""Linux grants matrix registers on request."""
 
 Configuration = NDArray[np.uint8]
 CONFIGURATION = np.zeros(64, np.uint8)
-"""All eight registers whole, as the instruction takes it: a palette, bytes of a row from 16 on, rows from 48 on."""
+"""A palette, row bytes from 16 on, rows from 48 on."""
 CONFIGURATION[0] = 1
 CONFIGURATION[16:32:2] = 4 * WORDS
 CONFIGURATION[48:56] = WORDS
 
 
 class Products(NamedTuple):
-    """What `bfloat16_attention` multiplies by: parts of kernels.
-
-    Scores and weights are of PANEL queries: [keys, PANEL], of which the first `columns` or `rows` are used. Matrices of
-    words have rows of `words`, matrices of pairs and of float32 have rows of `wide` numbers, of which `width` are used.
-    """
+    """The products of `bfloat16_attention`, with scores [keys, PANEL]."""
 
     multiple: int
-    """Places of a line are padded with zeros to a multiple."""
+    """Of the padded length."""
     exchange: Any
-    """(new, old): configures registers as `new` says, and keeps their configuration in `old`."""
+    """(new, old): configures registers, and saves to `old`."""
     multiply_columns: Any
-    """(x, at, words, width, columns of words, rows, columns, out): out[r, c] = sum over j of x[r, j] w[j, c]."""
+    """(x, at, words, width, columns of words, rows, columns, out): out = x w."""
     combine: Any
-    """(weights in pairs, keys, x in pairs, at, wide, width, out, to, rows, spare): out[o] = sum_p weights[p, o] x[p].
-
-    `spare` is memory for as many words as there are weights.
-    """
+    """(weights in pairs, keys, x in pairs, at, wide, width, out, to, rows, spare): out = weights^T x."""
     add: Any
-    """(weights, keys, rows, x in pairs, at, wide, width, out, to): out[p] += sum over o of weights[p, o] x[o]."""
+    """(weights, keys, rows, x in pairs, at, wide, width, out, to): out += weights x."""
 
 
 @cache
 def has_matrix_registers() -> bool:
-    """Whether numba compiles for a processor that has them, and the system lets this process use them."""
+    """Return True if CPU and system offer them."""
     if sys.platform != "linux" or platform.machine() != "x86_64" or LANES != WORDS:
         return False
     if not NEEDED_FOR_MATRICES <= FEATURES:
@@ -78,27 +69,24 @@ def has_matrix_registers() -> bool:
 
 
 def multiplies_pairs() -> bool:
-    """Whether numba compiles for a processor whose vectors hold pairs of factors (AVX512-BF16)."""
+    """Return True for AVX512-BF16."""
     return LANES == WORDS and NEEDED_FOR_PAIRS <= FEATURES
 
 
 @instructions
 def exchange_configuration(builder: Any, new: Any, old: Any) -> None:
-    """Configures the registers of this thread, after storing their configuration in `old`: oneDNN has its own."""
+    """Configure registers, and save their state: oneDNN has its own."""
     _call(builder, "sttilecfg", old)
     _call(builder, "ldtilecfg", new)
 
 
 def _product(add: bool) -> Any:
-    """The intrinsic of a product: registers 0 to 3 are sums, 4 and 5 hold rows of x, 6 and 7 columns of w."""
-
     @instructions
     def product(
         builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any, out_at: Any,
         out_row: Any,
     ) -> None:  # fmt: skip
         def place(data: Any, start: Any, row: Any, rows: Any, column: Any) -> list[Any]:
-            """The address of a row and column, and the bytes from row to row."""
             offset = builder.add(builder.add(start, builder.mul(row, rows)), column)
             return [builder.gep(data, [offset]), builder.mul(row, row.type(4))]
 
@@ -125,16 +113,11 @@ def _product(add: bool) -> Any:
 
 
 multiply_block = _product(add=False)
-"""out = x w of words x in rows and w in pairs: BLOCK rows, BLOCK columns, `count` times BLOCK steps.
-
-x_at, w_at, x_row and w_row, offsets and distances of rows, are counted in words; out is float32.
-"""
+"""Rows times pairs: BLOCK rows, BLOCK columns, `count` blocks of steps."""
 multiply_add_block = _product(add=True)
-"""`multiply_block`, added to out."""
 
 
 def _call(builder: Any, name: str, *operands: Any) -> None:
-    """An instruction of LLVM's for these registers, which it names by numbers; addresses are of bytes."""
     byte, values = ir.IntType(8), []
     for operand in operands:
         if isinstance(operand, int):
@@ -149,7 +132,7 @@ def _call(builder: Any, name: str, *operands: Any) -> None:
 
 @instructions
 def pair_rows(builder: Any, x: Any, rows: Any, columns: Any, out: Any) -> None:
-    """Words in rows, [rows, columns / 2], to words in pairs, [rows / 2, columns]; `columns` is a multiple of BLOCK."""
+    """Turn rows into pairs."""
     x, out = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (x, out))
     two, lanes = rows.type(2), 2 * LANES
     with cgutils.for_range_slice(builder, rows.type(0), rows, two) as (row, _):
@@ -165,7 +148,7 @@ def pair_rows(builder: Any, x: Any, rows: Any, columns: Any, out: Any) -> None:
 
 @instructions
 def copy_bits(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-    """`count` bfloat16 numbers of x, given as int16, from x_at on, into words from their bfloat16 number out_at on."""
+    """Copy numbers into words."""
     out, done = builder.bitcast(out, x.type), count.type(0)
     for lanes in (2 * LANES, LANES // 2, 1):
         end = builder.and_(count, count.type(-lanes))
@@ -176,7 +159,7 @@ def copy_bits(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any
 
 @cache
 def matrix_products(multiply: Any = multiply_block, multiply_add: Any = multiply_add_block) -> Products:
-    """Return products by blocks, of `multiply_block` and `multiply_add_block` or of functions like them."""
+    """Return products by blocks."""
 
     @part
     def multiply_columns(
@@ -207,7 +190,7 @@ def matrix_products(multiply: Any = multiply_block, multiply_add: Any = multiply
 
 
 def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """c + the products of both numbers in each word of a and b."""
+    """Return c plus the products of both halves."""
     words = ir.VectorType(ir.IntType(32), WORDS)
     kind = ir.FunctionType(c.type, [c.type, words, words])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
@@ -215,7 +198,7 @@ def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def product_of_rows(add: bool) -> Any:
-    """Return `register_tiles.multiply_rows` of words, added to out if `add`; up to HIGH - 1 rows more are touched."""
+    """Return `multiply_rows` of words."""
     multiply, multiply_narrow = (product_tile(HIGH, columns, add, dot) for columns in (PANEL, LANES))
 
     @part
@@ -241,7 +224,7 @@ multiply_pairs, multiply_add_pairs = (product_of_rows(add) for add in (False, Tr
 def multiply_columns(
     x: Array, at: int, words: int, width: int, w: Array, rows: int, columns: int, out: Array
 ) -> None:  # fmt: skip
-    """See `Products`."""
+    """Multiply words."""
     multiply_pairs(x, at, words, 1, (width + 1) // 2, w, 0, PANEL, out, 0, PANEL, rows, columns)
 
 
@@ -250,7 +233,7 @@ def combine(
     weights: Array, keys: int, x: Array, at: int, wide: int, width: int, out: Array, to: int, rows: int,
         spare: Array,
 ) -> None:  # fmt: skip
-    """See `Products`."""
+    """Combine words."""
     columns = round_up(width, LANES)
     multiply_pairs(weights, 0, 1, PANEL, (keys + 1) // 2, x, at, wide, out, to, wide, rows, columns)
 
@@ -259,15 +242,14 @@ def combine(
 def add_combined(
     weights: Array, keys: int, rows: int, x: Array, at: int, wide: int, width: int, out: Array, to: int
 ) -> None:  # fmt: skip
-    """See `Products.add`."""
+    """Add to out."""
     columns = round_up(width, LANES)
     multiply_add_pairs(weights, 0, PANEL // 2, 1, (rows + 1) // 2, x, at, wide, out, to, wide, keys, columns)
 
 
 @part
 def exchange_nothing(new: Configuration, old: Configuration) -> None:
-    """See `Products.exchange`: vector registers are not configured."""
+    """Keep vector registers as they are."""
 
 
 PAIR_PRODUCTS = Products(max(LANES, HIGH), exchange_nothing, multiply_columns, combine, add_combined)
-"""By vectors of pairs: x is in rows and w in pairs, or both are in pairs and x is read transposed."""

@@ -1,7 +1,6 @@
-"""Compilation of the kernels by numba: kept on disk, and announced when it takes time.
+"""Compilation by numba, kept on disk.
 
-An adapter: it uses private names of numba, for which pyproject.toml bounds its version. When one of them changes,
-`tests/test_kernels_compilation.py` fails.
+Uses private names of numba: `tests/test_kernels_compilation.py` fails when one changes.
 """
 
 import hashlib
@@ -25,37 +24,34 @@ from platformdirs import user_cache_path
 
 PACKAGE = "axial_transformers.kernels"
 LOOSE = {"reassoc", "contract", "nsz", "arcp"}
-"""LLVM's flags for arithmetic that may be done in another order."""
+"""In any order; infinities and NaN keep their meaning."""
 
-config: Any = numba_config  # whose names mypy does not see
+config: Any = numba_config
 log = logging.getLogger("axial_transformers")
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Compiles a kernel at its first call, and keeps the code on disk where there is a folder for it.
-
-    Sums may be taken in any order; infinities and NaN keep their meaning.
-    """
+    """Compile at the first call, sums in any order."""
     return _kept(_jitted(function, LOOSE))
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Compiles a function like `compiled`, for kernels alone to call."""
+    """Compile for kernels to call."""
     return _kept(_part(function, LOOSE))
 
 
 def exact(function: Callable[..., Any]) -> Any:
-    """Compiles a kernel like `compiled`, with every operation as it is written, in the order in which it is written."""
+    """Compile operations in the order written."""
     return _kept(_jitted(function, False))
 
 
 def exact_part(function: Callable[..., Any]) -> Any:
-    """Compiles a function that exact kernels call, and nothing else: its code is kept with theirs."""
+    """Compile in order, for kernels to call."""
     return _part(function, False)
 
 
 class Part(CPUDispatcher):
-    """A function without the form that Python calls, which takes longer to compile than most functions do."""
+    """Not for Python to call: it compiles faster."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self.py_func.__name__} is a part of kernels: Python cannot call it")
@@ -63,30 +59,28 @@ class Part(CPUDispatcher):
 
 def _part(function: Callable[..., Any], fastmath: Any) -> Any:
     kernel = _jitted(function, fastmath, no_cpython_wrapper=True)
-    kernel.__class__ = Part  # numba would call into nothing
+    kernel.__class__ = Part  # numba would otherwise call into nothing
     return kernel
 
 
 def _jitted(function: Callable[..., Any], fastmath: Any, **options: bool) -> Any:
-    """By numba, without the form that C calls."""
-    jit: Any = njit  # whose declared type lacks no_cfunc_wrapper and no_cpython_wrapper
+    jit: Any = njit  # its type lacks two options
     return jit(nogil=True, error_model="numpy", fastmath=fastmath, no_cfunc_wrapper=True, **options)(function)
 
 
 def _kept(kernel: Any) -> Any:
     folder = code_folder(Path(config.CACHE_DIR or user_cache_path("axial-transformers", appauthor=False) / "kernels"))
     if folder is not None:
-        with suppress(RuntimeError, OSError):  # there are no source files, or the folder is read-only now
+        with suppress(RuntimeError, OSError):  # no source files, or read-only
             kernel._cache = KernelCache(kernel.py_func, folder)
     return kernel
 
 
 @cache
 def code_folder(parent: Path) -> Path | None:
-    """Return the folder of code for one content of this package, inside `parent`; None, with a warning, if unsafe.
+    """Return the folder of this package content's code, or None if unsafe.
 
-    Kernels take constants and functions from each other's files, and these are part of the compiled code. By itself,
-    numba compares the file of the function alone.
+    Numba compares the function's file only, not those of its constants.
     """
     try:
         return _private(_private(parent) / sources_digest()[:16])
@@ -96,11 +90,7 @@ def code_folder(parent: Path) -> Path | None:
 
 
 def _private(path: Path) -> Path:
-    """Return a folder that only this user can write to; make it where there is none.
-
-    Raises:
-        OSError: it cannot be made or written to, another user owns it, or every user may write to it.
-    """
+    """Return a folder that only this user can write to, or raise OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
     if hasattr(os, "getuid") and found.st_uid != os.getuid():
@@ -113,7 +103,7 @@ def _private(path: Path) -> Path:
 
 
 class KernelCache(FunctionCache):
-    """numba's cache of a function's compiled code, in a folder that holds that of one content of this package."""
+    """numba's cache, in our folder."""
 
     def __init__(self, function: Callable[..., Any], folder: Path):
         before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
@@ -128,25 +118,22 @@ class KernelCache(FunctionCache):
         )
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
-        """The types, the processor and the names of what a closure holds; numba's own key differs in every process."""
+        """Numba's own key differs in every process."""
         return signature, codegen.magic_tuple(), _held(self._py_func)
 
     def save_overload(self, signature: Any, compiled_code: Any) -> None:
-        """Keeps compiled code; on a full disk or in a folder that has become read-only, other processes compile too."""
+        """The disk may be full or read-only."""
         with suppress(OSError):
             super().save_overload(signature, compiled_code)
 
 
 class CheckedFiles(IndexDataCacheFile):
-    """numba's index and files of code, each with its SHA-256 behind it: a damaged one counts as missing.
+    """numba's files with a SHA-256: damaged ones count as missing.
 
-    By itself, numba raises whatever unpickling the file happens to raise, in every process from then on, or runs what
-    is left of the code. It also names a file of code by a number in the index, before the code is written: a process
-    that is killed, or another one at the same time, could leave the code of other types under that number.
+    Numba would raise, or run damaged code. After a kill, its numbers could name other code.
     """
 
     def save(self, key: Any, code: Any) -> None:
-        """Writes the code of the types and the processor in `key`, then the index."""
         name = f"{Path(self._index_name).stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
         self._save_data(name, code)
         self._save_index({**self._load_index(), key: name})
@@ -157,7 +144,7 @@ class CheckedFiles(IndexDataCacheFile):
     def _load_data(self, name: str) -> Any:
         path = Path(self._data_path(name))
         if not _intact(path):
-            raise OSError(f"{path} is damaged")  # so that `load` finds nothing
+            raise OSError(f"{path} is damaged")  # `load` then finds nothing
         return super()._load_data(name)
 
     @contextmanager
@@ -169,8 +156,8 @@ class CheckedFiles(IndexDataCacheFile):
 
 
 def _held(value: Any) -> Any:
-    """What stands for a function, whose file is known, or for what its closure holds, in every process."""
-    function = getattr(value, "__wrapped__", value)  # of a kernel or an intrinsic
+    """Return what identifies a value in every process."""
+    function = getattr(value, "__wrapped__", value)
     if not hasattr(function, "__code__"):
         return repr(value)
     cells = [_held(cell.cell_contents) for cell in function.__closure__ or ()]
@@ -178,7 +165,6 @@ def _held(value: Any) -> Any:
 
 
 def _intact(path: Path) -> bool:
-    """True for a file that ends with the SHA-256 of the rest; what is unpickled ends before it."""
     with suppress(OSError):
         content = path.read_bytes()
         return hashlib.sha256(content[:-32]).digest() == content[-32:]
@@ -187,7 +173,7 @@ def _intact(path: Path) -> bool:
 
 @cache
 def sources_digest() -> str:
-    """SHA-256 over names and contents of all source files in this folder and in those inside it."""
+    """Return the SHA-256 of all source files here."""
     digest = hashlib.sha256()
     for package in (PACKAGE, f"{PACKAGE}.exact"):
         for file in sorted(files(package).iterdir(), key=lambda file: file.name):
@@ -198,7 +184,7 @@ def sources_digest() -> str:
 
 
 class Announcement(Listener):
-    """A warning before the first compilation in this process; code that is loaded from disk needs none."""
+    """A warning before the first compilation."""
 
     made = False
 

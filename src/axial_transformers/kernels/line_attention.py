@@ -1,11 +1,6 @@
-"""Attention along lines, forward and backward: the scores of a few queries at a time, and no copy of the tensors.
+"""Attention along lines, a few queries at a time.
 
-Queries, keys and values are read where a linear layer left them, along any axis. One head of one line is one piece of
-work: it is converted to float32, padded with zeros to whole tiles, and stays in a core's cache. Tensors are float32, or
-bfloat16 as int16 bits.
-
-Scores stand as columns, PANEL queries beside each other: a softmax is then made of operations on whole vectors, and
-heads that are narrower than a vector fill it, too.
+A piece of work is one head of one line, in a core's cache. Scores are columns: narrow heads fill vectors too.
 """
 
 from typing import Any
@@ -40,7 +35,7 @@ from axial_transformers.kernels.softmaxes import column_exponentials, column_sof
 from axial_transformers.kernels.vectors import add, clear
 
 STEPS = 256
-"""Keys of a product at a time: their weights stay in a core's first cache."""
+"""Their weights stay in a core's first cache."""
 
 
 @compiled
@@ -51,14 +46,10 @@ def forward(
     """out = softmax(q k^T / sqrt(K) + bias) v, for the pieces `first` to `last`.
 
     Args:
-        q, k, v, out: flat; number j of a place lies j behind the start that `strides` give it.
-        strides: `Strides` of q, k, v and out.
-        sizes: `first` and `last` are multiples of `at_once`; with a bias, successive pieces have the same in cache.
-        key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; of size 0 if all are present.
-        bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries, or of size 0.
-        rotations: of queries and keys, [L or 0, K], see `kernels.line_copies.rotate_heads`.
-        sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero if the query attends to
-            nothing), and the largest score, which is subtracted before the exponential.
+        key_mask: flat [outer, inner, L], 0 where absent; or empty.
+        bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries; or empty.
+        rotations: [L or 0, K].
+        sums: [pieces times L, 2], written: reciprocals of denominators (zero without keys), largest scores.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     group, loaded = sizes.group, sizes.at_once
@@ -105,11 +96,9 @@ def backward(
     q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
+    """Write the gradients of `forward`'s arguments.
 
-    `strides` are those of q, k, v, grad, dq, dk and dv. With weights P and their gradient dP = grad v^T:
-    dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K). Unless d_bias is of
-    size 0, the pieces must have the same bias, and d_bias, flat [L, L], becomes the sum of dS over them and itself.
+    dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K); d_bias gains the sum of dS.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     group, loaded = sizes.group, sizes.at_once
@@ -158,7 +147,7 @@ def backward(
                 inverses[o] = sums[m * length + b + o, 0]
                 largest[o] = sums[m * length + b + o, 1]
             column_softmax_backward(weights, reach, columns, inverses, largest, d_scores)
-            clear(weights, reach * PANEL, HIGH * PANEL)  # tiles read some keys more
+            clear(weights, reach * PANEL, HIGH * PANEL)  # tiles read more keys
             clear(d_scores, reach * PANEL, HIGH * PANEL)
             if d_bias.size:
                 for key in range(reach):
@@ -181,7 +170,7 @@ def backward(
 
 @part
 def padded_length(length: int) -> int:
-    """Places of a line in whole vectors and whole tiles."""
+    """Return the length in whole vectors and tiles."""
     return round_up(length, max(LANES, HIGH))
 
 
@@ -190,7 +179,7 @@ def score_columns(
     keys: Array, at: int, wide: int, width: int, queries_transposed: Array, b: int, columns: int,
     reach: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
 ) -> None:  # fmt: skip
-    """The scores of the queries from b on, [reach, PANEL]: minus infinity where a query does not attend to a key."""
+    """Write scores [reach, PANEL] of queries from b on."""
     multiply_rows(keys, at, wide, 1, width, queries_transposed, 0, PANEL, scores, 0, PANEL, reach, columns)
     if bias.size:
         for key in range(reach):
@@ -200,7 +189,7 @@ def score_columns(
 
 @part
 def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, scores: Array) -> None:
-    """Minus infinity for the scores of keys that a query from b on does not attend to."""
+    """Hide keys from queries."""
     if causal:
         hide_later(b, reach, scores)
     if key_mask.size:
@@ -211,7 +200,7 @@ def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, 
 
 @part
 def hide_later(b: int, reach: int, scores: Array) -> None:
-    """Minus infinity for the scores of keys that are later than the query."""
+    """Hide later keys."""
     for key in range(b + 1, reach):
         for o in range(key - b):
             scores[key * PANEL + o] = -np.float32(np.inf)
@@ -221,7 +210,7 @@ def hide_later(b: int, reach: int, scores: Array) -> None:
 def combine(
     x: Array, at: int, wide: int, width: int, weights: Array, keys: int, columns: int, out: Array
 ) -> None:  # fmt: skip
-    """out[j, o] = sum over keys of x[key, j] weights[key, o], for j < width and o < columns; rows of PANEL numbers."""
+    """out = x^T weights, rows of PANEL."""
     clear(out, 0, wide * PANEL)
     for key in range(0, keys, STEPS):
         for j in range(0, width, ROWS):
@@ -233,6 +222,6 @@ def combine(
 
 @part
 def piece(p: int, sizes: Sizes, bias: Array) -> int:
-    """The number of the piece that comes at place `p`: with a bias, all lines of a head come before the next head."""
+    """Return the piece at `p`; with a bias, lines before heads."""
     lines = sizes.outer * sizes.inner
     return p % lines * sizes.heads + p // lines if bias.size else p

@@ -1,10 +1,6 @@
-"""Some heads of a line in a core's cache: read, turned by rotary positions, written.
+"""Heads of a line, copied to a core's cache, rotated, and back.
 
-They are converted to float32 and padded with zeros to whole vectors.
-
-Successive places of a line may be far apart in memory, often by a power of two, so that they share a few sets of a
-cache and evict each other before the next head is read. So each place is read, and written, once for several heads,
-which lie beside each other.
+Positions a power of two apart evict each other, so one visit serves several heads.
 """
 
 from typing import Any
@@ -29,26 +25,25 @@ from axial_transformers.kernels.vectors import in_vectors, narrow, narrowed, pre
 
 ONE = np.float32(1)
 AHEAD = 8
-"""Places of a line that are on their way from memory: with strides of a power of two, a cache holds few more."""
 
 
 @part
 def zeros(count: int) -> Array:
-    """Zeros from the start of a vector in memory on: vectors that cross a cache line take longer."""
+    """Return zeros aligned to a vector."""
     x = np.zeros(count + LANES, np.float32)
     return x[-(np.int64(x.ctypes.data) // 4) % LANES :]
 
 
 @part
 def start(m: int, strides: Strides, sizes: Sizes) -> int:
-    """The offset of piece `m`: heads are counted fastest, then inner, then outer."""
+    """Return the offset of piece `m`."""
     heads, inner = sizes.heads, sizes.inner
     return m // heads // inner * strides.outer + m // heads % inner * strides.inner + m % heads * strides.head
 
 
 @part
 def sizes_of_groups(sizes: Sizes) -> Sizes:
-    """The sizes of keys and values, which the heads of a group share."""
+    """Return the sizes of keys and values."""
     return Sizes(
         sizes.outer, sizes.inner, sizes.heads // sizes.group, sizes.length, sizes.width, sizes.value_width,
         sizes.lines_to_bias, 1, sizes.at_once // sizes.group, sizes.radius, sizes.tables,
@@ -67,7 +62,7 @@ def load_heads(
     padded: int,
     wide: int,
 ) -> None:
-    """Pieces m, m + 1, .. of x, the heads that are loaded together, times `scale`, to out [.., padded, wide]."""
+    """Copy heads, times `scale`, to [.., padded, wide]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -86,7 +81,7 @@ def store_heads(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int,
     scale: np.float32,
 ) -> None:  # fmt: skip
-    """x [.., padded, wide], times `scale`, to pieces m, m + 1, .. of out, the heads that are loaded together."""
+    """Copy x, times `scale`, to heads."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -99,7 +94,7 @@ def store_heads(
 def store_normalised(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int, sums: Array
 ) -> None:  # fmt: skip
-    """`store_heads` of rows that are multiplied by the first of their numbers in sums, [pieces times L, 2]."""
+    """`store_heads`, each row times its first number in sums."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -110,10 +105,7 @@ def store_normalised(
 
 @part
 def rotate_rows(x: Array, at: int, step: int, rotations: Array, sign: np.float32) -> None:
-    """Rows of K numbers, `step` apart from `at` on, by those of `rotations`, [L or 0, K], cosines and then sines.
-
-    The sines are multiplied by `sign`, 1 or, to rotate back, -1.
-    """
+    """Rotate rows, `step` apart; `sign` -1 rotates back."""
     width, table = rotations.shape[1], rotations.reshape(-1)
     for place in range(len(rotations)):
         rotate(x, at + place * step, width // 2, table, place * width, sign)
@@ -121,21 +113,21 @@ def rotate_rows(x: Array, at: int, step: int, rotations: Array, sign: np.float32
 
 @part
 def rotate_heads(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """x [heads, padded, wide] float32, in place: place p of each head by row p of `rotations`, see `rotate_rows`."""
+    """Rotate position p of each head by row p of `rotations`."""
     for head in range(heads):
         rotate_rows(x, head * padded * wide, wide, rotations, ONE)
 
 
 @part
 def rotate_heads_back(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """The inverse of `rotate_heads`, which is its transpose: gradients before it from those behind it."""
+    """Rotate gradients: the transpose."""
     for head in range(heads):
         rotate_rows(x, head * padded * wide, wide, rotations, -ONE)
 
 
 @part
 def rotate_words(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """`rotate_heads` of bfloat16 numbers, two in a word: see `bfloat16_tiles`."""
+    """`rotate_heads` of bfloat16 words."""
     width, table = rotations.shape[1], rotations.reshape(-1)
     for head in range(heads):
         for place in range(len(rotations)):
@@ -144,16 +136,13 @@ def rotate_words(x: Array, heads: int, padded: int, wide: int, rotations: Array)
 
 @intrinsic
 def rotate(typing_context: Any, x: Any, at: Any, half: Any, table: Any, place: Any, sign: Any) -> Any:
-    """The 2 `half` numbers of a head, by the cosines at `place` of the table and the sines behind them, times `sign`.
-
-    The numbers j and j + `half` are a vector of the plane.
-    """
+    """Rotate numbers j and j + `half`."""
     return types.void(x, at, half, table, place, sign), _generator(types.float32)
 
 
 @intrinsic
 def rotate_bits(typing_context: Any, x: Any, at: Any, half: Any, table: Any, place: Any, sign: Any) -> Any:
-    """`rotate` of bfloat16 numbers, counted from the start of x."""
+    """`rotate` of bfloat16 numbers."""
     return types.void(x, at, half, table, place, sign), _generator(types.int16)
 
 

@@ -1,8 +1,6 @@
-"""The LLVM instructions that intrinsics are made of: constants, vectors of LANES numbers, loads and stores.
+"""The LLVM instructions of intrinsics: an adapter of llvmlite and numba.
 
-The adapter of llvmlite and of numba's compiler: other kernels import both from here.
-
-Arrays are the addresses of their first numbers. Nothing is checked: callers see to it that memory is there.
+Arrays are addresses; nothing is checked.
 """
 
 from collections.abc import Callable
@@ -24,20 +22,19 @@ Integers = NDArray[np.int64]
 
 target: Any = registry.cpu_target
 _, PROCESSOR, features = target.target_context.codegen().magic_tuple()
-"""The key under which numba keeps compiled code: that for other registers is never loaded."""
+"""Part of numba's key."""
 FEATURES = frozenset(features.split(","))
-"""LLVM's features of PROCESSOR, those that its name implies may be left out; NUMBA_CPU_FEATURES changes them."""
 LANES = 16 if "+avx512f" in FEATURES else 8 if "+avx" in FEATURES else 4
-"""float32 numbers in a vector: one register, so that a few vectors stay in registers on every processor."""
+"""float32 numbers in one register."""
 
 cgutils: Any = numba_cgutils
 intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
 
 
 def instructions(write: Callable[..., None]) -> Callable[..., Any]:
-    """Declares an intrinsic that returns nothing, from a function of a builder and its arguments, as `unpacked`."""
+    """Declare an intrinsic."""
 
-    @wraps(write)  # numba counts the arguments by its signature
+    @wraps(write)
     def of_kinds(typing_context: Any, *kinds: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             write(builder, *unpacked(context, builder, signature, arguments))
@@ -49,7 +46,7 @@ def instructions(write: Callable[..., None]) -> Callable[..., Any]:
 
 
 def unpacked(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """The arguments of an intrinsic, arrays as the addresses of their first numbers."""
+    """Return an intrinsic's arguments."""
     return [
         context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, arguments)
@@ -57,22 +54,22 @@ def unpacked(context: Any, builder: Any, signature: Any, arguments: Any) -> list
 
 
 def of_lanes(number: Any, lanes: int) -> Any:
-    """The type of `lanes` numbers: the number's own, or a vector."""
+    """Return a type of `lanes`."""
     return number if lanes == 1 else ir.VectorType(number, lanes)
 
 
 def like(kind: Any, number: Any) -> Any:
-    """The type of as many `number`s as `kind` has lanes."""
+    """Return a type of as many lanes."""
     return of_lanes(number, kind.count if isinstance(kind, ir.VectorType) else 1)
 
 
 def constant(kind: Any, value: float) -> Any:
-    """A constant, in every lane."""
+    """Return a constant in every lane."""
     return ir.Constant(kind, [value] * kind.count if isinstance(kind, ir.VectorType) else value)
 
 
 def splat(builder: Any, number: Any, lanes: int) -> Any:
-    """A number, in every lane."""
+    """Return a number in every lane."""
     if lanes == 1:
         return number
     unset = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
@@ -81,21 +78,18 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 
 
 def opaque(builder: Any, number: Any) -> Any:
-    """A number of unknown origin to LLVM, which computes a multiple from the one before it where it knows of both.
-
-    Addresses of the rows of a tile would so wait for each other in every step of a product.
-    """
+    """Hide a number's origin: LLVM would chain the rows' addresses."""
     kind = ir.FunctionType(number.type, [number.type])
     return builder.asm(kind, "", "=r,0", [number], side_effect=False)
 
 
 def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
-    """The given lanes of two vectors side by side."""
+    """Return the given lanes of two vectors."""
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes))
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """The columns of as many vectors as they have lanes: halves of rows are exchanged, then quarters, and so on."""
+    """Return columns: exchange halves, quarters, and so on."""
     rows, lanes = list(rows), len(rows)
     half = lanes // 2
     while half:
@@ -109,14 +103,14 @@ def transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:
-    """`lanes` numbers of an array from `offset` on."""
+    """Load `lanes` numbers."""
     place = builder.gep(data, [offset])
     number = place.type.pointee
     return builder.load(builder.bitcast(place, of_lanes(number, lanes).as_pointer()), align=_bytes(number))
 
 
 def store(builder: Any, value: Any, data: Any, offset: Any) -> None:
-    """Numbers into an array from `offset` on."""
+    """Store numbers."""
     place = builder.gep(data, [offset])
     builder.store(value, builder.bitcast(place, value.type.as_pointer()), align=_bytes(place.type.pointee))
 
@@ -126,5 +120,5 @@ def _bytes(number: Any) -> int:
 
 
 def fused_multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a b + c, in one instruction where the processor has it."""
+    """Return a b + c, in one instruction if possible."""
     return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))

@@ -1,7 +1,4 @@
-"""The operations between the products of a transformer block, forward and backward, each in one pass over memory.
-
-Tensors are flat: float32, or bfloat16 as int16 bits.
-"""
+"""Quick GELU and dropout in one pass over memory."""
 
 from typing import Any
 
@@ -26,38 +23,35 @@ from axial_transformers.kernels.llvm import (
 from axial_transformers.kernels.vectors import STEEPNESS, exponential, in_vectors, narrowed, widened
 
 AT_ONCE = 2 * LANES
-"""Numbers that `drop` takes at a time: a register of random bits decides about as many."""
+"""One register of random bits."""
 GOLDEN, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """Of SplitMix64 (Steele et al. 2014)."""
 
 
 @compiled
 def quick_gelu(x: Any, out: Any) -> None:
-    """out = x / (1 + exp(-1.702 x))."""
+    """Write x / (1 + exp(-1.702 x))."""
     activate(x, out, x.size)
 
 
 @compiled
 def quick_gelu_backward(x: Any, grad: Any, out: Any) -> None:
-    """out = grad times the derivative of quick GELU at x."""
+    """Write grad times the derivative of quick GELU."""
     activate_backward(x, grad, out, x.size)
 
 
 @compiled
 def add_dropped(x: Any, y: Any, seed: int, least: int, scale: np.float32, out: Any, first: int, last: int) -> None:
-    """out = x + scale y where the number's random bits are at least `least`, else x; for numbers `first` to `last`.
+    """Add scale y where random bits are at least `least`; an empty x means zeros.
 
-    Args:
-        seed: int64; number j has bits j % 4 * 16 and on of output j // 4 of SplitMix64 with this seed, as an int16.
-        x: may be of size 0, and stands for zeros then.
-        first: a multiple of AT_ONCE.
+    Number j has bits j % 4 * 16 and on of output j // 4.
     """
     drop(x, y, seed, least, scale, out, first, last)
 
 
 @intrinsic
 def activate(typing_context: Any, x: Any, out: Any, count: Any) -> Any:
-    """out[j] = quick GELU of x[j] for j < count."""
+    """Write quick GELU."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, out, count = unpacked(context, builder, signature, arguments)
@@ -75,7 +69,7 @@ def activate(typing_context: Any, x: Any, out: Any, count: Any) -> Any:
 
 @intrinsic
 def activate_backward(typing_context: Any, x: Any, grad: Any, out: Any, count: Any) -> Any:
-    """out[j] = grad[j] s (1 + z (1 - s)) with z = 1.702 x[j] and s its sigmoid, for j < count."""
+    """Write grad s (1 + z (1 - s)), z = 1.702 x, s its sigmoid."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, grad, out, count = unpacked(context, builder, signature, arguments)
@@ -98,7 +92,7 @@ def activate_backward(typing_context: Any, x: Any, grad: Any, out: Any, count: A
 def drop(
     typing_context: Any, x: Any, y: Any, seed: Any, least: Any, scale: Any, out: Any, first: Any, last: Any
 ) -> Any:
-    """The work of `add_dropped`."""
+    """See `add_dropped`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, y, seed, least, scale, out, first, last = unpacked(context, builder, signature, arguments)
@@ -140,7 +134,6 @@ def _sigmoid(builder: Any, z: Any) -> Any:
 
 
 def _random_bits(builder: Any, seed: Any, first: Any, count: int) -> Any:
-    """Outputs first, first + 1, .. of SplitMix64, int64."""
     numbers = of_lanes(ir.IntType(64), count)
     steps = ir.Constant(numbers, [i + 1 for i in range(count)] if count > 1 else 1)
     z = builder.mul(builder.add(splat(builder, first, count), steps), constant(numbers, _signed(GOLDEN)))

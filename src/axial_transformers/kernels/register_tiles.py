@@ -1,7 +1,4 @@
-"""Products and transposes of small matrices that stay in registers.
-
-A matrix is a flat array, the offset of its first number and the distance of its rows, so that a part of one is one too.
-"""
+"""Products and transposes of small matrices in registers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,20 +20,19 @@ from axial_transformers.kernels.llvm import (
 )
 
 ROWS, PANEL = 4, 2 * LANES
-"""Rows and columns of a product: eight vectors of sums keep the arithmetic units of a core busy, in 16 registers."""
+"""Eight vectors of sums keep the arithmetic units busy."""
 HIGH = 2 * ROWS
-"""Rows of a product of LANES columns: eight vectors of sums, too."""
+"""Rows beside LANES columns."""
 LARGE = HIGH if LANES == 16 else ROWS
-"""Rows of a product whose sums stay in registers: AVX-512 has 32 of them."""
+"""AVX-512 has 32 registers."""
 TALL = 12 if LANES == 16 else 6
-"""Rows of the product whose sums fill most registers: each row of w is read most seldom."""
+"""Sums fill most registers: w is read most seldom."""
 
 
 def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any] = fused_multiply_add) -> Any:
-    """The intrinsic of a product of so many rows and columns: `multiply`, or `multiply_add` if `add`.
+    """Return a product's intrinsic; `combine` writes a b + c.
 
-    combine(builder, a, b, c) is the code of a b + c for vectors of numbers a and b and of sums c.
-    Where there are few sums, two steps have sums of their own: additions to one sum would wait for each other.
+    With few sums, alternate steps have their own.
     """
 
     @instructions
@@ -80,21 +76,13 @@ def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any]
 
 
 multiply = product_tile(ROWS, PANEL, add=False)
-"""out[r, c] = sum over s of x[r, s] w[s, c], for ROWS rows, PANEL columns and `count` steps s.
-
-x[r, s] is x[x_at + r x_row + s x_step], so that x may be transposed; w[s, c] is w[w_at + s w_row + c]. Loading w takes
-as long as multiplying four rows by it: fewer rows would take the same time.
-"""
+"""out = x w: ROWS rows, PANEL columns; `x_step` lets x be transposed."""
 multiply_add = product_tile(ROWS, PANEL, add=True)
 """`multiply`, added to out."""
 multiply_narrow, multiply_add_narrow = (product_tile(ROWS, LANES, add) for add in (False, True))
-"""Both of LANES columns."""
 multiply_high, multiply_add_high = (product_tile(HIGH, LANES, add) for add in (False, True))
-"""Both of HIGH rows and LANES columns."""
 multiply_large, multiply_add_large = (product_tile(LARGE, PANEL, add) for add in (False, True))
-"""Both of LARGE rows."""
 multiply_tall = product_tile(TALL, PANEL, add=False)
-"""`multiply` of TALL rows."""
 
 
 @part
@@ -102,7 +90,7 @@ def multiply_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply` of any number of columns, a multiple of LANES."""
+    """`multiply` of more columns."""
     for c in range(0, columns - LANES, PANEL):
         multiply(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
     if columns % PANEL:
@@ -115,7 +103,7 @@ def multiply_add_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply_add` of any number of columns, a multiple of LANES; nothing if `count` is below 1."""
+    """`multiply_add` of more columns."""
     if count > 0:
         for c in range(0, columns - LANES, PANEL):
             multiply_add(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
@@ -129,10 +117,7 @@ def multiply_rows(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply` of any number of rows and of columns, a multiple of LANES.
-
-    Up to ROWS - 1 rows more are read and written.
-    """
+    """`multiply` of any size; touches up to ROWS - 1 more rows."""
     tall = rows // TALL * TALL
     for c in range(0, columns - LANES, PANEL):
         for r in range(0, tall, TALL):
@@ -153,7 +138,7 @@ def multiply_add_rows(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply_add` of any number of rows and of columns, a multiple of LANES; up to HIGH - 1 rows more are read."""
+    """`multiply_add` of any size; reads up to HIGH - 1 more rows."""
     for c in range(0, columns - LANES, PANEL):
         for r in range(0, rows, ROWS):
             at, to = x_at + r * x_row, out_at + r * out_row + c
@@ -167,7 +152,7 @@ def multiply_add_rows(
 
 @instructions
 def transpose_tile(builder: Any, x: Any, x_at: Any, x_row: Any, out: Any, out_at: Any, out_row: Any) -> None:
-    """out = x^T, LANES rows and LANES columns."""
+    """Transpose LANES rows and columns."""
 
     def offset(start: Any, distance: Any, i: int) -> Any:
         return builder.add(start, builder.mul(distance, start.type(i)))
@@ -181,7 +166,7 @@ def transpose_tile(builder: Any, x: Any, x_at: Any, x_row: Any, out: Any, out_at
 def transpose_part(
     x: Array, x_at: int, x_row: int, rows: int, columns: int, out: Array, out_at: int, out_row: int
 ) -> None:  # fmt: skip
-    """[rows, columns] -> [columns, rows], both multiples of LANES."""
+    """Transpose multiples of LANES."""
     for r in range(0, rows, LANES):
         for c in range(0, columns, LANES):
             transpose_tile(x, x_at + r * x_row + c, x_row, out, out_at + c * out_row + r, out_row)
@@ -189,5 +174,5 @@ def transpose_part(
 
 @part
 def round_up(size: int, multiple: int) -> int:
-    """The least multiple that is not below `size`."""
+    """Return the least multiple that is not below `size`."""
     return (size + multiple - 1) // multiple * multiple

@@ -1,10 +1,4 @@
-"""Position-sensitive attention along lines (Wang et al. 2020, equation 4), forward and backward.
-
-The scores of a block of queries stand in a band; a global table is a wide band. It is a few rows of numbers: no line's
-scores are held.
-
-As in `line_attention`, one head of one line is one piece of work. float32 throughout.
-"""
+"""Position-sensitive attention along lines (Wang et al. 2020, equation 4)."""
 
 from typing import Any, NamedTuple
 
@@ -53,16 +47,14 @@ from axial_transformers.kernels.softmaxes import AT_ONCE, exponentials, exponent
 from axial_transformers.kernels.vectors import clear
 
 BEFORE = LANES + MARGIN
-"""Places before the first of transposed keys: tiles of scores read them."""
+"""Tiles read before transposed keys."""
 FIRST = PANEL
-"""The column of the first row of a transposed table: tiles of scores read those before it."""
 
 
 class Tables(NamedTuple):
-    """The encodings of the offsets -R .. R, all flat.
+    """Encodings of the offsets -R .. R, flat.
 
-    Rows are [tables, 2R + 1, width], widths padded with zeros to a multiple of LANES; transposed, they are
-    [tables, width, `transposed_columns`].
+    Rows are [tables, 2R + 1, padded width], transposed [tables, width, `transposed_columns`].
     """
 
     query: Array
@@ -78,13 +70,7 @@ def forward(
     q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, scale: np.float32,
     tables: Tables, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """out_o = sum_p softmax_p(scale q_o . k_p + scale q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o}).
-
-    Args:
-        q, k, v, out, strides, sums, first, last: see `line_attention.forward`.
-        sizes: with radius and tables; without groups.
-        scale: of queries; the table of keys is scaled already.
-    """
+    """Write equation 4; `tables` has scaled keys."""
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     radius, loaded = sizes.radius, sizes.at_once
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
@@ -125,11 +111,8 @@ def backward(
     scale: np.float32, tables: Tables, sums: Array, d_query: Any, d_key: Any, d_value: Any, bounds: Integers,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
-
-    `strides` are those of q, k, v, grad, dq, dk and dv. `first` and `last` count parts: pieces bounds[i] to
-    bounds[i + 1] are part i, and add the gradients of the tables' rows, flat [tables, 2R + 1 + HIGH, padded width], to
-    rows i of d_query, d_key and d_value. No part is empty, and each has all heads of a line that are loaded together.
+    """Write the gradients of `forward`'s arguments; part i, the pieces from bounds[i] on, adds table gradients to row
+    i.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     radius, loaded = sizes.radius, sizes.at_once
@@ -203,7 +186,7 @@ def backward(
 
 @compiled
 def transposed_columns(radius: int) -> int:
-    """Columns of a transposed table of the offsets -R .. R: tiles read PANEL before the first and behind the last."""
+    """Return the columns; tiles read beyond both ends."""
     return round_up(FIRST + 2 * radius + 1 + PANEL, LANES)
 
 
@@ -212,10 +195,9 @@ def score_band(
     queries: Array, at: int, wide: int, width: int, keys_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, scores: Array, distance: int,
 ) -> None:  # fmt: skip
-    """The three terms of the scores of a band, of any value where there is no key.
+    """Write a band's scores; arbitrary without a key.
 
-    Offsets, or keys, are the outer loop: what tiles read of the tables stays in cache for all queries. Where there is
-    an encoding for every offset, tiles are of keys: those of offsets would compute half as much again on short lines.
+    Offsets or keys are the outer loop: tables stay in cache.
     """
     columns = transposed_columns(radius)
     if radius == band.length - 1:
@@ -241,7 +223,7 @@ def multiply_lines(
     x: Array, at: int, wide: int, width: int, keys: Array, row: int, of_queries: Array, of_keys: Array, table_at: int,
     columns: int, band: Band, scores: bool, out: Array, distance: int,
 ) -> None:  # fmt: skip
-    """`line_scores`, or `line_products`, of all queries and keys of a band, by tiles as large as fit."""
+    """Run `line_scores` or `line_products`."""
     count, last = keys_of(band)[1], band.first + band.rows
     for key in range(0, count, PANEL):
         for first in range(band.first, last, PANEL):
@@ -264,10 +246,7 @@ def multiply_band(
     grads: Array, at: int, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, out: Array, distance: int,
 ) -> None:  # fmt: skip
-    """grad_o . v_p + grad_o . rv_{p-o} in a band, of any value where there is no key; see `score_band`.
-
-    In a product with keys, successive queries are one offset apart: so their columns are those of the same keys.
-    """
+    """Write grad_o . v_p + grad_o . rv_{p-o}."""
     columns, value = transposed_columns(radius), tables.value_transposed
     if radius == band.length - 1:
         multiply_lines(
@@ -307,10 +286,7 @@ def multiply_band(
 
 @part
 def weigh_band(weights: Array, band: Band, distance: int, sums: Array, at: int) -> None:
-    """The exponentials of a band's scores; the reciprocals of their sums, and the largest scores, to sums from `at` on.
-
-    Some queries at a time, where those of each are one number further, or all at the same, and as many, or one more.
-    """
+    """Turn a band's scores into exponentials."""
     o, end = band.first, band.first + band.rows
     while o < end:
         to, present = pairs_of(band, o, distance)

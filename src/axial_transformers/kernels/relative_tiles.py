@@ -1,9 +1,7 @@
-"""Products of places with others at an offset, and with the encodings of offsets, by tiles that stay in registers.
+"""Products with others at an offset, and with encodings of offsets, in registers.
 
-A band holds a number for each pair of a query and a key that it attends to: a row for each query o of a block and a
-column for each offset d = p - o from it to a key p. In a band, keys and values of successive queries start one column
-later, which a product takes as the distance of its rows or steps; so all sums over the band, those of places as those
-of table rows, are one function, `add_product`.
+A band has a row per query o of a block and a column per offset d = p - o to a key p. The next query's keys start one
+column later. All sums over it are `add_product`.
 """
 
 from typing import Any, NamedTuple
@@ -35,13 +33,11 @@ from axial_transformers.kernels.register_tiles import (
 from axial_transformers.kernels.vectors import clear
 
 BESIDE = 4 if LANES == 16 else 2
-"""Successive places of `line_scores`: with as many LANES further, two vectors of sums each fill the registers."""
+"""With as many LANES further, sums fill the registers."""
 GROUPS = VECTORS = 2
 
 
 def _product_of_lines(scores: bool) -> Any:
-    """The intrinsic `line_scores`, or `line_products`, which lacks the table of keys."""
-
     @intrinsic
     def product(
         typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
@@ -95,16 +91,14 @@ def _product_of_lines(scores: bool) -> Any:
 
 
 line_scores = _product_of_lines(scores=True)
-"""out[r, j] = sum over s of keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
+"""out[r, j] = sum_s keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
 
-For BESIDE successive rows r, as many that are LANES further, two vectors of successive keys j, and `count` steps s.
-x[r, s] is x[x_at + r x_row + s], keys[s, j] is keys[keys_at + s keys_row + j]; the tables and out are alike.
-Vectors of a table begin anywhere in a cache line, which takes two loads, but three of them serve four sums.
+Takes BESIDE rows r, as many LANES further.
 """
 line_products = _product_of_lines(scores=False)
-"""`line_scores` without of_keys: out[r, j] = sum over s of x[r, s] (keys[s, j] + of_queries[s, j - r])."""
+"""out[r, j] = sum_s x[r, s] (keys[s, j] + of_queries[s, j - r])."""
 LANES_OF_ENCODED = 16
-"""Lanes of processors that have the registers for `add_encoded`: 32."""
+"""It needs 32 registers."""
 
 
 @intrinsic
@@ -112,12 +106,7 @@ def add_encoded(
     typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
     table: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
-    """out[r, c] += sum over s of x[r, s] (w[s, c] + table[s - r, c]): HIGH rows, LANES columns and `count` steps s.
-
-    x[r, s] is x[x_at + r x_row + s x_step], w[s, c] is w[w_at + s w_row + c]; the table and out are alike. A vector of
-    the table is loaded once for all rows: HIGH steps at a time hand them on in registers. Additions, for which some
-    processors (AMD's) have units of their own, take the place of half of the multiplications.
-    """
+    """out[r, c] += sum_s x[r, s] (w[s, c] + table[s - r, c]), HIGH rows, LANES columns."""
     kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, table, table_at, table_row, out, out_at, out_row)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -167,11 +156,7 @@ def relative_scores(
     typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
     of_queries: Any, of_keys: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
-    """out[r, c] = sum over s of keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c].
-
-    HIGH successive places, LANES successive offsets and `count` steps: place r, with offset c, is beside key r + c.
-    x[r, s] is x[x_at + r x_row + s]; keys[s, j] is keys[keys_at + s keys_row + j], and so are both tables.
-    """
+    """out[r, c] = sum_s keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c]."""
     kind = types.void(
         x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
     )
@@ -202,13 +187,13 @@ def relative_scores(
 
 
 BLOCK = 64
-"""Queries of a band: many enough that a sum over them is seldom stored, few enough for a band to stay in cache."""
+"""A band stays in cache."""
 MARGIN = max(LANES, HIGH)
-"""Zeros before and behind the numbers of a query, and queries of zeros: tiles read them."""
+"""Zeros around a band, which tiles read."""
 
 
 class Band(NamedTuple):
-    """The pairs of the queries first .. first + rows - 1 of a line of `length` places with keys at low .. high."""
+    """Queries first .. first + rows - 1, and offsets low .. high to keys."""
 
     first: int
     rows: int
@@ -218,11 +203,10 @@ class Band(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The numbers x[i, s] of a band in sums over s, for the rows first <= i < last, some at a time.
+    """The numbers x[i, s] of a band, at x_at + i x_row + s x_step, for rows first <= i < last.
 
-    x[i, s] is number x_at + i x_row + s x_step. The steps of row i are the larger of `least` and
-    least_of_row + sign i, up to the smaller of `most` and most_of_row + sign i; all rows of a tile take the steps of
-    any of them, and what they read is zero where there is no pair.
+    Row i has steps from max(least, least_of_row + sign i) up to min(most, most_of_row + sign i). A tile takes the steps
+    of all its rows, as x is zero without a pair.
     """
 
     x_at: int
@@ -239,53 +223,53 @@ class Product(NamedTuple):
 
 @part
 def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
-    """The band of the block of queries from `first` on; its lowest offset is that of a whole block."""
+    """Return the band of queries from `first` on."""
     high = min(0 if causal else radius, length - 1 - first)
     return Band(first, min(BLOCK, length - first), max(-radius, -(first + BLOCK - 1)), high, length)
 
 
 @part
 def row_of_band(length: int, radius: int) -> int:
-    """Distance of the rows of a band: margins, and the whole vectors that the softmax writes from any offset on."""
+    """Return a row's distance, with margins."""
     return 2 * MARGIN + LANES + round_up(min(2 * radius + 1, length + BLOCK), LANES)
 
 
 @part
 def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
-    """The index of query o and offset d. MARGIN rows before the first and behind the last stay zero."""
+    """Return the index of query o and offset d."""
     return (MARGIN + o - band.first) * distance + MARGIN + d - band.low
 
 
 @part
 def offsets(band: Band, o: int) -> tuple[int, int]:
-    """Lowest and highest offset that leads HIGH queries from o on to a key."""
+    """Return offsets from HIGH queries to keys."""
     return max(band.low, -(o + HIGH - 1)), min(band.high, band.length - 1 - o)
 
 
 @part
 def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
-    """The place of query o and its first key, and its number of keys."""
+    """Return query o's first key and number of keys."""
     low = max(band.low, -o)
     return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
 
 
 @part
 def isolate(x: Array, at: int, present: int) -> None:
-    """Zeros before and behind the whole vectors of a query: what is there need not be a number."""
+    """Zero what surrounds a query: it may be NaN."""
     clear(x, at - MARGIN, MARGIN)
     clear(x, at + round_up(present, LANES), MARGIN)
 
 
 @part
 def queries_by_keys(band: Band, distance: int) -> Product:
-    """out_o += sum_p x_{o,p-o} w_p; queries and their rows of `out` count from the first of the band."""
+    """out_o += sum_p x_{o,p-o} w_p."""
     at, first = place_in_band(distance, band, band.first, -band.first), band.first
     return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
 
 
 @part
 def queries_by_offsets(band: Band, distance: int) -> Product:
-    """out_o += sum_d x_{o,d} w_d; queries and their rows of `out` count from the first of the band."""
+    """out_o += sum_d x_{o,d} w_d."""
     at = place_in_band(distance, band, band.first, 0)
     return Product(
         at, distance, 1, 0, band.rows, band.low, -band.first, band.high, band.length - 1 - band.first, -1
@@ -322,13 +306,13 @@ def offsets_by_keys(band: Band, distance: int) -> Product:
 
 @part
 def keys_of(band: Band) -> tuple[int, int]:
-    """The first key that a query of the band may attend to, and the one behind the last."""
+    """Return the range of keys of the band."""
     return max(0, band.first + band.low), min(band.length, band.first + band.rows + band.high)
 
 
 @part
 def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
-    """out[i] += sum over s of x[i, s] w[s], each `wide` numbers: w[s] at w_at + s wide, out[i] at out_at + i wide."""
+    """out[i] += sum_s x[i, s] w[s], `wide` numbers each."""
     for c in range(0, wide, PANEL):
         rows = LARGE if c + PANEL <= wide else HIGH
         for i in range(product.first, product.last, rows):
@@ -348,11 +332,9 @@ def add_both_products(
     x: Array, of_places: Product, of_offsets: Product, w: Array, w_at: int, table: Array, centre: int, shift: int,
     direction: int, everywhere: bool, out: Array, out_at: int, wide: int,
 ) -> None:  # fmt: skip
-    """out[i] += sum over s of x[i, s] w[s] + sum over d of x[i, d] table[d], each `wide` numbers; see `add_product`.
+    """Add both products over the same pairs.
 
-    Both sums are of the same pairs: the offset of row i and step s is direction (s - i - shift), and table[d] is at
-    centre + d wide. With encodings `everywhere`, of the offsets of all rows and steps, tiles add w and table before
-    they multiply, where a processor has the registers.
+    Row i and step s have offset direction (s - i - shift). With encodings `everywhere`, tiles add w and table first.
     """
     if not everywhere or LANES != LANES_OF_ENCODED:
         add_product(x, of_places, w, w_at, out, out_at, wide)
@@ -377,7 +359,7 @@ def add_both_products(
 
 @part
 def from_row(product: Product, first: int) -> Product:
-    """The rows of a product from `first` on."""
+    """Return the rows from `first` on."""
     return Product(
         product.x_at, product.x_row, product.x_step, first, product.last, product.least, product.least_of_row,
         product.most, product.most_of_row, product.sign,

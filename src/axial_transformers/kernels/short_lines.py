@@ -1,9 +1,4 @@
-"""Attention along short lines, forward and backward: LANES lines beside each other.
-
-The places of a line that is shorter than a vector would leave the most of it empty, where they lie beside each other as
-in `line_attention`. One head of LANES lines is one piece of work: it is read once, and stays in a core's cache. Tensors
-are float32, or bfloat16 as int16 bits.
-"""
+"""Attention along short lines: LANES lines of one head side by side."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +31,7 @@ from axial_transformers.kernels.vectors import exponential, greater, narrowed, w
 
 @instructions
 def gather(builder: Any, x: Any, starts: Any, more: Any, scale: Any, out: Any, out_at: Any) -> None:
-    """out[out_at + j LANES + lane] = scale * x[starts[lane] + more + j], for j < LANES; x is as of `widen`."""
+    """Load LANES numbers of LANES lines; see `widen`."""
     rows = [widened(builder, load(builder, x, at, LANES)) for at in _places(builder, starts, more)]
     factor = splat(builder, scale, LANES)
     for j, column in enumerate(transposed(builder, rows)):
@@ -45,7 +40,7 @@ def gather(builder: Any, x: Any, starts: Any, more: Any, scale: Any, out: Any, o
 
 @intrinsic
 def scatter(typing_context: Any, x: Any, x_at: Any, scale: Any, out: Any, starts: Any, more: Any) -> Any:
-    """out[starts[lane] + more + j] = scale * x[x_at + j LANES + lane], for j < LANES; out is as of `narrow`."""
+    """Undo `gather`; see `narrow`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, scale, out, starts, more = unpacked(context, builder, signature, arguments)
@@ -64,10 +59,7 @@ def products(
     builder: Any, x: Any, x_at: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any, w_step: Any,
     out: Any, out_at: Any,
 ) -> None:  # fmt: skip
-    """out[r] = sum over s of x[s] w[r, s], for HIGH rows r and `count` steps s, by lane.
-
-    Vector x[s] is at x_at + s x_step, w[r, s] at w_at + r w_row + s w_step, out[r] at out_at + r, counted in vectors.
-    """
+    """out[r] = sum_s x[s] w[r, s], by lane."""
     sums = [_variable(builder, 0.0) for _ in range(HIGH)]
     rows = [builder.add(w_at, builder.mul(w_row, count.type(row))) for row in range(HIGH)]
     with cgutils.for_range(builder, count) as loop:
@@ -82,7 +74,7 @@ def products(
 
 @instructions
 def softmax(builder: Any, x: Any, at: Any, count: Any) -> None:
-    """Replaces vectors at .. at + count - 1 of x by their softmax, by lane."""
+    """Take the softmax, by lane."""
     most, total = _variable(builder, -1e30), _variable(builder, 0.0)
 
     def compare(place: Any) -> None:
@@ -104,7 +96,7 @@ def softmax(builder: Any, x: Any, at: Any, count: Any) -> None:
 
 @instructions
 def softmax_backward(builder: Any, p: Any, grad: Any, at: Any, count: Any) -> None:
-    """Replaces the gradient of a softmax p by that of the scores, p (grad - sum of p grad); both as of `softmax`."""
+    """Turn the gradient of a softmax p into p (grad - sum of p grad)."""
     mean = _variable(builder, 0.0)
 
     def accumulate(place: Any) -> None:
@@ -120,12 +112,10 @@ def softmax_backward(builder: Any, p: Any, grad: Any, at: Any, count: Any) -> No
 
 
 def _places(builder: Any, starts: Any, more: Any) -> list[Any]:
-    """starts[lane] + more of every lane."""
     return [builder.add(builder.load(builder.gep(starts, [more.type(lane)])), more) for lane in range(LANES)]
 
 
 def _variable(builder: Any, value: float) -> Any:
-    """A vector that changes, set anew at every pass."""
     start = constant(ir.VectorType(ir.FloatType(), LANES), value)
     found = cgutils.alloca_once(builder, start.type)
     builder.store(start, found)
@@ -147,12 +137,7 @@ def _over(builder: Any, at: Any, count: Any, work: Callable[[Any], None]) -> Non
 
 @compiled
 def forward(q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, first: int, last: int) -> None:
-    """out = softmax(q k^T / sqrt(K)) v, for the pieces `first` to `last`.
-
-    Args:
-        q, k, v, out, strides: as of `line_attention.forward`.
-        sizes: with widths that are multiples of LANES. Here a piece is LANES lines of one head.
-    """
+    """out = softmax(q k^T / sqrt(K)) v; widths are multiples of LANES."""
     heads, length, width, value_width = sizes.heads, sizes.length, sizes.width, sizes.value_width
     padded = round_up(length, HIGH)
     queries, keys = zeros(length * width * LANES), zeros(padded * width * LANES)
@@ -177,10 +162,7 @@ def backward(
     q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """The gradients of `forward`'s arguments from that of its result; the attention weights are computed again.
-
-    The equations and `strides` are those of `line_attention.backward`.
-    """
+    """Write the gradients of `forward`'s arguments."""
     heads, length, width, value_width = sizes.heads, sizes.length, sizes.width, sizes.value_width
     padded, widest = round_up(length, HIGH), max(width, value_width)
     queries, keys = zeros(length * width * LANES), zeros(padded * width * LANES)
@@ -213,7 +195,7 @@ def backward(
 
 @part
 def find_starts(line: int, head: int, strides: Any, sizes: Sizes, starts: Integers) -> None:
-    """The offsets of one head of LANES successive lines in each tensor; past the last line, those of the last."""
+    """Write the offsets of LANES lines; the last line repeats."""
     inner = sizes.inner
     for lane in range(LANES):
         m = min(line + lane, sizes.outer * inner - 1)
@@ -224,7 +206,7 @@ def find_starts(line: int, head: int, strides: Any, sizes: Sizes, starts: Intege
 
 @part
 def load_lines(x: Any, starts: Integers, stride: int, length: int, width: int, scale: np.float32, out: Array) -> None:
-    """The lines from `starts` on, times `scale`, to out: vectors [length, width]."""
+    """Copy lines, times `scale`, to [length, width] vectors."""
     for place in range(length):
         for j in range(0, width, LANES):
             gather(x, starts, place * stride + j, scale, out, (place * width + j) * LANES)
@@ -232,20 +214,20 @@ def load_lines(x: Any, starts: Integers, stride: int, length: int, width: int, s
 
 @part
 def store_place(x: Array, width: int, scale: np.float32, out: Any, starts: Integers, more: int) -> None:
-    """Vectors x [width], times `scale`, to the place of each line that is `more` behind its start."""
+    """Copy vectors, times `scale`, to a place of each line."""
     for j in range(0, width, LANES):
         scatter(x, j * LANES, scale, out, starts, more + j)
 
 
 @part
 def score(x: Array, i: int, width: int, rows: Array, count: int, out: Array, out_at: int) -> None:
-    """out[out_at + r] = sum over j of x[i, j] rows[r, j], vectors, for r < count and up to HIGH - 1 more."""
+    """out[r] = sum_j x[i, j] rows[r, j], also for up to HIGH - 1 more."""
     for r in range(0, count, HIGH):
         products(x, i * width, 1, width, rows, r * width, width, 1, out, out_at + r)
 
 
 @part
 def combine(weights: Array, at: int, step: int, count: int, rows: Array, row: int, width: int, out: Array) -> None:
-    """out[j] = sum over s of weights[at + s step] rows[row + s, j], vectors, for s < count and j < width."""
+    """out[j] = sum_s weights[s] rows[row + s, j]."""
     for j in range(0, width, HIGH):
         products(weights, at, step, count, rows, row * width + j, 1, width, out, j)

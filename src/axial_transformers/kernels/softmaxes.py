@@ -1,4 +1,4 @@
-"""Softmax of rows and of columns of scores, forward and backward, by vectors."""
+"""Softmax of rows and columns, by vectors."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,22 +20,17 @@ from axial_transformers.kernels.llvm import (
 from axial_transformers.kernels.vectors import LOG2_E, SHIFT, exponential, fence, greater, power_of_two, rounded
 
 AT_ONCE = 4
-"""Rows whose exponentials are computed in turns."""
 COARSE_SERIES = (0.0550086, 0.2422104, 0.6932829, 1.0)
-"""Coefficients of 2^r for |r| <= 1/2, the highest power first, by least largest error."""
+"""Of 2^r, |r| <= 1/2, highest power first."""
 FINE_SERIES = (0.00132647273, 0.00967151299, 0.0555073358, 0.240222424, 0.693147004, 1.0)
-"""More of them: an error of less than float32's own. Both end in 1: a weight of 1 is 1 in both passes, so that a query
-that attends to a single key has exact gradients."""
+"""Beyond float32. Both end in 1: a single key has exact gradients."""
 LEAST_POWER = -127.0
-"""The exponent from which 2^x counts as zero: the first below those of normal float32 numbers."""
+"""2^x counts as zero below normal numbers."""
 
 
 @instructions
 def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any) -> None:
-    """x[j] = exp(x[j] - largest) of the first `keys` of `count` numbers of x from `x_at` on, zero for the others.
-
-    `count` is a multiple of LANES. sums[sums_at] is set to their sum, sums[sums_at + 1] to `largest`.
-    """
+    """Replace `keys` numbers by exp(x - largest), others by zeros; write the sum and `largest`."""
     _take_exponentials(builder, x, [x_at], count, [keys], sums, sums_at)
 
 
@@ -43,7 +38,7 @@ def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: A
 def exponentials_of_rows(
     builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
 ) -> None:
-    """`exponentials` of AT_ONCE rows of x, `x_row` apart, each with `more` keys more than the row before."""
+    """`exponentials` of AT_ONCE rows."""
     ats, of_rows = (
         [builder.add(first, builder.mul(step, step.type(row))) for row in range(AT_ONCE)]
         for first, step in ((x_at, x_row), (keys, more))
@@ -54,7 +49,6 @@ def exponentials_of_rows(
 def _take_exponentials(
     builder: Any, x: Any, ats: Sequence[Any], count: Any, keys: Sequence[Any], sums: Any, sums_at: Any
 ) -> None:
-    """`exponentials` of rows of x from `ats` on, with `keys` each; in turns, as each waits for its own results."""
     vector = ir.VectorType(ir.FloatType(), LANES)
     most = [cgutils.alloca_once_value(builder, constant(vector, -1e30)) for _ in ats]
     totals = [cgutils.alloca_once_value(builder, constant(vector, 0.0)) for _ in ats]
@@ -62,7 +56,7 @@ def _take_exponentials(
     whole = builder.and_(fewest, fewest.type(-LANES))
 
     def over_keys(work: Callable[[int, Any, Any], None]) -> None:
-        """work(row, j, its scores j, j + 1, ..), which are minus infinity where there is no key."""
+        """Call work(row, j, scores), minus infinity without a key."""
         for first, last in ((count.type(0), whole), (whole, count)):
             with cgutils.for_range_slice(builder, first, last, count.type(LANES)) as (j, _):
                 for row, at in enumerate(ats):
@@ -91,10 +85,9 @@ def _take_exponentials(
 def softmax_backward(
     builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any, grad: Any, grad_at: Any
 ) -> None:
-    """Replaces scores x by their softmax p, and its gradient by that of the scores, p[j] (grad[j] - sum of p grad).
+    """Replace scores by their softmax p, grad by p (grad - sum of p grad).
 
-    x, count and keys are as for `exponentials`; sums[sums_at] is the reciprocal of the sum that it found, and
-    sums[sums_at + 1] its `largest`.
+    sums has the reciprocal sum, then `largest`.
     """
     scale = splat(builder, load(builder, sums, sums_at, 1), LANES)
     largest = splat(builder, load(builder, sums, builder.add(sums_at, sums_at.type(1)), 1), LANES)
@@ -120,11 +113,7 @@ def softmax_backward(
 
 @instructions
 def column_exponentials(builder: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any) -> None:
-    """x[r, c] = exp(scale (x[r, c] - the largest of its column)), [rows, columns] with rows of 2 LANES numbers.
-
-    `columns` is a multiple of LANES, `scale` positive. inverses[c] is set to the reciprocal of the column's sum, zero
-    if that is zero, largest[c] to its largest number.
-    """
+    """Replace x by exp(scale (x - the column's largest)); write reciprocal sums (zero stays zero)."""
     vector = ir.VectorType(ir.FloatType(), LANES)
     scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
     least = builder.fdiv(constant(vector, LEAST_POWER), scale)
@@ -151,10 +140,7 @@ def column_exponentials(builder: Any, x: Any, rows: Any, columns: Any, scale: An
 def column_softmax_backward(
     builder: Any, x: Any, rows: Any, columns: Any, inverses: Any, largest: Any, grad: Any
 ) -> None:
-    """Replaces columns of scores x by their softmax p, and its gradient by theirs, p (grad - sum of p grad).
-
-    All but grad, whose shape is that of x, are as for `column_exponentials`, inverses and largest as it found them.
-    """
+    """`softmax_backward` of columns."""
     vector = ir.VectorType(ir.FloatType(), LANES)
     with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
         total = cgutils.alloca_once_value(builder, constant(vector, 0.0))
@@ -177,11 +163,7 @@ def column_softmax_backward(
 def column_weights(
     builder: Any, x: Any, rows: Any, columns: Any, scale: Any, pairs: Any, inverses: Any, largest: Any
 ) -> None:
-    """exp(scale x[r, c] - the largest of its column) in bfloat16, two successive rows in a word of `pairs`.
-
-    x, columns and inverses are as for `column_exponentials`; `rows` is even, `scale` positive. largest[c] is set to the
-    exponent of 2 that stands for the largest number of a column.
-    """
+    """`column_exponentials` in bfloat16, an even number of rows."""
     vector = ir.VectorType(ir.FloatType(), LANES)
     scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
     with cgutils.for_range_slice(builder, columns.type(0), columns, columns.type(LANES)) as (c, _):
@@ -210,10 +192,9 @@ def column_gradients(
     builder: Any, x: Any, rows: Any, columns: Any, scale: Any, inverses: Any, largest: Any, grad: Any,
     weights: Any, d_weights: Any, pairs: Any,
 ) -> None:  # fmt: skip
-    """`column_softmax_backward` of scale x after `column_weights`, with its results in bfloat16, too.
+    """`column_softmax_backward` in bfloat16.
 
-    p and the gradients go to `weights` and `d_weights`, arrays of words with two successive columns in each; the
-    gradients also to `pairs`, with two successive rows in each. `rows` is even.
+    p and gradients go to words of two columns, gradients also to words of two rows.
     """
     vector = ir.VectorType(ir.FloatType(), LANES)
     scale = builder.fmul(splat(builder, scale, LANES), constant(vector, LOG2_E))
@@ -243,13 +224,13 @@ def column_gradients(
 
 
 def _coarse_power(builder: Any, x: Any) -> Any:
-    """2^x for x up to 0, to a ten thousandth of it: enough for bfloat16. Exactly zero from -127 down; NaN stays NaN."""
+    """Return 2^x to a ten thousandth: enough for bfloat16."""
     number = partial(constant, x.type)
     return _power(builder, greater(builder, number(LEAST_POWER), x), number(1.0), COARSE_SERIES)
 
 
 def _power(builder: Any, x: Any, scale: Any, series: Sequence[float]) -> Any:
-    """2^(scale x) for products from LEAST_POWER, which gives zero, to 0, by a series of 2^r; NaN stays NaN."""
+    """Return 2^(scale x); zero from LEAST_POWER down."""
     number = partial(constant, x.type)
     shifted = fence(builder, fused_multiply_add(builder, x, scale, number(SHIFT)))
     n = fence(builder, builder.fsub(shifted, number(SHIFT)))
@@ -261,27 +242,23 @@ def _power(builder: Any, x: Any, scale: Any, series: Sequence[float]) -> Any:
 
 
 def _bfloat16_pairs(builder: Any, a: Any, b: Any) -> Any:
-    """Words of the bfloat16 numbers nearest to a, in the lower halves, and to b."""
     a, b = rounded(builder, a), rounded(builder, b)
     lower = builder.lshr(a, constant(a.type, 16))
     return builder.or_(lower, builder.and_(b, constant(b.type, -(1 << 16))))
 
 
 def _upper_half(builder: Any, number: Any) -> Any:
-    """The bits of the nearest bfloat16 numbers."""
     bits = rounded(builder, number)
     return builder.trunc(builder.lshr(bits, constant(bits.type, 16)), like(number.type, ir.IntType(16)))
 
 
 def _are_keys(builder: Any, j: Any, keys: Any) -> Any:
-    """True for those of the numbers j, j + 1, .. that are below `keys`."""
     word = ir.IntType(32)
     left = splat(builder, builder.trunc(builder.sub(keys, j), word), LANES)
     return builder.icmp_signed("<", ir.Constant(left.type, list(range(LANES))), left)
 
 
 def _over_keys(builder: Any, count: Any, keys: Any, work: Callable[[Any, Any], None]) -> None:
-    """work(j, None) for vectors of keys, then work(j, which of its lanes are keys) up to `count`."""
     whole = builder.and_(keys, keys.type(-LANES))
     with cgutils.for_range_slice(builder, count.type(0), whole, count.type(LANES)) as (j, _):
         work(j, None)
@@ -290,24 +267,21 @@ def _over_keys(builder: Any, count: Any, keys: Any, work: Callable[[Any, Any], N
 
 
 def _present(builder: Any, x: Any, x_at: Any, j: Any, present: Any, otherwise: float) -> Any:
-    """Numbers j, j + 1, .. of x; `otherwise` where there is no key."""
     numbers = load(builder, x, builder.add(x_at, j))
     return numbers if present is None else builder.select(present, numbers, constant(numbers.type, otherwise))
 
 
 def _inverse(builder: Any, total: Any) -> Any:
-    """1 / total where it is positive; zero and NaN stay what they are."""
+    """Return 1 / total; zero and NaN stay."""
     positive = builder.fcmp_ordered(">", total, constant(total.type, 0.0))
     return builder.select(positive, builder.fdiv(constant(total.type, 1.0), total), total)
 
 
 def _in_column(builder: Any, row: Any, column: Any) -> Any:
-    """The index of a row's vector in rows of 2 LANES numbers."""
     return builder.add(builder.mul(row, row.type(2 * LANES)), column)
 
 
 def _reduced(builder: Any, numbers: Any, operation: Callable[[Any, Any], Any]) -> Any:
-    """All lanes combined by an operation of two vectors."""
     half = LANES // 2
     while half:
         rotated = shuffle(builder, numbers, numbers, [(lane + half) % LANES for lane in range(LANES)])

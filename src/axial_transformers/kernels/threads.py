@@ -16,14 +16,9 @@ Result = TypeVar("Result")
 
 
 def parallel_ranges(work: Work, count: int) -> None:
-    """Calls work(first, last) on consecutive parts of range(count), as many as torch has threads.
+    """Call work(first, last) on parts of range(count), one per torch thread.
 
-    The parts run in torch's own OpenMP threads where that library can be found, and otherwise in a pool of Python's.
-    Such a pool competes with torch's threads, which spin for milliseconds after each of torch's operations. Within
-    `work`, further calls have one thread.
-
-    Raises:
-        BaseException: the first that `work` raised.
+    Torch's own OpenMP threads spin for milliseconds: a pool would compete.
     """
     threads = 1 if getattr(_of_thread, "works", False) else min(torch.get_num_threads(), count)
     if threads <= 1:
@@ -47,7 +42,7 @@ def parallel_ranges(work: Work, count: int) -> None:
         try:
             for i in range(openmp.omp_get_thread_num(), threads, openmp.omp_get_num_threads()):
                 work_on(i)
-        except BaseException as failure:  # it could not leave a callback otherwise
+        except BaseException as failure:  # exceptions cannot leave a callback
             failures.append(failure)
 
     openmp.GOMP_parallel(_CALLBACK(run), None, threads, 0)
@@ -57,7 +52,7 @@ def parallel_ranges(work: Work, count: int) -> None:
 
 
 def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """The function's result for each item, computed in threads as by `parallel_ranges`."""
+    """Return the results, computed by `parallel_ranges`."""
     results = dict[int, Result]()
 
     def work(first: int, last: int) -> None:
@@ -73,7 +68,6 @@ _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @cache
 def _openmp() -> Any:
-    """The OpenMP library that torch brings and has loaded (GNU's); None where torch uses another."""
     folder = Path(torch.__file__).parent
     found = sorted([*folder.glob("lib/libgomp*.so*"), *folder.with_name("torch.libs").glob("libgomp*.so*")])
     return ctypes.CDLL(str(found[0])) if found else None

@@ -1,4 +1,4 @@
-"""Rows of numbers, LANES at a time: memory, conversions of dtype, the exponential, quick GELU."""
+"""Rows of numbers, LANES at a time."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,11 +25,10 @@ from axial_transformers.kernels.llvm import (
 )
 
 CACHE_LINE = 64
-"""Bytes."""
 
 
 def aligned_zeros(*shape: int) -> Array:
-    """Zeros that begin with a cache line: other vectors would take two lines each."""
+    """Return zeros aligned to a cache line."""
     size = prod(shape) * 4
     memory = np.zeros(size + CACHE_LINE, np.uint8)
     first = -memory.ctypes.data % CACHE_LINE
@@ -37,19 +36,17 @@ def aligned_zeros(*shape: int) -> Array:
 
 
 LARGEST = 87.0
-"""The largest x whose e^x and e^-x are normal float32 numbers."""
 STEEPNESS = 1.702
-"""Factor of x in the sigmoid of quick GELU."""
 SHIFT = 3 * 2.0**22 + 127
-"""A number added to round to a whole number: float32 has no halves there."""
+"""Adding it rounds to a whole number."""
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 SERIES = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0)
-"""Coefficients of e^r, the highest power first."""
+"""Of e^r, highest power first."""
 
 
 @instructions
 def widen(builder: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> None:
-    """out[out_at + j] = scale * x[x_at + j], from float32 or from the bits of bfloat16 (int16), for j < count."""
+    """Write scale * x, from float32 or bfloat16 bits."""
 
     def convert(j: Any, lanes: int) -> None:
         number = widened(builder, load(builder, x, builder.add(x_at, j), lanes))
@@ -60,7 +57,7 @@ def widen(builder: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out
 
 @intrinsic
 def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: Any, out_at: Any) -> Any:
-    """out[out_at + j] = scale * x[x_at + j], to float32 or the bits of the nearest bfloat16 (int16), for j < count."""
+    """Write scale * x, to float32 or nearest bfloat16 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, count, scale, out, out_at = unpacked(context, builder, signature, arguments)
@@ -78,7 +75,7 @@ def narrow(typing_context: Any, x: Any, x_at: Any, count: Any, scale: Any, out: 
 
 @instructions
 def clear(builder: Any, x: Any, x_at: Any, count: Any) -> None:
-    """x[x_at + j] = 0 for j < count, a multiple of LANES."""
+    """Zero a multiple of LANES."""
     zero = constant(ir.VectorType(ir.FloatType(), LANES), 0.0)
     with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
         store(builder, zero, x, builder.add(x_at, j))
@@ -86,7 +83,7 @@ def clear(builder: Any, x: Any, x_at: Any, count: Any) -> None:
 
 @intrinsic
 def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
-    """Asks for `count` numbers of x from x_at on, which need not exist, to be brought into a core's first cache."""
+    """Prefetch numbers, which need not exist."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, x_at, count = unpacked(context, builder, signature, arguments)
@@ -104,7 +101,7 @@ def prefetch(typing_context: Any, x: Any, x_at: Any, count: Any) -> Any:
 
 @instructions
 def add(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-    """out[out_at + j] += x[x_at + j], for j < count."""
+    """out += x."""
 
     def work(j: Any, lanes: int) -> None:
         place = builder.add(out_at, j)
@@ -116,7 +113,7 @@ def add(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> N
 
 @intrinsic
 def exp(typing_context: Any, x: Any) -> Any:
-    """e^x of a float32 by `exponential`, which loops can vectorise, unlike the library's."""
+    """Return e^x; loops vectorise it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return exponential(builder, arguments[0])
@@ -126,7 +123,7 @@ def exp(typing_context: Any, x: Any) -> Any:
 
 @instructions
 def quick_gelu(builder: Any, x: Any, count: Any) -> None:
-    """x[j] = x[j] / (1 + exp(-1.702 x[j])) for j < count."""
+    """Replace x by x / (1 + exp(-1.702 x))."""
 
     def activate(j: Any, lanes: int) -> None:
         number = load(builder, x, j, lanes)
@@ -137,10 +134,7 @@ def quick_gelu(builder: Any, x: Any, count: Any) -> None:
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """e^x of one float32 or of LANES, to about a millionth of it: 2^n e^r with n whole and |r| <= log(2) / 2.
-
-    e^r by its series, 2^n by the bits of a float. Zero below -LARGEST, e^LARGEST above LARGEST; NaN stays NaN.
-    """
+    """Return e^x = 2^n e^r, |r| <= log(2) / 2, to a millionth."""
     kind = x.type
     number = partial(constant, kind)
     tiny = builder.fcmp_ordered("<", x, number(-LARGEST))
@@ -156,20 +150,20 @@ def exponential(builder: Any, x: Any) -> Any:
 
 
 def fence(builder: Any, x: Any) -> Any:
-    """x, a sum that must be rounded: numba lets all operations of a kernel be done in another order."""
+    """Round a sum here: otherwise numba reorders it."""
     lanes = f"v{x.type.count}" if isinstance(x.type, ir.VectorType) else ""
     name = f"llvm.arithmetic.fence.{lanes}f32"
     return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(x.type, [x.type]), name), [x])
 
 
 def power_of_two(builder: Any, shifted: Any) -> Any:
-    """2^n, from n + SHIFT, whose lowest bits are those of n + 127, the exponent of a float; 0 for n = -127."""
+    """Return 2^n from n + SHIFT; 0 for n = -127."""
     bits = builder.bitcast(shifted, like(shifted.type, ir.IntType(32)))
     return builder.bitcast(builder.shl(bits, constant(bits.type, 23)), shifted.type)
 
 
 def widened(builder: Any, number: Any) -> Any:
-    """float32 numbers as they are, bits of bfloat16 as float32."""
+    """Return float32, also of bfloat16 bits."""
     if number.type == like(number.type, ir.FloatType()):
         return number
     bits = builder.zext(number, like(number.type, ir.IntType(32)))
@@ -177,7 +171,7 @@ def widened(builder: Any, number: Any) -> Any:
 
 
 def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
-    """float32 numbers as they are, or the bits of the nearest bfloat16 numbers, ties to even, for another dtype."""
+    """Return float32, or nearest bfloat16 bits, ties to even."""
     if dtype == types.float32:
         return number
     bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
@@ -190,16 +184,16 @@ def narrowed(builder: Any, number: Any, dtype: Any) -> Any:
 
 
 def rounded(builder: Any, number: Any) -> Any:
-    """Bits whose upper halves are the nearest bfloat16 numbers, ties away from zero: in fewer steps than to even.
+    """Round to bfloat16 in upper halves, ties away from zero: faster than to even.
 
-    NaN stays NaN where it comes from arithmetic or from bfloat16, which set no lower bits.
+    NaN of lower bits only is lost.
     """
     bits = builder.bitcast(number, like(number.type, ir.IntType(32)))
     return builder.add(bits, constant(bits.type, 0x8000))
 
 
 def in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> None:
-    """work(j, lanes) for whole vectors first, then for half of one, which narrow heads are, then for single numbers."""
+    """Call work(j, lanes) for vectors, a half (narrow heads), then numbers."""
     done = count.type(0)
     for lanes in (LANES, LANES // 2, 1):
         end = builder.and_(count, count.type(-lanes))
@@ -209,5 +203,5 @@ def in_vectors(builder: Any, count: Any, work: Callable[[Any, int], None]) -> No
 
 
 def greater(builder: Any, a: Any, b: Any) -> Any:
-    """The greater of two numbers, by lane."""
+    """Return the greater numbers."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)

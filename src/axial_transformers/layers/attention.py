@@ -1,7 +1,4 @@
-"""Multi-head attention: along several axes, over all sites, and from one tensor to another.
-
-All are [B, *A, D] -> [B, *A, D] for any number of axes.
-"""
+"""Multi-head attention along several axes, over all sites, and across tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -18,11 +15,11 @@ from axial_transformers.ops.torch_attention import full_attention, full_attentio
 
 
 class FullAttention(nn.Module):
-    """Attention of every site to every site of the grid. With one head and a residual, it is the non-local block.
+    """Attention of every site to every site; with one head and a residual, the non-local block.
 
     Args:
         dim, heads, key_dim, value_dim, project: see `LineAttention`.
-        bias: whether the linear layers have biases.
+        bias: the linear layers have biases.
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class FullAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
-        """The attention weights of each site over all sites: [B, *A, heads, *A]."""
+        """Return the attention weights over all sites: [B, *A, heads, *A]."""
         q, k, _ = self._project(x)
         return full_attention_weights(q, k, key_mask)
 
@@ -61,23 +58,21 @@ class FullAttention(nn.Module):
 
 
 class AxialAttention(nn.Module):
-    """Attention along one axis, along several one after the other, or the sum of several.
+    """Attention along one axis, along several in turn, or the sum of several.
 
-    The weights of axis N are named `layers.axis_N`; where it comes again, `layers.axis_N_round_2` and so on.
+    The weights of axis N are named `layers.axis_N`; a repetition is `layers.axis_N_round_2` and so on.
 
     Args:
         dim, heads, key_dim, value_dim, project: see `LineAttention`; every axis has its own linear layers.
-        axes: dimensions of the input attended along, 1..d or from the end (-2 is the innermost), in this order; a
-            single one may be given as a number. By
-            default those of images [B, H, W, D], rows first and then columns, as in the blocks of Ho et al. 2019.
-        combine: "sequence" applies each attention to the output of the one before; "sum" adds the outputs of all.
+        axes: dimensions to attend along, in order: 1..d, or from the end (-2 is the innermost); one may be a number.
+            Default: rows, then columns, of images [B, H, W, D], as in Ho et al. 2019.
+        combine: "sequence" feeds each attention with the previous output; "sum" adds all outputs.
         causal: those of `axes` along which a site attends only to itself and to earlier sites.
-        bias: whether the linear layers have biases; a gate always has.
-        options: of the attention along every axis, or along each axis by its number: see `AttentionOptions`.
+        bias: the linear layers have biases; a gate always has one.
+        options: for all axes, or by axis: see `AttentionOptions`.
 
     Raises:
-        ValueError: no axes, one that the input lacks (on a call), `causal` or `options` name one that is not attended
-            along, an unknown `combine`, or a sequence without projections whose value_dim is not D.
+        ValueError: an option is unknown, or `axes`, `causal`, `options`, widths and (on a call) the input do not fit.
     """
 
     def __init__(  # noqa: PLR0913
@@ -125,7 +120,7 @@ class AxialAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> list[Float[Tensor, "b *a n l"]]:
-        """The attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`."""
+        """Return the attention weights for each of `axes`: [B, *A, heads, L]."""
         weights = []
         for layer in self.layers.values():
             assert isinstance(layer, LineAttention)
@@ -136,11 +131,11 @@ class AxialAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention of every site of one tensor to every site of another, the context, which may have another grid.
+    """Attention of every site of one tensor to every site of another, the context, on any grid.
 
     Args:
         dim, heads, key_dim, value_dim, bias, project: see `FullAttention`.
-        context_dim: width of the context; D if not given.
+        context_dim: width of the context; default D.
     """
 
     def __init__(
@@ -176,7 +171,7 @@ class CrossAttention(nn.Module):
         context: Float[Tensor, "b *e c"],
         key_mask: Bool[Tensor, " b *e"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """The attention weights of each site over the context: [B, *A, heads, *E]."""
+        """Return the attention weights over the context: [B, *A, heads, *E]."""
         q, k, _ = self._project(x, context)
         return full_attention_weights(q, k, key_mask)
 
@@ -187,7 +182,7 @@ class CrossAttention(nn.Module):
 
 
 class ChannelsFirst(nn.Module):
-    """A layer on [B, *A, D] as one on [B, D, *A], the layout of convolutions; masks are [B, *A]."""
+    """A layer of [B, *A, D] applied to [B, D, *A], the layout of convolutions; masks are [B, *A]."""
 
     def __init__(self, layer: nn.Module):
         super().__init__()
@@ -203,14 +198,14 @@ class ChannelsFirst(nn.Module):
     def weights(
         self, x: Float[Tensor, "b d *a"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."] | list[Float[Tensor, "..."]]:
-        """Those of the layer for x with channels last."""
+        """Return the layer's weights."""
         return self.layer.weights(x.movedim(1, -1), key_mask)  # type: ignore[operator]
 
 
 def check_axes(
     axes: Sequence[int], causal: Sequence[int], options: AttentionOptions | Mapping[int, AttentionOptions]
 ) -> None:
-    """Raise ValueError unless there are axes, all of the data as far as can be known, and the others among them."""
+    """Check that there are axes, with the others among them."""
     if not axes or {0, -1} & set(axes):
         raise ValueError(f"axes must be 1..d of [B, *A, D], or -2 and below from the end, at least one, not {axes}")
     check_among_axes("causal", causal, axes)
@@ -218,6 +213,6 @@ def check_axes(
 
 
 def check_among_axes(name: str, given: Sequence[int] | Mapping[int, object], axes: Sequence[int]) -> None:
-    """Raise ValueError if what is given for some axes, by this name, is for another one."""
+    """Check that only known axes are given."""
     if not set(given) <= set(axes):
         raise ValueError(f"{name} {tuple(given)} must be among axes {axes}")

@@ -1,4 +1,4 @@
-"""A residual block: attention along several axes, one after the other, then a feedforward part."""
+"""A residual block: attention along several axes, then a feedforward part."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,27 +14,25 @@ from axial_transformers.ops.argument_checks import check_width
 
 
 class AxialBlock(nn.Module):
-    """x + Attention(LayerNorm(x)) for each axis in turn, then x + Feedforward(LayerNorm(x)): [B, *A, D] -> [B, *A, D].
+    """x + Attention(LayerNorm(x)) for each axis in turn, then x + Feedforward(LayerNorm(x)).
 
-    It begins as the identity: the last linear layer of every branch is initialised to zero. With a `layer_scale`, these
-    layers begin like the others, and the gains are small instead.
+    It begins as the identity: the last layer of every branch starts at zero, or, with a `layer_scale`, its gain is
+    small.
 
     Args:
         dim: width D.
         heads: number of heads, a divisor of D.
-        axes: dimensions attended along, 1..d or from the end (-2 is the innermost), in this order, each once; by
-            default the rows and then the columns of
-            images [B, H, W, D].
+        axes: dimensions to attend along, in order, each once: 1..d, or from the end (-2 is the innermost). Default:
+            rows, then columns, of images [B, H, W, D].
         causal: those of `axes` along which a site attends only to itself and to earlier sites.
-        mlp_ratio: width of the feedforward part's hidden layer, over D.
+        mlp_ratio: hidden width of the feedforward part, over D.
         dropout: probability of dropout at the end of each branch.
-        drop_path: probability with which a branch of an example is dropped in training; see `Branch`.
-        layer_scale: first gain of every channel of a branch, 1e-5 usually; no gains if not given.
-        options: of the attention along every axis, or along each axis by its number: see `AttentionOptions`.
+        drop_path: probability that a branch of an example is dropped in training (stochastic depth).
+        layer_scale: first gain of each channel of a branch, usually 1e-5; default: no gains.
+        options: for all axes, or by axis: see `AttentionOptions`.
 
     Raises:
-        ValueError: no axes, 0 or -1 or one named twice, `causal` or `options` for one that is not attended along,
-            or a `drop_path` outside 0 <= p < 1.
+        ValueError: `axes` do not fit `causal` or `options`, or hold 0, -1 or one twice; or `drop_path` is out of range.
     """
 
     def __init__(  # noqa: PLR0913
@@ -83,11 +81,8 @@ class AxialBlock(nn.Module):
         Args:
             x: [B, *A, D].
             key_mask: [B, *A], False at sites not attended to.
-            attn_bias: by axis, a bias of the scores; see `axial_attention`.
-            coordinates: by axis, those of rotary positions; see `rotary`.
-
-        Raises:
-            ValueError: a bias or coordinates for an axis that is not attended along.
+            attn_bias: by axis, see `axial_attention`.
+            coordinates: by axis, see `rotary`.
         """
         check_width(x, self.feedforward.expand.in_features)
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
@@ -101,7 +96,7 @@ class AxialBlock(nn.Module):
         attn_bias: Mapping[int, Float[Tensor, "..."]] | None = None,
         coordinates: Mapping[int, Num[Tensor, "..."]] | None = None,
     ) -> list[Float[Tensor, "b *a n l"]]:
-        """The attention weights of each site over its lines: [B, *A, heads, L] for each of `axes`, as in `forward`."""
+        """Return the attention weights for each of `axes`: [B, *A, heads, L]."""
         check_width(x, self.feedforward.expand.in_features)
         weights = []
         for norm, attention, branch, *more in self._parts(attn_bias, coordinates):
@@ -112,7 +107,6 @@ class AxialBlock(nn.Module):
     def _parts(
         self, attn_bias: Mapping[int, Tensor] | None, coordinates: Mapping[int, Tensor] | None
     ) -> Iterator[tuple[Any, Any, Any, Tensor | None, Tensor | None]]:
-        """For each axis its norm, its attention, the end of its branch, the bias and the coordinates."""
         attn_bias, coordinates = attn_bias or {}, coordinates or {}
         check_among_axes("attn_bias", attn_bias, self.axes)
         check_among_axes("coordinates", coordinates, self.axes)

@@ -1,4 +1,4 @@
-"""Attention block, feedforward block, transformer block (Ho et al. 2019, section 3.1)."""
+"""Attention, feedforward and transformer block (Ho et al. 2019, section 3.1)."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ Part = TypeVar("Part", bound=nn.Module)
 
 
 class ModuleListOf(nn.ModuleList, Generic[Part]):
-    """A ModuleList whose elements have one static type."""
+    """A ModuleList of one static type."""
 
     def __init__(self, parts: Iterable[Part]):
         super().__init__(parts)
@@ -28,36 +28,26 @@ class ModuleListOf(nn.ModuleList, Generic[Part]):
 
 
 class Dropout(nn.Module):
-    """Dropout with probability p in training mode, by `ops.elementwise.dropout`."""
+    """Dropout by `ops.elementwise`."""
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """[...] -> [...]."""
         return dropout(x, self.p) if self.training and self.p else x
 
     def add_to(self, x: Float[Tensor, "*s"], y: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        """x + Dropout(y), of one shape."""
         return add_dropped(x, y, self.p) if self.training and self.p else x + y
 
     def extra_repr(self) -> str:
-        """The settings shown by print."""
         return f"p={self.p}"
 
 
 class Branch(Dropout):
-    """The end of a residual branch: x + DropPath(gamma * Dropout(y)), with the parts of timm's blocks.
+    """The end of a residual branch, as in timm: x + DropPath(gamma * Dropout(y)).
 
-    Args:
-        p: probability of dropout.
-        drop_path: probability with which the branch of an example is zero in training (stochastic depth, Huang et al.
-            2016); others are divided by 1 - drop_path.
-        gamma: the first gains of every channel (LayerScale, Touvron et al. 2021), [D]; no gains if not given.
-
-    Raises:
-        ValueError: a `drop_path` outside 0 <= p < 1.
+    `drop_path` is stochastic depth (Huang et al. 2016), `gamma` [D] a LayerScale (Touvron et al. 2021).
     """
 
     gamma: nn.Parameter | None
@@ -70,7 +60,6 @@ class Branch(Dropout):
         self.register_parameter("gamma", None if gamma is None else nn.Parameter(gamma))
 
     def add_to(self, x: Float[Tensor, "b *a d"], y: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """x + the branch's output y, of one shape."""
         dropped = self.training and self.drop_path > 0
         if self.gamma is None and not dropped:
             return super().add_to(x, y)
@@ -91,11 +80,9 @@ class AttentionBlock(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
         return self.dropout.add_to(x, self.attention(self.norm(x)))
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """One slab of `forward`; see `LineAttention.step`."""
         return x + self.dropout(self.attention.step(self.norm(x), i, cache))
 
 
@@ -110,12 +97,11 @@ class FeedforwardBlock(nn.Module):
         self.dropout = end
 
     def forward(self, x: Float[Tensor, "*a d"]) -> Float[Tensor, "*a d"]:
-        """[.., D] -> [.., D]."""
         return self.dropout.add_to(x, self.contract(quick_gelu(self.expand(self.norm(x)))))
 
 
 class TransformerBlock(nn.Module):
-    """An attention block along one axis, then a feedforward block: one layer in the paper's count."""
+    """An attention block, then a feedforward block: one layer in the paper's count."""
 
     def __init__(self, attention: LineAttention, hidden: int, dropout: float = 0.0):
         super().__init__()
@@ -124,34 +110,29 @@ class TransformerBlock(nn.Module):
 
     @property
     def causal(self) -> bool:
-        """True if the attention is causal: the block can then be evaluated step by step along its axis."""
         return self.attention.attention.causal
 
     def forward(self, x: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
         return self.feedforward(self.attention(x))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
-        """See `LineAttention.start`."""
         return self.attention.attention.start(batch, slab, length)
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """One slab of `forward` along the causal axis; see `LineAttention.step`."""
         return self.feedforward(self.attention.step(x, i, cache))
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile each transformer block of `module` in place; blocks of equal sizes share one graph.
+    """Compile each transformer block in place; blocks of equal sizes share one graph.
 
-    Call the module within `torch_private.whole_graphs`. Compile before `checkpoint_blocks`: the compiler skips what a
-    checkpoint calls.
+    Do so before `checkpoint_blocks`; call the module within `torch_private.whole_graphs`.
     """
     for block in _transformer_blocks(module):
         block.forward = torch.compile(block.forward, dynamic=False)  # type: ignore[method-assign]
 
 
 def checkpoint_blocks(module: nn.Module) -> None:
-    """Checkpoint activations in place: each transformer block keeps its input only and computes the rest again."""
+    """Make each transformer block keep its input only, and recompute the rest."""
     for block in _transformer_blocks(module):
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]
 
@@ -167,8 +148,7 @@ def _transformer_blocks(module: nn.Module) -> Iterator[TransformerBlock]:
 
 
 def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
-    """The matrices of the linear layers inside transformer blocks, and the number of matrices in each: the one before
-    attention holds three, of queries, keys and values."""
+    """Return the matrices inside transformer blocks: 3 for queries, keys and values, else 1."""
     found: dict[Tensor, int] = {}
     for block in _transformer_blocks(module):
         attention = block.attention.attention
@@ -179,7 +159,7 @@ def matrices_of_blocks(module: nn.Module) -> dict[Tensor, int]:
 
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode in the context; restores the previous mode afterwards."""
+    """Enter evaluation mode, then restore the former mode."""
     training = module.training
     module.eval()
     try:

@@ -15,19 +15,17 @@ class Embedding(nn.Module):
         self.table = normal_table(entries, dim)
 
     def forward(self, x: Integer[Tensor, "*a"]) -> Float[Tensor, "*a d"]:
-        """[...] -> [..., D]."""
         return nn.functional.embedding(x, self.table)
 
 
 class Positions(nn.Module):
-    """Additively factorised position embeddings: a site's is the sum of a row of each axis' table (section 3.2.1)."""
+    """Position embeddings: the sum of a row of each axis' table (section 3.2.1)."""
 
     def __init__(self, shape: tuple[int, ...], dim: int):
         super().__init__()
         self.tables = nn.ParameterList(normal_table(size, dim) for size in shape)
 
     def forward(self) -> Float[Tensor, "*a d"]:
-        """[*A, D]."""
         total = self.tables[0]
         for table in list(self.tables)[1:]:
             total = total.unsqueeze(-2) + table
@@ -35,7 +33,7 @@ class Positions(nn.Module):
 
 
 class Labels(nn.Module):
-    """Class embeddings, with a row more for unlabelled examples."""
+    """Class embeddings; the last row is for unlabelled examples."""
 
     def __init__(self, classes: int, dim: int):
         super().__init__()
@@ -43,7 +41,6 @@ class Labels(nn.Module):
         self.embed = Embedding(classes + 1, dim)
 
     def forward(self, label: Integer[Tensor, " b"] | None, batch: int) -> Float[Tensor, "b d"]:
-        """Labels [B] in 0..classes -> [B, D]; `classes` means unlabelled, None that the whole batch is."""
         if label is None:
             label = torch.full((batch,), self.classes, device=self.embed.table.device)
         return self.embed(label)

@@ -1,4 +1,4 @@
-"""Linear layers and tables with their initialisation, and random weights for tests."""
+"""Initialised linear layers and tables, and random weights for tests."""
 
 from math import sqrt
 
@@ -10,12 +10,9 @@ from axial_transformers.ops.linear import linear
 
 
 class Dense(nn.Linear):
-    """y = W x + b. W is initialised truncated normal of variance 1 / fan_in (the authors' variance_scaling), b zero.
+    """y = W x + b; W starts truncated normal of variance 1 / fan_in (the authors' variance_scaling), b zero.
 
-    Args:
-        residual: whether the layer ends a residual branch; W is then initialised to zero, which makes the block the
-            identity.
-        bias: whether there is a b.
+    With `residual`, W starts at zero: the block is the identity.
     """
 
     def __init__(self, fan_in: int, fan_out: int, residual: bool = False, bias: bool = True):
@@ -23,11 +20,9 @@ class Dense(nn.Linear):
         super().__init__(fan_in, fan_out, bias)
 
     def forward(self, x: Float[Tensor, "*s i"]) -> Float[Tensor, "*s o"]:
-        """[.., in] -> [.., out]."""
         return linear(x, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
-        """Initialises the weights."""
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         if self.residual:
@@ -38,15 +33,12 @@ class Dense(nn.Linear):
 
 
 def normal_table(*shape: int) -> nn.Parameter:
-    """A table of embeddings, normal with standard deviation 1 / sqrt(width)."""
+    """Return a table, normal with standard deviation 1 / sqrt(width)."""
     return nn.Parameter(torch.randn(*shape) / sqrt(shape[-1]))
 
 
 def randomise(module: nn.Module, generator: torch.Generator | None = None) -> None:
-    """Draws weights of scale 1: W ~ N(0, 1/fan_in), embeddings ~ N(0, 1), gains ~ N(1, 0.01), biases ~ N(0, 0.01).
-
-    For tests: a model as it is initialised is near the identity, which hides errors.
-    """
+    """Draw weights of scale 1, for tests: near the identity, a new model hides errors."""
 
     def normal(tensor: torch.Tensor, mean: float, std: float) -> None:
         draw = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)

@@ -1,7 +1,4 @@
-"""Self-attention along one axis with the options that science builds on: windows, gates, positions, tied rows.
-
-Along a causal axis, the output can also be computed one slab at a time, with a cache of keys and values.
-"""
+"""Self-attention along one axis with options; causal ones also run slab by slab."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,28 +25,24 @@ from axial_transformers.ops.positions import relative_bias, rotary, rotate, rota
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
-    """Options of `LineAttention`; by default none is taken.
-
-    Raises:
-        ValueError: an option out of its range, or a dilation with relative positions but without a span.
-    """
+    """Options of `LineAttention`; all are off by default."""
 
     kv_heads: int | None = None
-    """Heads of keys and values, a divisor of the heads of queries, which share them (grouped queries)."""
+    """Number of heads of keys and values (grouped-query attention), a divisor of queries'."""
     span: int | None = None
-    """Odd number of places around a site that it attends to; the whole line if not given."""
+    """Window size, odd. Default: the whole line."""
     dilation: int = 1
-    """A site attends to every dilation-th place of its line only."""
+    """Attend only to every dilation-th position."""
     gate: bool = False
-    """Whether heads are multiplied by the sigmoid of a linear layer of the input, initially by sigmoid(1)."""
+    """Multiply heads by the sigmoid of a linear layer, sigmoid(1) at first."""
     qk_norm: bool = False
-    """Whether queries and keys are divided by their root mean square, head by head, and multiplied by learned gains."""
+    """Divide each head of queries and keys by its root mean square; multiply by learned gains."""
     rotary: float | None = None
-    """The base of rotary positions, 10000 usually; no rotary positions if not given."""
+    """Base of rotary positions, usually 10000. Default: no rotary positions."""
     relative: int | None = None
-    """The largest offset R with a learned bias of its own; larger ones share that of R. No bias if not given."""
+    """Largest offset R with its own learned bias; larger ones share it. Default: no bias."""
     dropout: float = 0.0
-    """The probability with which an attention weight is zero in training."""
+    """Probability that an attention weight is zero in training."""
 
     def __post_init__(self) -> None:
         check_options(self.span, self.dilation, self.dropout)
@@ -63,7 +56,7 @@ class AttentionOptions:
             raise ValueError("relative positions with a dilation need a span: offsets are counted within the window")
 
     def seen(self, i: int) -> slice:
-        """Return the places that a causal query at place i attends to, itself last."""
+        """Return the positions that a causal query at i attends to, itself last."""
         reach = i if self.span is None else self.span // 2 * self.dilation
         return slice(max(i % self.dilation, i - reach), i + 1, self.dilation)
 
@@ -72,7 +65,7 @@ NO_OPTIONS = AttentionOptions()
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of the slabs so far: [lines, heads, length, head width]; a slab has one site of each line."""
+    """Keys and values of the slabs so far: [lines, heads, length, head width]."""
 
     keys: Tensor
     values: Tensor
@@ -83,29 +76,26 @@ class LineAttention(nn.Module):
 
     y_o = W (sigmoid(g_o) * sum_p softmax_p(q_o . k_p / sqrt(K) + bias) v_p) + b
 
-    Without options, biases and projection, one head is softmax(Q K^T / sqrt(K)) V with Q, K, V = X Wq, X Wk, X Wv, and
-    several are the concatenation of these. With the projection, they are the multi-head attention of Vaswani et al.
-    2017, section 3.2.2.
+    Without options, this is the multi-head attention of Vaswani et al. 2017, section 3.2.2.
 
     Args:
         dim: width D.
         heads: number of heads N of queries, a divisor of the widths below.
-        axis: dimension of the input attended along: 1..d, or counted from the end, where -2 is the innermost axis.
-            Counted from the end, it is the same in a whole tensor and in a slab of it.
-        causal: whether a site attends only to itself and to earlier sites.
+        axis: dimension to attend along: 1..d, or from the end (-2 is the innermost), which a tensor and its slabs
+            share.
+        causal: attend only to the site itself and to earlier ones.
         options: see `AttentionOptions`.
-        key_dim: width of queries, all heads together; D if not given.
-        value_dim: width of the concatenated heads; D if not given.
-        bias: whether the projections to queries, keys and values have biases; a gate always has.
-        residual: whether the layer ends a residual branch: its output projection is then initialised to zero.
-        project: whether a linear layer to width D follows; otherwise the output is the concatenated heads.
-        out_bias: whether that layer has a bias.
-        rotations: [L, K], see `ops.positions.rotation_table`, a constant that is stored with the weights: rotary
-            positions by this table instead of `options.rotary`, on lines of at most L places.
+        key_dim: width of queries, all heads together; default D.
+        value_dim: width of the concatenated heads; default D.
+        bias: the projections to queries, keys and values have biases; a gate always has one.
+        residual: the layer ends a residual branch: its output projection starts at zero.
+        project: a linear layer to width D follows the concatenated heads.
+        out_bias: that layer has a bias.
+        rotations: [L, K], rotary positions by a table stored with the weights, instead of `options.rotary`; see
+            `ops.positions.rotation_table`.
 
     Raises:
-        ValueError: widths that are no multiples of the heads, heads no multiple of `kv_heads`, or rotary positions
-            given twice.
+        ValueError: heads do not divide widths, or `kv_heads` heads; or rotary positions come twice.
     """
 
     rotations: Tensor | None
@@ -158,11 +148,8 @@ class LineAttention(nn.Module):
         Args:
             x: [B, *A, D].
             key_mask: [B, *A], False at sites not attended to.
-            attn_bias: added to the scores; see `axial_attention`.
-            coordinates: of rotary positions, [L] or [B or 1, *A]; see `ops.positions.rotary`.
-
-        Raises:
-            ValueError: coordinates without `options.rotary`, or what `axial_attention` refuses.
+            attn_bias: see `axial_attention`.
+            coordinates: of `options.rotary`, [L] or [B or 1, *A]; see `rotary`.
         """
         axis = input_axis(x, self.axis, self.qkv.in_features)
         bias = self._bias(x, attn_bias, axis)
@@ -184,29 +171,25 @@ class LineAttention(nn.Module):
         attn_bias: Float[Tensor, "..."] | None = None,
         coordinates: Num[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "b *a n l"]:
-        """The attention weights of each site over its line, as in `forward`: [B, *A, heads, L]."""
+        """Return the attention weights: [B, *A, heads, L]."""
         axis = input_axis(x, self.axis, self.qkv.in_features)
         q, k = self._turned(*self._project(x)[:2], axis, coordinates)
         return self._attend(q, k, own_places(k, axis), axis, key_mask, self._bias(x, attn_bias, axis))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
-        """Return an empty cache for `length` steps along a causal axis, each a slab of the given shape.
-
-        Raises:
-            ValueError: the layer is not causal.
-        """
+        """Return an empty cache for `length` steps, each a slab of this shape."""
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
         lines, weight = (batch * prod(slab), self.kv_heads, length), self.qkv.weight
         single = weight.dtype == torch.float32 and torch.is_autocast_enabled(weight.device.type)
-        dtype = torch.get_autocast_dtype(weight.device.type) if single else weight.dtype  # of what the projection gives
+        dtype = torch.get_autocast_dtype(weight.device.type) if single else weight.dtype
         keys, values = (weight.new_empty(*lines, width // self.kv_heads, dtype=dtype) for width in self.widths[1:])
         return KeyValueCache(keys, values)
 
     def step(self, x: Float[Tensor, "b *s d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b *s d"]:
-        """The output at position `i` of the axis for its slab x [B, *S, D]; adds the keys and values to the cache.
+        """Return the output for slab `i`; cache its keys and values.
 
-        No weights are dropped, in training neither. Rotary positions are those of indices.
+        No weights are dropped. Rotary positions are indices.
         """
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
         if self.rotations is not None or self.options.rotary is not None:
@@ -220,18 +203,15 @@ class LineAttention(nn.Module):
         return self._gated(x, out.reshape(*x.shape[:-1], out.shape[1:].numel()))
 
     def _gated(self, x: Tensor, heads: Tensor) -> Tensor:
-        """The output for concatenated heads [.., value_dim] of the input x."""
         return self.out(torch.sigmoid(self.gate(x)) * heads if self.options.gate else heads)
 
     def _rotations(self, x: Tensor, axis: int) -> Tensor | None:
-        """The table of rotary positions, of indices along the axis: the one that is stored, or a new one on a CPU."""
         if self.options.rotary is None:
             return self.rotations
         dtype = torch.promote_types(x.dtype, torch.float32)
         return rotation_table(x.shape[axis], self.widths[0] // self.heads, self.options.rotary, dtype)
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, *A, heads or kv_heads, width], normalised."""
         q, k, v = self.qkv(x).split(self.widths, dim=-1)
         q = q.unflatten(-1, (self.heads, -1))
         k, v = k.unflatten(-1, (self.kv_heads, -1)), v.unflatten(-1, (self.kv_heads, -1))
@@ -242,7 +222,6 @@ class LineAttention(nn.Module):
     def _turned(
         self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, place: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Queries and keys turned by their coordinates, or by their indices from `place` on."""
         base, rotations = self.options.rotary, self.rotations
         if base is not None:
             if place:
@@ -262,7 +241,6 @@ class LineAttention(nn.Module):
         return axial_attention(q, k, v, axis, self.causal, key_mask, bias, **window)  # type: ignore[arg-type]
 
     def _bias(self, x: Tensor, attn_bias: Tensor | None, axis: int) -> Tensor | None:
-        """The bias given plus that of the offset, [1, heads, L, L], or [1, heads, 1, span] of windows."""
         if self.options.relative is None:
             return attn_bias
         radius, span = self.options.relative, self.options.span
@@ -276,22 +254,21 @@ class LineAttention(nn.Module):
         return attn_bias + own.view(1, *[1] * (attn_bias.ndim - 4), *own.shape[1:])
 
     def extra_repr(self) -> str:
-        """The settings shown by print."""
         rotated = "" if self.rotations is None else ", rotated"
         return f"heads={self.heads}, axis={self.axis}, causal={self.causal}, options={self.options}{rotated}"
 
 
 class TiedAxialAttention(LineAttention):
-    """Self-attention along one axis whose weights all lines along another share (Rao et al. 2021, MSA Transformer).
+    """Self-attention along one axis with weights shared by all lines along another (Rao et al. 2021).
 
     Args:
         dim, heads: see `LineAttention`.
-        axis: dimension attended along; by default 2, the columns of an alignment [B, rows, columns, D].
-        tied: dimension whose lines share their weights; by default 1, the rows of an alignment.
-        options: gate, qk_norm, rotary and relative; the others do not exist here.
+        axis: dimension to attend along; default 2, the columns of an alignment [B, rows, columns, D].
+        tied: dimension whose lines share their weights; default 1, the rows of an alignment.
+        options: gate, qk_norm, rotary and relative only.
 
     Raises:
-        ValueError: options that do not exist here.
+        ValueError: another option.
     """
 
     def __init__(self, dim: int, heads: int, axis: int = 2, tied: int = 1, options: AttentionOptions = NO_OPTIONS):
@@ -311,23 +288,19 @@ class TiedAxialAttention(LineAttention):
 
 
 def _normalised(x: Tensor, norm: nn.RMSNorm) -> Tensor:
-    """`norm` of x, in the dtype of x: under autocast that is not the one of the gains."""
+    """Normalise in the dtype of x, not of the gains."""
     return nn.functional.rms_norm(x, norm.normalized_shape) * norm.weight.to(x.dtype)
 
 
 def options_of(axis: int, options: AttentionOptions | Mapping[int, AttentionOptions]) -> AttentionOptions:
-    """The options of one axis, where all share them or some have their own."""
+    """Return the options of one axis."""
     return options if isinstance(options, AttentionOptions) else options.get(axis, NO_OPTIONS)
 
 
 def widths(
     dim: int, heads: int, key_dim: int | None, value_dim: int | None, default: tuple[str, int] | None = None
 ) -> tuple[int, int]:
-    """The widths of keys and of values, all heads together; `dim` by default, or, of keys, a named default.
-
-    Raises:
-        ValueError: one is not a positive multiple of `heads`; it names the argument that was given.
-    """
+    """Return the widths of keys and values, multiples of `heads`."""
     named = ("dim", dim)
     of_keys = (default or named) if key_dim is None else ("key_dim", key_dim)
     of_values = named if value_dim is None else ("value_dim", value_dim)

@@ -1,4 +1,4 @@
-"""Position-sensitive axial attention (Wang et al. 2020, Axial-DeepLab), equation 4."""
+"""Position-sensitive axial attention (Wang et al. 2020, Axial-DeepLab, equation 4)."""
 
 from math import sqrt
 from typing import Literal
@@ -23,30 +23,28 @@ from axial_transformers.ops.position_sensitive_attention import (
 
 
 class PositionSensitiveAxialAttention(nn.Module):
-    """Multi-head attention along one axis with relative query, key and value encodings: [B, *A, D] -> [B, *A, D].
+    """Attention along one axis with relative query, key and value encodings: [B, *A, D] -> [B, *A, D].
 
     Args:
         dim: width D.
         heads: number of heads N, a divisor of the widths below.
-        axis: dimension of the input attended along, 1..d, or counted from the end (-2 is the innermost axis).
-        size: longest line; there is an encoding for every offset within it (the paper's global attention).
-        span: odd number m of positions around a site that it attends to, on lines of any length. Exactly one of size
-            and span is given.
-        causal: whether a site attends only to itself and to earlier sites.
-        key_dim: width of queries and keys, all heads together; D / 2 by default, as published.
-        value_dim: width of values, all heads together; D by default.
-        normalisation: "none" is equation 4 as printed. "scale" divides scores by sqrt(K). "batch", as in the authors'
-            code, normalises q, k and v, each of the three terms of the scores and each of the two sums of the output
-            over the batch. It makes the output for an example depend on the others: not for autoregressive models.
-        shared_tables: whether all heads share one set of tables, as published, or have one set each.
-        bias: whether the linear layers have biases. By default those of "scale" have, those of "none" have not, and of
-            those of "batch" only the output projection has.
-        project: whether a linear layer to width D follows; otherwise, as published, the output is the concatenated
-            heads, of width value_dim. By default one follows if value_dim is given.
+        axis: dimension to attend along: 1..d, or from the end (-2 is the innermost).
+        size: longest line; every offset has an encoding (the paper's global attention).
+        span: odd window size m, for lines of any length. Give either size or span.
+        causal: attend only to the site itself and to earlier ones.
+        key_dim: width of queries and keys, all heads together; default D / 2, as published.
+        value_dim: width of values, all heads together; default D.
+        normalisation: "none" is equation 4 as printed; "scale" divides scores by sqrt(K). "batch", the authors' code,
+            normalises q, k, v, each term of the scores and both sums over the batch, so that examples depend on each
+            other: not for autoregressive models.
+        shared_tables: all heads share one set of tables, as published.
+        bias: the linear layers have biases. Default: yes for "scale", no for "none", for "batch" only the output
+            projection.
+        project: a linear layer to width D follows the concatenated heads. Default: no, as published, unless value_dim
+            is given.
 
     Raises:
-        ValueError: none or both of size and span, an even span, widths that are not multiples of `heads`, an unknown
-            normalisation; on a call, a line longer than `size`.
+        ValueError: options or widths do not fit, or (on a call) a line is longer than `size`.
     """
 
     def __init__(  # noqa: PLR0913
@@ -98,7 +96,7 @@ class PositionSensitiveAxialAttention(nn.Module):
     ) -> Float[Tensor, "b *a d"]:
         """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to.
 
-        Normalisation "batch": statistics of q, k and v are of all sites, of scores of pairs whose key is present.
+        With "batch", statistics of q, k and v cover all sites; those of scores cover present keys.
         """
         axis = self._check_length(x)
         qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
@@ -119,7 +117,7 @@ class PositionSensitiveAxialAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a n w"]:
-        """The attention weights of each site over its line or, if shorter, its span: [B, *A, heads, positions]."""
+        """Return the attention weights: [B, *A, heads, positions of the line or window]."""
         axis = self._check_length(x)
         q, k, _, window = self._lines(self.normalise.qkv(self.qkv(x)), axis, key_mask)
         return from_lines(self._weights(q, k, window), x.unsqueeze(-1), axis)
@@ -132,13 +130,11 @@ class PositionSensitiveAxialAttention(nn.Module):
         return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
 
     def _folds(self, qkv: Tensor, axis: int) -> bool:
-        """Whether a normalisation by given statistics becomes factors of what the compiled kernel reads."""
         return not self.training and is_compiled(
             qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1), axis, len(self.query_table)
         )
 
     def _check_length(self, x: Tensor) -> int:
-        """The axis of x that is attended along, whose length `size` bounds."""
         axis = input_axis(x, self.axis, self.qkv.in_features)
         if self.size is not None and x.shape[axis] > self.size:
             raise ValueError(
@@ -156,35 +152,31 @@ class PositionSensitiveAxialAttention(nn.Module):
 
 
 class Scale(nn.Module):
-    """Scores times a factor; no other normalisation."""
+    """Scores times a factor."""
 
     def __init__(self, factor: float):
         super().__init__()
         self.factor = factor
 
     def qkv(self, x: Tensor) -> Tensor:
-        """Concatenated queries, keys and values, unchanged."""
         return x
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
-        """The three terms [M, N, L, W] -> scores [M, N, L, W]."""
         return (terms[0] + terms[1] + terms[2]) * self.factor
 
 
 class ChannelsLastBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of [.., C], with statistics of each channel over all other dimensions."""
+    """Batch normalisation of [.., C] over all other dimensions."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[.., C] -> [.., C]."""
         return super().forward(x.flatten(0, -2)).view(x.shape)
 
 
 LEAST_GAIN = 1e-20
-"""The least gain of the term of queries and keys that the others are divided by; zero stands for it."""
 
 
 class BatchNormalise(nn.Module):
-    """Batch normalisation of queries, keys and values, of each term of scores by head, and of both sums by channel."""
+    """Batch normalisation of q, k, v, each term of scores by head, and both sums by channel."""
 
     def __init__(self, qkv_dim: int, heads: int, value_dim: int):
         super().__init__()
@@ -193,11 +185,9 @@ class BatchNormalise(nn.Module):
         self.of_content, self.of_position = ChannelsLastBatchNorm(value_dim), ChannelsLastBatchNorm(value_dim)
 
     def qkv(self, x: Tensor) -> Tensor:
-        """Concatenated queries, keys and values [.., C], normalised per channel over all sites."""
         return self.of_qkv(x)
 
     def scores(self, terms: tuple[Tensor, Tensor, Tensor], window: Window) -> Tensor:
-        """The three terms [M, N, L, W] -> scores [M, N, L, W]: statistics per head, over the pairs that attend."""
         total = torch.zeros((), dtype=terms[0].dtype, device=terms[0].device)
         for norm, term in zip(self.of_terms, terms):
             assert isinstance(norm, nn.BatchNorm1d)
@@ -210,15 +200,9 @@ class BatchNormalise(nn.Module):
     def folded(
         self, qkv: Tensor, widths: tuple[int, int, int], tables: Tables
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor]:
-        """Keys, values and tables that give by equation 4 alone what running statistics give, but for a shift.
+        """Turn running statistics into factors of equation 4, and a shift of the output.
 
-        Shifts of the scores are left out: a softmax does not depend on them.
-
-        Args:
-            qkv: [.., E], of the given widths, normalised.
-
-        Returns:
-            Queries, keys and values [.., E]; tables [2R + 1, heads, width]; what is to be added to the output, [W].
+        A softmax ignores shifts of the scores.
         """
         of_product, of_query, of_key = (_gain_and_shift(norm)[0] for norm in self.of_terms)
         of_product = torch.where(of_product.abs() < LEAST_GAIN, LEAST_GAIN, of_product)
@@ -233,7 +217,6 @@ class BatchNormalise(nn.Module):
         return qkv, per_head, shift + more
 
     def output(self, of_content: Tensor, of_position: Tensor) -> Tensor:
-        """The two sums [M, N, L, W] -> the sum of both, each normalised per channel."""
         heads = of_content.shape[1]
         of_content, of_position = (part.transpose(1, 2).flatten(2) for part in (of_content, of_position))
         total = self.of_content(of_content) + self.of_position(of_position)
@@ -241,17 +224,13 @@ class BatchNormalise(nn.Module):
 
 
 def _gain_and_shift(norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """Batch normalisation by running statistics as a factor and a term, each [C]."""
     assert isinstance(norm, nn.BatchNorm1d)
     gain = norm.weight * (norm.get_buffer("running_var") + norm.eps).rsqrt()
     return gain, norm.bias - norm.get_buffer("running_mean") * gain
 
 
 def _normalised_over(norm: nn.BatchNorm1d, x: Tensor, allowed: Tensor) -> Tensor:
-    """`norm` of x [M, N, L, W] per head, with statistics over the pairs that are allowed, [L, W] or [M, 1, L, W].
-
-    They are sums over all pairs: to index by a mask, the CPU would wait for the GPU.
-    """
+    """Normalise over the allowed pairs; to index by a mask, a CPU would wait for the GPU."""
     mean, variance = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     wide = x if x.dtype == torch.float64 else x.float()
     if norm.training:

@@ -1,4 +1,4 @@
-"""Attention of a representation of pairs with a bias from the third edge of each triangle (Jumper et al. 2021)."""
+"""Attention of pairs with a bias from the third edge of each triangle (Jumper et al. 2021)."""
 
 from typing import Literal
 
@@ -12,10 +12,12 @@ from axial_transformers.layers.lines import AttentionOptions, LineAttention
 class TriangleAttention(nn.Module):
     """Triangle self-attention with gates: [B, I, I, D] -> [B, I, I, D], to be added to the input.
 
-    AlphaFold's supplementary algorithms 13 (starting node) and 14 (ending node). With z the input after its LayerNorm:
-    starting node: y_ij = W (g_ij * sum_k softmax_k(q_ij . k_ik / sqrt(c) + b_jk) v_ik), attention along axis 2;
-    ending node: y_ij = W (g_ij * sum_k softmax_k(q_ij . k_kj / sqrt(c) + b_ki) v_kj), attention along axis 1;
-    where b is a linear layer of z to the heads, without bias, and g the sigmoid of one.
+    AlphaFold's supplementary algorithms 13 and 14, with z the LayerNorm of the input:
+
+    - starting node: y_ij = W (g_ij * sum_k softmax_k(q_ij . k_ik / sqrt(c) + b_jk) v_ik), along axis 2;
+    - ending node: y_ij = W (g_ij * sum_k softmax_k(q_ij . k_kj / sqrt(c) + b_ki) v_kj), along axis 1.
+
+    b is a linear layer of z to the heads, without bias; g is the sigmoid of a linear layer of z.
 
     Args:
         dim: width D of a pair.
@@ -38,18 +40,14 @@ class TriangleAttention(nn.Module):
     def forward(
         self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
     ) -> Float[Tensor, "b i i d"]:
-        """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to.
-
-        Raises:
-            ValueError: pairs of another shape.
-        """
+        """[B, I, I, D] -> [B, I, I, D]; key_mask [B, I, I] is False at pairs not attended to."""
         z, bias = self._with_bias(pairs)
         return self.attention(z, key_mask, bias)
 
     def weights(
         self, pairs: Float[Tensor, "b i i d"], key_mask: Bool[Tensor, "b i i"] | None = None
     ) -> Float[Tensor, "b i i n i"]:
-        """The attention weights of each pair over its line: [B, I, I, heads, I]."""
+        """Return the attention weights: [B, I, I, heads, I]."""
         z, bias = self._with_bias(pairs)
         return self.attention.weights(z, key_mask, bias)
 

@@ -1,4 +1,4 @@
-"""Logits to nats to bits/dim: the exact likelihood, and its unbiased estimate from one slice of each example."""
+"""The exact likelihood, and its unbiased estimate."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,7 @@ from axial_transformers.models.axial_transformer import AxialTransformer
 
 LOG2 = log(2)
 PART = 2**20
-"""Numbers of an activation [B, *A, D] that are computed at a time on a CPU: more leave its caches."""
+"""More numbers leave a CPU's caches."""
 
 
 def slice_nats(
@@ -26,18 +26,18 @@ def slice_nats(
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, " b *s"]:
-    """Nats, -log p, of each site of one slice per example: [B, *A'] in the layout's coordinates; float32, or float64.
+    """Return nats, -log p, of each site of one slice per example: [B, *A'] in model coordinates.
 
     Args:
-        x: integers in 0..V-1, in data coordinates.
-        channel: the slice of each example, in `model.slices`.
+        x: [B, *A, C], integers in 0..V-1, in data coordinates.
+        channel: [B], the slices, in `model.slices`.
 
     Raises:
-        ValueError: x, label or cond are not the model's.
+        ValueError: the model does not take x, label or cond.
     """
     values, logits = model.slice_and_logits(x, channel, label, cond)
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    # flattened: with the classes in a dimension that is not the last in memory it takes ten times as long
+    # With classes in a strided dimension, it is ten times slower.
     return F.cross_entropy(logits.flatten(0, -2), values.flatten(), reduction="none").view(values.shape)
 
 
@@ -50,16 +50,16 @@ def random_slice_loss(
     channel: Integer[Tensor, " b"] | None = None,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
-    """Training loss in nats/dim: the mean over one channel per example, an unbiased estimate of that over all channels.
+    """Return the training loss in nats/dim, from one random channel per example.
 
-    The channels are uniformly random among those that carry loss, as in the paper's training of multi-channel images.
+    It is an unbiased estimate of the mean over channels, as in the paper.
 
     Args:
-        channel: [B] the channels to take, in place of random ones.
+        channel: [B], instead of random ones.
         generator: draws the channels (a CPU generator).
 
     Raises:
-        ValueError: x, label or cond are not the model's.
+        ValueError: the model does not take x, label or cond.
     """
     if channel is None:
         drawn = torch.randint(model.slices.start, model.slices.stop, (len(x),), generator=generator)
@@ -75,12 +75,12 @@ def bits_map(
     label: Integer[Tensor, " b"] | int | None = None,
     cond: Float[Tensor, "b *a d"] | None = None,
 ) -> Float[Tensor, "b *a c"]:
-    """Bits, -log2 p, of every site given those before it, without dropout: [B, *A, C]; of known channels 0.
+    """Return bits, -log2 p, of every site given those before it, without dropout: [B, *A, C]; 0 for known channels.
 
-    Of float32 models on a CPU with numba, every CPU gives the same numbers, for any batch and any number of threads.
+    For float32 models on a CPU with numba, every CPU gives the same numbers, for any batch and threads.
 
     Raises:
-        ValueError: x, label or cond are not the model's.
+        ValueError: the model does not take x, label or cond.
     """
     x = model.check(x)
     network = network_of(model)
@@ -91,7 +91,6 @@ def bits_map(
 
 
 def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditioning) -> Tensor:
-    """Nats of every site, by the model's forward pass: [B, *A', slices]."""
     channels = (torch.full((len(x),), c, device=x.device) for c in model.slices)
     with without_dropout(model):
         return torch.stack([slice_nats(model, x, channel, *conditioning) for channel in channels], dim=-1)
@@ -100,7 +99,7 @@ def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditionin
 def _parts(
     model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None
 ) -> Iterator[tuple[Tensor, Conditioning]]:
-    """A few examples at a time; all at once on a GPU, or where x, label and cond do not fit each other."""
+    """Yield a few examples at a time, or all where arguments do not fit."""
     conditioning = Conditioning(labels_of(label, len(x)), cond)
     size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
     fit = all(part is None or part.shape[:1] == x.shape[:1] for part in conditioning)
@@ -118,13 +117,13 @@ def bits_per_dim(
     cond: Float[Tensor, "b *a d"] | None = None,
     given_frames: int = 0,
 ) -> Float[Tensor, " b"]:
-    """Bits/dim, -log2 p(x) / number of generated sites: [B] float64; exact (every slice), without dropout.
+    """Return bits/dim, -log2 p(x) / number of generated sites: [B] float64; exact, without dropout.
 
     Args:
-        given_frames: number of positions of the first axis (frames of a clip) at its start whose sites are not counted.
+        given_frames: first positions of the first axis (frames of a clip) that do not count.
 
     Raises:
-        ValueError: x, label or cond are not the model's, or given_frames leaves no site.
+        ValueError: the model does not take x, label or cond, or given_frames leaves no site.
     """
     frames = model.config.shape[0]
     if not 0 <= given_frames < frames:
@@ -134,5 +133,5 @@ def bits_per_dim(
 
 
 def ordered_sum(x: Float[Tensor, "n ..."]) -> Float[Tensor, "..."]:
-    """The sum over the first axis, added in order: `Tensor.sum` takes another order on another processor."""
+    """Sum in order: `Tensor.sum` reorders by CPU."""
     return x.cumsum(0)[-1]

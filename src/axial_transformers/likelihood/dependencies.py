@@ -1,4 +1,4 @@
-"""Dependencies of logits on values, for all pairs of sites: an autoregressive model has all that it may have."""
+"""Dependencies of logits on values."""
 
 from math import prod
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build
 
 MOST_SITES = 300
-"""Largest number of sites of a configuration that is checked: the time grows with its square."""
+"""The time grows with its square."""
 MOST_PARAMETERS = 5_000_000
 
 
@@ -24,14 +24,9 @@ def influence(
     label: Integer[Tensor, " 1"] | None = None,
     batch_size: int = 64,
 ) -> Float[Tensor, "sites sites"]:
-    """Matrix of the largest change of any logit of site p, [p, q], when the value of site q changes by V/2.
+    """Return the largest change of a logit of site p, at [p, q], when site q changes by V/2.
 
-    Sites are in generation order. In float64 and with weights of scale 1, logits that do not depend on a value change
-    by at most 1e-12, others by more than 1e-9.
-
-    Args:
-        x: one example.
-        batch_size: number of changed examples that the model computes at once.
+    In float64, independent logits change by 1e-12 at most.
     """
     order, values = model.order, model.config.num_values
     columns = []
@@ -51,18 +46,17 @@ def influence(
 
 
 class Dependencies(NamedTuple):
-    """Numbers of pairs of sites that break the autoregressive order, or that do not use it."""
+    """Pairs that break the autoregressive order, or do not use it."""
 
     leaks: int
-    """Pairs in which a site depends on itself or on a later one."""
+    """A site depends on itself or on a later one."""
     holes: int
-    """Pairs in which a site does not depend on an earlier one."""
+    """A site does not depend on an earlier one."""
     past: Bool[Tensor, "sites sites"]
-    """True at [p, q] where site q is before site p."""
 
 
 def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
-    """Counts leaks and holes of a model with random weights of scale 1 in float64; None where that would take long."""
+    """Count leaks and holes of a random model, or return None if that takes long."""
     layout = config.bijection
     if prod(layout.shape) * (layout.channels - config.known_channels) > MOST_SITES:
         return None
@@ -78,12 +72,7 @@ def check_configuration(config: AxialTransformerConfig) -> Dependencies | None:
 
 
 def check(matrix: Float[Tensor, "sites sites"], independent: float = 1e-12, dependent: float = 1e-9) -> Dependencies:
-    """Counts leaks and holes in a matrix of `influence`.
-
-    Args:
-        independent: largest change of logits that do not depend on the value.
-        dependent: change that those which depend on it exceed.
-    """
+    """Count leaks and holes in a matrix of `influence`."""
     past = torch.ones_like(matrix, dtype=torch.bool).tril(-1)
     leaks, holes = (matrix[~past] > independent).sum(), (matrix[past] <= dependent).sum()
     return Dependencies(leaks=int(leaks), holes=int(holes), past=past)

@@ -1,4 +1,4 @@
-"""Exact bits/dim of a data set: the mean over images, which does not depend on the batch size."""
+"""Exact bits/dim of a data set."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -17,15 +17,15 @@ from axial_transformers.progress import Progress
 
 
 class Fill(Protocol):
-    """A way to compute the parts of a whole: `fill` one after the other, `Processes.fill` in several processes."""
+    """A way to compute parts, perhaps in several processes."""
 
     def __call__(self, whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor], /) -> Tensor:
-        """`whole` [N, ..], zeros, with whole[part] = compute(part) for every part."""
+        """Set whole[part] = compute(part) for every part."""
         ...
 
 
 def fill(whole: Tensor, parts: Iterable[slice], compute: Callable[[slice], Tensor]) -> Tensor:
-    """Sets whole[part] to compute(part) for one part after the other, and returns `whole`."""
+    """Set whole[part] to compute(part) in turn, and return `whole`."""
     for part in parts:
         whole[part] = compute(part)
     return whole
@@ -43,12 +43,12 @@ class Evaluation:
     """Number of images N."""
 
     def to_json(self) -> dict[str, Any]:
-        """Fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """Keywords of `evaluate`, as documented at `bits_of_each`."""
+    """Keywords of `evaluate`; see `bits_of_each`."""
 
     batch_size: int
     given_frames: int
@@ -62,7 +62,7 @@ def evaluate(
     label: Integer[Tensor, " n"] | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> Evaluation:
-    """Exact bits/dim of x [N, *A, C] under the model, over every image. Keywords and errors as of `bits_of_each`."""
+    """Return the exact bits/dim of x [N, *A, C]; keywords and errors as of `bits_of_each`."""
     return summarise(bits_of_each(model, x, label, **options))
 
 
@@ -76,18 +76,18 @@ def bits_of_each(
     progress: Progress = iter,
     fill: Fill = fill,
 ) -> Float[Tensor, " n"]:
-    """Exact bits/dim of each image of x [N, *A, C]: [N] float64 on the CPU.
+    """Return the exact bits/dim of each image of x [N, *A, C]: [N] float64 on the CPU.
 
-    Matrix products have the dtype of the weights, never TF32, or that of `torch.autocast` around the call.
+    Matrix products have the dtype of the weights or of `torch.autocast`, never TF32.
 
     Args:
-        batch_size: number of images that the model computes at once; the last batch may be smaller.
-        given_frames: number of frames at the start of a clip whose sites are not counted.
+        batch_size: number of images at once.
+        given_frames: number of frames at the start of a clip that do not count.
         progress: wraps the loop over batches, for a progress bar.
-        fill: computes the batches, such as `Processes.fill`, which shares them out over processes.
+        fill: computes the batches, such as `Processes.fill`.
 
     Raises:
-        ValueError: no images, images that are not the model's, or another number of labels.
+        ValueError: no images, others than the model's, or another number of labels.
     """
     if len(x) == 0:
         raise ValueError("no images to evaluate")
@@ -107,7 +107,7 @@ def bits_of_each(
 
 
 def summarise(bits: Float[Tensor, " n"]) -> Evaluation:
-    """Mean and standard error of bits/dim [N]."""
+    """Return mean and standard error of bits/dim [N]."""
     mean, count = ordered_sum(bits) / len(bits), len(bits)
     variance = ordered_sum((bits - mean) ** 2) / (count - 1) if count > 1 else torch.tensor(float("nan"))
     return Evaluation(bits_per_dim=mean.item(), standard_error=sqrt(variance.item() / count), images=count)

@@ -1,9 +1,7 @@
-"""Scores that tell outliers from typical images.
+"""Scores that tell outliers (anomalies, out-of-distribution images) from typical images.
 
-Likelihood alone misleads: a model of one kind of image often gives simpler images of another kind a higher likelihood
-than its own (Nalisnick et al. 2019, "Do deep generative models know what they don't know?"). Subtracting the size of
-the image in a general compressor corrects for that (Serrà et al. 2020, "Input complexity and out-of-distribution
-detection with likelihood-based generative models", equation 3).
+Likelihood alone misleads: simpler images often score higher (Nalisnick et al. 2019). Subtracting the compressed size
+corrects that (Serrà et al. 2020, equation 3).
 """
 
 import io
@@ -30,9 +28,8 @@ class Scores:
     """Both scores of examples."""
 
     bits: Float[np.ndarray, " n"]
-    """Bits/dim."""
     corrected: Float[np.ndarray, " n"]
-    """Bits/dim less those of the example as a PNG file."""
+    """Complexity-corrected: minus the bits/dim of a PNG file."""
 
 
 def score(
@@ -42,7 +39,7 @@ def score(
     progress: Progress = iter,
     fill: Fill = fill,
 ) -> Scores:
-    """Both scores of examples; arguments and errors as of `bits_of_each`."""
+    """Return both scores; see `bits_of_each`."""
     size = min(batch_size, len(values))
     bits = bits_of_each(model, torch.from_numpy(values), batch_size=size, progress=progress, fill=fill)
 
@@ -54,7 +51,7 @@ def score(
 
 
 def rows_of(scores: Scores, names: Sequence[str], uint16: bool = False) -> list[dict[str, Any]]:
-    """A row for each example; of 16-bit images, whose dimensions are bytes, with the bits per value."""
+    """Return a row per example; 16-bit images also have bits per value."""
     columns = {"bits_per_dim": scores.bits, "corrected": scores.corrected}
     if uint16:
         columns["bits_per_value"] = 2 * scores.bits
@@ -67,7 +64,6 @@ def rows_of(scores: Scores, names: Sequence[str], uint16: bool = False) -> list[
 
 
 def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"] | None:
-    """The mean over its picture for each tile, named PICTURE#ROW,COLUMN; None where there are no tiles."""
     pictures = [_TILE.sub("", name) for name in names]
     if pictures == list(names):
         return None
@@ -76,21 +72,17 @@ def _means_of_pictures(names: Sequence[str], bits: Float[np.ndarray, " n"]) -> F
 
 
 def complexity(values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
-    """Bits/dim of each example as a PNG file, header included; as a zlib stream if it is not a gray or RGB image."""
+    """Return bits/dim as a PNG file; as zlib unless gray or RGB."""
     return np.array([8 * len(_compressed(each)) / each.size for each in values])
 
 
 def corrected(bits: Float[np.ndarray, " n"], values: UInt8[np.ndarray, "n *a c"]) -> Float[np.ndarray, " n"]:
-    """Score of Serrà et al. (equation 3): the model's bits/dim [N] minus the compressor's; larger for outliers."""
+    """Return the model's bits/dim minus the compressor's; larger for outliers."""
     return bits - complexity(values)
 
 
 def auroc(typical: Float[np.ndarray, " n"], outlying: Float[np.ndarray, " m"]) -> float:
-    """Area under the ROC curve: the probability that an outlier scores higher than a typical image; ties count half.
-
-    Raises:
-        ValueError: one of them is empty.
-    """
+    """Return the area under the ROC curve; ties count half."""
     if not len(typical) or not len(outlying):
         raise ValueError("an AUROC needs scores of both kinds")
     ordered = np.sort(typical)

@@ -1,4 +1,4 @@
-"""The Axial Transformer of Ho et al. 2019 and nothing else: encoder, decoders, layouts, configuration."""
+"""The Axial Transformer of Ho et al. 2019."""
 
 from axial_transformers.models.arguments import UNCONDITIONAL, Conditioning
 from axial_transformers.models.axial_transformer import AxialTransformer

@@ -1,4 +1,4 @@
-"""Arguments of public functions: arrays where tensors are meant, class labels, external features."""
+"""Arguments of public functions."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,20 +16,14 @@ Result = TypeVar("Result")
 
 @runtime_checkable
 class Images(Protocol):
-    """Images [N, *A, C] of integers that need not be in memory: `images[start:stop]` is a tensor or an array."""
+    """Integers [N, *A, C], also outside memory: `images[start:stop]` is an array."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, chosen: slice, /) -> Any: ...
 
 
 def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """A decorator of functions whose arguments of these names become tensors; tensors are passed as they are.
-
-    So are None where it is the default, and an int where the annotation allows one.
-
-    Raises:
-        ValueError: on a call, what is no array of numbers.
-    """
+    """Turn these arguments of a function into tensors."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         called = signature(function)
@@ -53,12 +47,9 @@ def accepts_arrays(*names: str) -> Callable[[Callable[Parameters, Result]], Call
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
-    """The argument `name`, an array or nested lists of numbers, as a tensor on the CPU.
+    """Return an array or nested lists as a tensor on the CPU; raise ValueError for anything else.
 
-    Floating-point numbers become float32, as from `torch.tensor` of a list; integers of several bytes become int64.
-
-    Raises:
-        ValueError: what is no array of numbers.
+    Floating point becomes float32, integers of several bytes int64.
     """
     try:
         array = np.asarray(values)
@@ -76,26 +67,25 @@ class Conditioning(NamedTuple):
     """Labels and external conditioning of a batch; None where there are none."""
 
     label: Integer[Tensor, " b"] | None = None
-    """[B] classes."""
+    """Classes [B]."""
     cond: Float[Tensor, "b *a d"] | None = None
-    """[B, *A, D]."""
+    """External conditioning [B, *A, D]."""
 
     @property
     def kinds(self) -> int:
-        """1 if there is a label, plus 2 if there is an external conditioning."""
         return (self.label is not None) + 2 * (self.cond is not None)
 
     def of(self, rows: slice | list[int]) -> "Conditioning":
-        """The conditioning of the examples `rows`."""
+        """Return the conditioning of some examples."""
         return Conditioning(*(None if part is None else part[rows] for part in self))
 
     def repeated(self, count: int) -> "Conditioning":
-        """The conditioning with every example repeated `count` times in succession."""
+        """Repeat examples."""
         return Conditioning(*(None if part is None else part.repeat_interleave(count, dim=0) for part in self))
 
 
 def labels_of(label: Integer[Tensor, " b"] | int | None, batch: int) -> Integer[Tensor, " b"] | None:
-    """Labels [B] as they are, or one class, an int, as the labels of all `batch` examples."""
+    """Return labels [B]; an int is for all examples."""
     return torch.full((batch,), label) if isinstance(label, int) else label
 
 

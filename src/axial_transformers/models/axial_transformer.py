@@ -7,9 +7,7 @@ for outer in outer_decoders:                             one per axis but the la
     context = context + shift(outer(h + context), axis)  depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 
-With `prediction`, x stands here for the differences of the values from their predictions, and the logits of a
-difference are those of the value that has it; with `signed_differences`, of the head's logits for every difference and
-for every difference minus V each site takes those that lead to a value.
+With `prediction`, x means differences, and a value has its difference's logit.
 """
 
 from pathlib import Path
@@ -32,8 +30,6 @@ from axial_transformers.storage import hub, model_folders
 from axial_transformers.storage.typed_json import from_json, to_json
 
 TENSORS_OF_A_LAYER = 12
-"""Weight and bias of two layer norms and four linear layers. An LSTM has fewer, but not with the embeddings and the
-head."""
 
 
 class AxialTransformer(nn.Module):
@@ -60,7 +56,7 @@ class AxialTransformer(nn.Module):
 
     @staticmethod
     def build_inner(config: AxialTransformerConfig) -> InnerAttention | InnerLSTM:
-        """The inner decoder; the baselines override it with other attentions."""
+        """Return the inner decoder."""
         if config.inner == "lstm":
             return InnerLSTM(config)
         layers = range(config.inner_layers)
@@ -68,27 +64,23 @@ class AxialTransformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights.
-
-        Raises:
-            ValueError: it is the meta device, on which weights have no values.
-        """
+        """Return the device of the weights."""
         self.require_values()
         return self.embed_value.table.device
 
     def require_values(self) -> None:
-        """Raises ValueError if the weights are on the meta device, where they have shapes but no values."""
+        """Raise ValueError if the weights are on the meta device."""
         if self.embed_value.table.is_meta:
             raise ValueError("the model is on the meta device, without values: read it with from_pretrained")
 
     @property
     def slices(self) -> range:
-        """The channels of the model (after the layout) that are generated and carry loss."""
+        """Return the generated channels, after the layout."""
         return range(self.config.known_channels, self.layout.channels)
 
     @property
     def order(self) -> Integer[Tensor, "sites axes"]:
-        """The generated sites (a1, .., ad, c), in data coordinates and generation order: int64 [sites, d + 1]."""
+        """Return the generated sites (a1, .., ad, c) in data coordinates and generation order: int64 [sites, d + 1]."""
         return self.layout.order[self.config.known_channels * torch.Size(self.layout.shape).numel() :]
 
     def forward(
@@ -97,14 +89,12 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *a c v"]:
-        """Logits of every site, which depend on the sites before it in `order` only.
+        """Return the logits of every site, which depend only on sites before it in `order`.
 
         Args:
-            x: [B, *A, C], any integer dtype, values 0..V-1; all arguments may be on the CPU or on the model's device.
-            label: integer [B], classes 0..num_classes-1 or num_classes for unlabelled, or one int for all examples;
-                None: all are unlabelled.
-            cond: [B, *A, D] external conditioning, added to the input of the channel encoder or, without one, to the
-                positions.
+            x: [B, *A, C], any integer dtype, values 0..V-1, like the other arguments on the CPU or the model's device.
+            label: [B], classes 0..num_classes-1, or num_classes for unlabelled; one int for all. Default: unlabelled.
+            cond: [B, *A, D], added to the channel encoder's input or, without one, to the positions.
 
         Returns:
             [B, *A, C, V] unnormalised log-probabilities; zeros for known channels.
@@ -127,7 +117,7 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> Float[Tensor, "b *s v"]:
-        """Logits of one slice of each example, the model's channel `channel` [B]: [B, *A', V], in model coordinates."""
+        """Return the logits of one channel [B] per example: [B, *A', V], in model coordinates."""
         return self.slice_and_logits(x, channel, label, cond)[1]
 
     def slice_and_logits(
@@ -137,10 +127,7 @@ class AxialTransformer(nn.Module):
         label: Integer[Tensor, " b"] | int | None = None,
         cond: Float[Tensor, "b *a d"] | None = None,
     ) -> tuple[Integer[Tensor, " b *s"], Float[Tensor, "b *s v"]]:
-        """Return the values, or differences, of one slice of each example, and their logits as `slice_logits`.
-
-        Both are in model coordinates: int64 [B, *A'] and [B, *A', V].
-        """
+        """Return the values (or differences) [B, *A'] of one slice per example, and its `slice_logits`."""
         x = self.check(x)
         conditioning = self.embed_conditioning(len(x), Conditioning(labels_of(label, len(x)), cond))
         channel = channel.to(x.device)
@@ -159,14 +146,13 @@ class AxialTransformer(nn.Module):
     def differences(
         self, x: Integer[Tensor, "b *a c"], predictions: Integer[Tensor, "b *a c"] | None = None
     ) -> Integer[Tensor, "b *a c"]:
-        """Return the values that the layers see: x itself, or its differences, modulo V, from their predictions."""
         if self.predictor is None:
             return x
         predictions = self.predictions(x) if predictions is None else predictions
         return (x.long() - predictions) % self.config.num_values
 
     def predictions(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """The predictions of the values, of earlier sites each: int64 [B, *A, C]; zeros without a `prediction`."""
+        """Return predictions by earlier sites; zeros without a `prediction`."""
         return torch.zeros_like(x, dtype=torch.int64) if self.predictor is None else self.predictor.predictions(x)
 
     def context(
@@ -175,18 +161,11 @@ class AxialTransformer(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "..."]:
-        """position + e, the first input of the decoders, for x in model coordinates: [B, *A', D] or [*A', D]."""
         e = conditioning if self.encoder is None else self.encoder(x, channel, conditioning)
         return self.position() + e
 
     def embed_conditioning(self, batch: int, conditioning: Conditioning) -> Float[Tensor, "b *g d"] | float:
-        """The label's embedding plus external conditioning, in model coordinates; 0 where there is neither.
-
-        Both may be on the CPU: labels are then checked before they move to the model's device.
-
-        Raises:
-            ValueError: a label or cond that the model does not take.
-        """
+        """Return the embedded conditioning, in model coordinates, or 0."""
         label, cond = conditioning
         embedded: Tensor | float = 0.0
         device = self.embed_value.table.device
@@ -202,13 +181,7 @@ class AxialTransformer(nn.Module):
         return embedded
 
     def check(self, x: Integer[Tensor, "b *a c"]) -> Integer[Tensor, "b *a c"]:
-        """x as int64 on the model's device, after a check of its shape, its dtype and, if it is on the CPU, its values.
-
-        On a GPU, a check would wait for it, and a value out of range ends the process: values are checked before.
-
-        Raises:
-            ValueError: one that the model does not take.
-        """
+        """Return x as int64 on the model's device, checked; values are checked on the CPU only."""
         config = self.config
         if not x.is_meta:
             self.require_values()
@@ -225,14 +198,14 @@ class AxialTransformer(nn.Module):
         return values if values.device == device else x.to(device).long()
 
     def save_pretrained(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Writes the model folder: config.json and model.safetensors.
+        """Write the model folder: config.json and model.safetensors.
 
         Args:
-            overwrite: replace a model folder that is there; it must hold these two files only.
+            overwrite: replace a folder that holds only these files.
 
         Raises:
             ValueError: the model is on the meta device.
-            FileExistsError: `folder` exists and is not empty, or, with `overwrite`, is not such a folder.
+            FileExistsError: `folder` is not empty or, with `overwrite`, no such folder.
         """
         self.require_values()
         model_folders.save(folder, self.name, to_json(self.config), self.state_dict(), overwrite)
@@ -240,21 +213,21 @@ class AxialTransformer(nn.Module):
     def push_to_hub(
         self, repository: str, *, private: bool | None = None, revision: str | None = None, card: str | None = None
     ) -> str:
-        """Uploads the model folder with a model card to the Hugging Face hub, as one commit.
+        """Upload the model folder and a model card to the Hugging Face hub, as one commit.
 
         Args:
-            repository: "owner/name"; it is made if there is none.
-            private: visibility of a repository that is made; None: the owner's default. True refuses a public one.
-            revision: the branch, made if there is none; None: main.
-            card: text of README.md; None: a description of the configuration.
+            repository: "owner/name"; created if missing.
+            private: visibility of a new repository; default: the owner's. True refuses an existing public one.
+            revision: the branch, created if missing; default: main.
+            card: text of README.md; default: a description of the configuration.
 
         Returns:
             The address of the commit.
 
         Raises:
-            ValueError: the model is on the meta device, or this is no name of a repository.
+            ValueError: the model is on the meta device, or a wrong name.
             PermissionError: not logged in, or refused.
-            OSError: the hub cannot be reached, or something else failed.
+            OSError: another failure.
         """
         hub.require_repository(repository)
         with TemporaryDirectory() as place:
@@ -271,19 +244,19 @@ class AxialTransformer(nn.Module):
         """Return the model of a folder, in evaluation mode on the CPU.
 
         Args:
-            folder: a model folder; the name of a model that comes with the package, such as "fashion_mnist", where
-                there is no such folder; or a hub id, "owner/name" or "owner/name@revision".
-            revision: branch, tag or commit of a model on the hub; None: what the id names, or main.
+            folder: a model folder; a model in the package, such as "fashion_mnist", unless that is a folder; or a hub
+                id, "owner/name" or "owner/name@revision".
+            revision: branch, tag or commit on the hub; default: what the id names, or main.
 
         Raises:
-            ValueError: damaged files, files of another model, weights that do not fit the configuration, are of several
-                floating-point dtypes, or hold NaN or infinity; or a revision of a folder.
-            FileNotFoundError: no such folder, hub id or revision, or the hub cannot be reached.
-            OSError: the hub refuses, or something else failed.
+            ValueError: damaged files; weights that do not fit, mix dtypes, or hold NaN or infinity; or a revision of a
+                folder.
+            FileNotFoundError: no such folder, hub id or revision, or no connection.
+            OSError: another failure.
         """
         folder = model_folders.locate(folder, revision)
         config = from_json(cls.config_class, model_folders.load_config(folder, cls.name), folder / model_folders.CONFIG)
-        # A model of many layers takes seconds to build: it is built once the weights can be its own.
+        # Building many layers takes seconds.
         if (found := model_folders.count_tensors(folder)) < (least := TENSORS_OF_A_LAYER * config.layers):
             raise ValueError(
                 f"{folder / model_folders.WEIGHTS}: these are not the weights of this configuration: {config.layers} "
@@ -296,7 +269,6 @@ class AxialTransformer(nn.Module):
 
 
 def _slice(x: Tensor, channel: Tensor) -> Tensor:
-    """Channel `channel` [B] of each example of x [B, *A', C']: int64 [B, *A']."""
     index = channel.view(-1, *(1,) * (x.ndim - 1)).expand(*x.shape[:-1], 1)
     return x.long().gather(-1, index).squeeze(-1)
 

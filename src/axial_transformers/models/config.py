@@ -1,4 +1,4 @@
-"""The configuration of an Axial Transformer: with the weights, all that is needed to rebuild the model."""
+"""The configuration: with the weights, it rebuilds the model."""
 
 from dataclasses import dataclass
 from math import prod
@@ -8,19 +8,19 @@ from axial_transformers.models.layouts import LAYOUTS, Layout
 from axial_transformers.models.prediction import Predictor
 
 LARGEST = 1 << 20
-"""Upper bound of every size: a damaged file must not make the program allocate without limit."""
+"""A damaged file must not allocate without limit."""
 MOST_AXES = 8
 MOST_LAYERS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class AxialTransformerConfig:
-    """An Axial Transformer over data x[B, *shape, channels] of `num_values` values a site.
+    """An Axial Transformer over data x[B, *shape, channels] of `num_values` values per site.
 
-    Layers are counted as the paper counts them: one transformer block over one axis is one layer.
+    One transformer block over one axis is one layer, as in the paper.
 
     Raises:
-        ValueError: a field out of range, or fields that contradict each other; the message names them.
+        ValueError: a field is out of range, or fields contradict each other; the message names them.
     """
 
     shape: tuple[int, ...]
@@ -32,16 +32,15 @@ class AxialTransformerConfig:
     num_classes: int | None = None
     """Number of classes of a class-conditional model; None: no labels."""
     known_channels: int = 0
-    """Number of first channels (after the layout) that are given: conditioned on, without loss, not generated."""
+    """Number of first channels (after the layout) that are given, not generated."""
     layout: Literal["channels", "rows", "columns", "axis", "frames", "raster"] = "channels"
     """Arrangement of channels and frames in the model; see `layouts.py`."""
     prediction: Literal["none", "neighbours", "neighbours_and_channels"] = "none"
-    """Replacement of values by their differences, modulo V, from a prediction by earlier neighbours (`ops/prediction`).
-    It is a bijection, so that likelihoods are those of the values. neighbours: within each channel.
-    neighbours_and_channels: of the channels' differences, for colours. The paper has none."""
+    """Model the differences, modulo V, of values from predictions by earlier neighbours, within each channel or, for
+    colours, also across channels. Likelihoods stay those of the values. The paper has none.
+    """
     signed_differences: bool = False
-    """Whether a difference and the same difference minus V have logits of their own, 2 V in all, of which each site has
-    the V that lead to values: what is likely near 0 and near V - 1 is then learned, and values do not wrap around."""
+    """Give a difference and the same difference minus V separate logits: values do not wrap around."""
     dim: int = 128
     """Width D of the model."""
     heads: int = 4
@@ -49,27 +48,28 @@ class AxialTransformerConfig:
     mlp_ratio: float = 4.0
     """Hidden width of the feedforward blocks, divided by D."""
     encoder_layers: int | None = None
-    """Layers of the channel encoder, a multiple of the number of axes; 0 means none, for one channel only. None: one
-    round where there are several channels (after the layout), otherwise 0. The configuration then has that number."""
+    """Layers of the channel encoder, a multiple of the number of axes; 0, for one channel only: no encoder. None: one
+    round for several channels (after the layout), otherwise 0.
+    """
     outer_layers: int | tuple[int, ...] | None = None
-    """Layers of each outer decoder (one per axis but the last, outermost first), each a multiple of the number of axes
-    from its own inward. 0 omits the decoder, as in the paper's row-wise model: nothing depends on earlier positions of
-    its axis. None: two rounds each, of images 4. The configuration then has these numbers."""
+    """Layers of each outer decoder (one per axis but the last, outermost first), a multiple of the number of axes from
+    its own inward. 0, as in the paper's row-wise model: nothing depends on earlier positions of its axis. None: two
+    rounds each, 4 for images.
+    """
     inner_layers: int = 4
     """Layers of the inner decoder."""
     inner: Literal["attention", "lstm"] = "attention"
     """Inner decoder: masked row attention, or one LSTM layer over the row."""
     channel_planes: Literal["one_hot", "index"] = "one_hot"
-    """Input planes that name the current channel c: one for each channel (authors' code), or one of c/C (figure 3)."""
+    """Planes that name the current channel c: one per channel (authors' code), or one of c/C (figure 3)."""
     input_divisor: int | None = None
-    """Number by which the channel encoder divides the values of earlier channels; None: V - 1. The authors' code
-    divides by 255 whatever V is."""
+    """Divisor of earlier channels' values in the channel encoder; None: V - 1. The authors' code has 255 for any V."""
     dropout: float = 0.0
     """Dropout probability on the residual branches."""
     rotary: float | None = None
-    """Base of rotary positions (Su et al. 2021) along the axis of each attention, beside the learned positions: the
-    angles of queries and keys at place p are p rotary^(-2j / K), for heads K wide. None: no rotary positions, as in the
-    paper."""
+    """Base of rotary positions (Su et al. 2021) beside the learned ones: angles at position p are p rotary^(-2j / K),
+    for heads K wide. None, as in the paper: no rotary positions.
+    """
 
     def __post_init__(self) -> None:
         _require(1 <= len(self.shape) <= MOST_AXES, f"shape must have 1 to {MOST_AXES} axes, not {len(self.shape)}")
@@ -144,7 +144,7 @@ class AxialTransformerConfig:
         )
 
     def _fill_in(self, layout: Layout) -> None:
-        """Puts numbers in place of None, so that what is stored does not depend on later defaults."""
+        """Replace None by numbers: stored files do not depend on later defaults."""
         axes = len(layout.shape)
         if self.encoder_layers is None:
             object.__setattr__(self, "encoder_layers", axes if layout.channels > 1 else 0)
@@ -154,18 +154,15 @@ class AxialTransformerConfig:
 
     @property
     def bijection(self) -> Layout:
-        """The bijection between data and model coordinates that `layout` names."""
         return LAYOUTS[self.layout](self.shape, self.channels)
 
     @property
     def layers_of_encoder(self) -> int:
-        """Layers of the channel encoder."""
         assert self.encoder_layers is not None
         return self.encoder_layers
 
     @property
     def layers_of_outer_decoders(self) -> tuple[int, ...]:
-        """One number for each outer decoder, outermost first."""
         assert self.outer_layers is not None
         if isinstance(self.outer_layers, tuple):
             return self.outer_layers
@@ -173,33 +170,29 @@ class AxialTransformerConfig:
 
     @property
     def divisor(self) -> int:
-        """Number by which the channel encoder divides values."""
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
 
     @property
     def predictor(self) -> Predictor | None:
-        """The prediction of values; None: there is none."""
         if self.prediction == "none":
             return None
         return Predictor(self.num_values, self.prediction == "neighbours_and_channels", self.signed_differences)
 
     @property
     def num_logits(self) -> int:
-        """Outputs of the head: V, or 2 V if differences are signed."""
         return self.num_values * (2 if self.signed_differences else 1)
 
     @property
     def layers(self) -> int:
-        """Number of layers, all stacks together: at most 1,024."""
+        """Return the layers of all stacks: at most 1,024."""
         return self.layers_of_encoder + sum(self.layers_of_outer_decoders) + self.inner_layers
 
     @property
     def hidden(self) -> int:
-        """Hidden width of the feedforward blocks."""
         return round(self.mlp_ratio * self.dim)
 
     def describe(self) -> dict[str, str]:
-        """The data and the model as rows (name, value)."""
+        """Return rows (name, value)."""
         data = " x ".join(map(str, (*self.shape, self.channels)))
         known = f", the first {self.known_channels} channels given" if self.known_channels else ""
         classes = "" if self.num_classes is None else f", {self.num_classes} classes"

@@ -1,4 +1,4 @@
-"""Model card of a model on the Hugging Face hub: README.md with a head of YAML that the hub reads."""
+"""Model card for the Hugging Face hub."""
 
 import json
 import re
@@ -12,7 +12,6 @@ from axial_transformers.models.config import AxialTransformerConfig
 from axial_transformers.storage import require_extra
 
 PICTURES = "unconditional-image-generation"
-"""The hub's task of models that draw pictures."""
 
 _TEXT = """\
 ---
@@ -43,7 +42,7 @@ model = {name}.from_pretrained("{repository}")
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Bits/dim that were measured on a data set."""
+    """Measured bits/dim."""
 
     data: str
     """Name of the data set."""
@@ -61,16 +60,7 @@ def model_card(
     result: Result | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> str:
-    """Text of README.md, which states what is known of a model and nothing else.
-
-    Args:
-        model, config: what is uploaded.
-        repository: "owner/name".
-        licence: an identifier of the hub's list, such as apache-2.0; None: not stated.
-        rows: further rows of the table.
-        result: a measurement, for the head.
-        settings: those of the training, shown as JSON.
-    """
+    """Return the text of README.md; `licence` is of the hub's list, such as apache-2.0."""
     require_extra("hub", "huggingface_hub", "a model card")
     from huggingface_hub import ModelCardData
 
@@ -112,7 +102,6 @@ def model_card(
 
 
 def _measured(result: Result, task: str) -> Any:
-    """A measurement as huggingface_hub writes it into the head."""
     from huggingface_hub import EvalResult
 
     return EvalResult(
@@ -128,5 +117,5 @@ def _measured(result: Result, task: str) -> Any:
 
 
 def _cell(text: str) -> str:
-    """Text that stays in its cell of a table, whatever a file is called."""
+    """Keep a text within its cell of a table."""
     return "".join(c if c.isprintable() else "?" for c in text).replace("|", "\\|")

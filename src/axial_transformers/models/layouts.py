@@ -1,12 +1,12 @@
 """Layouts of channels and frames: bijections between data and model coordinates (section 3.2.2).
 
 layout        data [B, *A, C]     model [B, *A', C']
-channels      [B, *A, C]          the same: one channel after the other through the channel encoder
+channels      [B, *A, C]          the same: one channel after the other
 rows          [B, A1, .., C]      [B, C*A1, .., 1]: channel-major along the first axis
 columns       [B, .., Ad, C]      [B, .., Ad*C, 1]: interleaved along the last axis
 axis          [B, *A, C]          [B, *A, C, 1]: one more, innermost, axis
 frames        [B, T, *A, C]       [B, *A, T*C]: frames are channels (the paper's video)
-raster        [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, the channels of a site adjacent
+raster        [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, channels adjacent
 """
 
 from dataclasses import dataclass
@@ -18,19 +18,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Channels stay channels. `to_model` and `to_data` leave any dimensions after the channels' as they are."""
+    """Channels stay channels; dimensions behind them are kept."""
 
     data_shape: tuple[int, ...]
     data_channels: int
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The axes *A' of the model."""
         return self.data_shape
 
     @property
     def channels(self) -> int:
-        """The channels C' of the model."""
         return self.data_channels
 
     def to_model(self, x: Tensor) -> Tensor:
@@ -38,17 +36,16 @@ class Layout:
         return x
 
     def to_data(self, x: Tensor) -> Tensor:
-        """[B, *A', C', ..] -> [B, *A, C, ..], the inverse of `to_model`."""
         return x
 
     def expand_cond(self, cond: Tensor) -> Tensor:
-        """Conditioning [B, *A, D], repeated for every channel that became a site -> [B, *A', D]."""
+        """Repeat conditioning for channels that became sites: [B, *A, D] -> [B, *A', D]."""
         repeated = cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
         return self.to_model(repeated).select(len(self.shape) + 1, 0)
 
     @property
     def order(self) -> Tensor:
-        """The sites (a1, .., ad, c), in data coordinates and generation order: int64 [sites, d + 1]."""
+        """Return the sites in generation order and data coordinates."""
         axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
         sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         return self.to_model(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
@@ -59,7 +56,7 @@ class Layout:
 
 
 class Rows(Layout):
-    """Channels are concatenated along the first axis: row c * A1 + a of the model is row a of channel c."""
+    """Channel-major along the first axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,7 +74,7 @@ class Rows(Layout):
 
 
 class Columns(Layout):
-    """Channels interleaved along the last axis: position a * C + c of the model is channel c of position a."""
+    """Interleaved along the last axis."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,7 +110,7 @@ class Axis(Layout):
 
 
 class Frames(Layout):
-    """Frames are channels: channel t * C + c of the model is channel c of frame t."""
+    """Frames are channels, outermost."""
 
     def __post_init__(self) -> None:
         if len(self.data_shape) < 2:
@@ -138,7 +135,7 @@ class Frames(Layout):
 
 
 class Raster(Layout):
-    """All sites, channels innermost, are one sequence."""
+    """One sequence, channels innermost."""
 
     @property
     def shape(self) -> tuple[int, ...]:

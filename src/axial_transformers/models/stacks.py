@@ -1,4 +1,4 @@
-"""The stacks of blocks of a model: channel encoder, outer decoders, inner decoders."""
+"""Channel encoder, outer decoders, inner decoders."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -17,18 +17,16 @@ from axial_transformers.ops.positions import rotation_table
 
 
 def axis_attention(config: AxialTransformerConfig, axis: int, causal: bool) -> LineAttention:
-    """Attention along `axis`, -2 being the innermost; with rotary positions if the model has them."""
+    """Return attention along `axis`."""
     length, width = config.bijection.shape[axis + 1], config.dim // config.heads
     rotations = None if config.rotary is None else rotation_table(length, width, config.rotary)
     return LineAttention(config.dim, config.heads, axis, causal, residual=True, rotations=rotations)
 
 
 class ChannelEncoder(nn.Module):
-    """Unmasked attention over every axis of the channels before c, from an input that names c:
+    """Unmasked attention over every axis of the channels before c:
 
-    x[channels < c] / divisor, planes that name c -> 3-wide convolution -> + position + conditioning -> blocks -> e
-
-    The divisor is the largest value, V - 1, or the configuration's.
+    x[channels < c] / divisor, planes of c -> 3-wide convolution -> + position + conditioning -> blocks -> e
     """
 
     def __init__(self, config: AxialTransformerConfig):
@@ -52,7 +50,6 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        """x [B, *A, C], channel of each example [B], embedded conditioning [B, *A or 1s, D] -> e [B, *A, D]."""
         h = self.convolve(x, channel, conditioning)
         for block in self.blocks:
             h = block(h)
@@ -64,7 +61,6 @@ class ChannelEncoder(nn.Module):
         channel: Integer[Tensor, " b"],
         conditioning: Float[Tensor, "b *g d"] | float,
     ) -> Float[Tensor, "b *a d"]:
-        """The input of the blocks [B, *A, D], from the arguments of `forward`."""
         site = (-1,) + (1,) * (x.ndim - 2)
         number = torch.arange(self.channels, device=x.device)
         before = (number < channel.unsqueeze(-1)).view(*site, self.channels)
@@ -80,11 +76,9 @@ class ChannelEncoder(nn.Module):
 
 
 class OuterDecoder(nn.Module):
-    """Unmasked attention over the axes inside its own, masked over its own; the upper context is its output, shifted.
+    """Unmasked attention over the axes inside its own, masked over its own; its output is shifted.
 
-    For an image: unmasked rows, masked columns, ShiftDown. Axes are counted from the end, so that a layer has the same
-    axis in the whole tensor and in a slab of it: outer decoder `level` of d has axis -(d - level) - 1, which its slabs
-    lack.
+    For an image: unmasked rows, masked columns, ShiftDown.
     """
 
     def __init__(self, config: AxialTransformerConfig, level: int):
@@ -100,10 +94,6 @@ class OuterDecoder(nn.Module):
         )
 
     def forward(self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """h [B, *A, D] and context, [B, *A, D] or [*A, D] -> context + upper context.
-
-        The upper context depends on earlier positions of the axis only.
-        """
         if not self.blocks:
             return context
         u = h + context
@@ -112,11 +102,9 @@ class OuterDecoder(nn.Module):
         return context + shift(u, self.axis)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
-        """Empty caches for the steps along the axis: one for each causal layer, None for the others."""
         return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]
 
     def step(self, u: Float[Tensor, "b *s d"], i: int, state: list[KeyValueCache | None]) -> Float[Tensor, "b *s d"]:
-        """Slab `i` of h + context [B, *S, D] -> the upper context of slab i + 1 [B, *S, D]."""
         if not self.blocks:
             return torch.zeros_like(u)
         for block, cache in zip(self.blocks, state):
@@ -125,11 +113,7 @@ class OuterDecoder(nn.Module):
 
 
 class InnerAttention(nn.Module):
-    """Masked attention over the last axis, a transformer block for each of `attentions`.
-
-    Raises:
-        ValueError: the configuration has rotary positions, and these attentions have not.
-    """
+    """Masked attention over the last axis."""
 
     def __init__(self, config: AxialTransformerConfig, attentions: Iterable[LineAttention]):
         super().__init__()
@@ -143,17 +127,14 @@ class InnerAttention(nn.Module):
         )
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
         for block in self.blocks:
             r = block(r)
         return r
 
     def start(self, batch: int) -> list[KeyValueCache]:
-        """Empty caches for the steps along one row."""
         return [block.start(batch, (), self.length) for block in self.blocks]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
-        """The output at site `i` of a row, whose earlier sites are in the caches: [B, D] -> [B, D]."""
         for block, cache in zip(self.blocks, state):
             r = block.step(r, i, cache)
         return r
@@ -169,16 +150,13 @@ class InnerLSTM(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]."""
         rows, _ = self.lstm(self.norm(r).flatten(0, -3))
         return self.dropout.add_to(r, rows.view(r.shape))
 
     def start(self, batch: int) -> list[Tensor]:
-        """Hidden and cell state [B, D] before the row."""
         zeros = self.norm.weight.new_zeros(batch, self.lstm.hidden_size)
         return [zeros, zeros]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
-        """The output at the next site of a row; updates the state: [B, D] -> [B, D]."""
         state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
         return r + self.dropout(state[0])

@@ -1,4 +1,4 @@
-"""A start from trained weights: for data of another shape, or of other classes."""
+"""A start from trained weights, for another shape or other classes."""
 
 from dataclasses import asdict
 
@@ -8,31 +8,25 @@ from torch import Tensor
 from axial_transformers.models.axial_transformer import AxialTransformer
 
 MAY_DIFFER = {"shape", "num_classes", "dropout"}
-"""Fields of the configuration in which a model may differ from the one that it starts from."""
 POSITIONS, LABELS = "position.tables.", "labels."
 
 
 @torch.no_grad()
 def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) -> list[str]:
-    """Copy the weights of a trained model into another one.
+    """Copy the weights of a trained model, and return a line for each table that could not be copied.
 
-    A table of positions along a shorter axis is cut. Along a longer axis it is interpolated. The table of classes
-    starts anew where the classes are others, and dropout may differ. All else must be equal.
+    Tables of positions are cut or interpolated; that of other classes starts anew.
 
     Args:
-        model: the model that is to be trained.
-        trained: the model whose weights it gets.
         name: what messages call the trained model.
 
-    Returns:
-        A line for each table that could not be copied.
-
     Raises:
-        ValueError: the models differ in more than that, or in the shape of a model that flattens its axes.
+        ValueError: the models differ in more, or in the shape of a model that flattens its axes.
     """
     if model.name != trained.name:
         raise ValueError(f"{name} is a model called {trained.name}, not {model.name}")
-    mine, others = asdict(model.config), asdict(trained.config)
+    configs = model.config, trained.config
+    mine, others = (asdict(each) | {"outer_layers": each.layers_of_outer_decoders} for each in configs)
     for field in mine.keys() - MAY_DIFFER:
         if mine[field] != others[field]:
             raise ValueError(f"{name} has {field}={others[field]}, not {mine[field]}: both models must have the same")
@@ -54,7 +48,7 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
 
 
 def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, axis: int, name: str) -> Tensor:
-    """Return a table of positions, cut or interpolated. Where channels lie along the axis, each is taken by itself."""
+    """Return a table, cut or interpolated, for each channel along the axis by itself."""
     lengths = model.layout.shape[axis], trained.layout.shape[axis]
     channels = trained.layout.shape[axis] // trained.config.shape[axis] if axis < len(trained.config.shape) else 0
     if len(model.layout.shape) < len(model.config.shape) or not channels:

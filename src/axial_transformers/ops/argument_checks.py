@@ -1,4 +1,4 @@
-"""Checks of the arguments of attention: each raises ValueError, in words of what the caller gave."""
+"""Checks of the arguments of attention, which raise ValueError."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,16 +9,12 @@ from torch import Tensor
 
 
 def data_axis(q: Float[Tensor, "b *a n k"], axis: int) -> int:
-    """`axis` of queries, keys or values as one of 1..d.
-
-    Raises:
-        ValueError: it is not one of the axes of the data.
-    """
+    """Return `axis` as one of 1..d."""
     return _counted(axis, q, "q", "[B, *A, heads, head_dim]", q.ndim - 3)
 
 
 def check_width(x: Float[Tensor, "b *a d"], dim: int) -> None:
-    """Raises ValueError unless the last size of a layer's input is its width D."""
+    """Check that a layer's input is D wide."""
     if x.ndim < 2 or x.shape[-1] != dim:
         first = x.ndim > 2 and x.shape[1] == dim
         hint = ". Channels come first in it: wrap the layer, axial_transformers.ChannelsFirst(layer)" if first else ""
@@ -26,11 +22,7 @@ def check_width(x: Float[Tensor, "b *a d"], dim: int) -> None:
 
 
 def input_axis(x: Float[Tensor, "b *a d"], axis: int, dim: int) -> int:
-    """`axis` of a layer's input of width `dim` as one of 1..d, also an axis of its queries, keys and values.
-
-    Raises:
-        ValueError: the input has another width, or no such axis.
-    """
+    """Return `axis` of a layer's input as one of 1..d."""
     check_width(x, dim)
     return _counted(axis, x, "the input", "[B, *A, D]", x.ndim - 2)
 
@@ -43,7 +35,7 @@ def _counted(axis: int, x: Tensor, name: str, layout: str, axes: int) -> int:
 
 
 def check_devices(arguments: Iterable[Any]) -> None:
-    """Raises ValueError unless all tensors among the arguments, and those in lists of them, are on one device."""
+    """Check that all tensors among the arguments, or in lists of them, share a device."""
     lists = (each if isinstance(each, (list, tuple)) else (each,) for each in arguments)
     found = {x.device for each in lists for x in each if isinstance(x, Tensor)}
     if len(found) > 1:
@@ -53,13 +45,7 @@ def check_devices(arguments: Iterable[Any]) -> None:
 
 
 def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None, **qkv: Tensor) -> None:
-    """Raises ValueError unless tensors that belong together fit.
-
-    Args:
-        key_mask: bool [B, *A] for k [B, *A, heads, head_dim], or None.
-        others: on the same device.
-        qkv: queries, keys or values by their names, k among them: of one floating-point dtype.
-    """
+    """Check masks, queries, keys and values (by name) against `k`."""
     check_devices((key_mask, *others, *qkv.values()))
     dtypes = [x.dtype for x in qkv.values()]
     if len(set(dtypes)) > 1 or not dtypes[0].is_floating_point:
@@ -75,13 +61,13 @@ def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None
 
 
 def check_rotations(rotations: Float[Tensor, "l k"], length: int, width: int) -> None:
-    """Raises ValueError unless a table of rotations is [L or more, K], for lines of L places and heads K wide."""
+    """Check a table of rotations."""
     if rotations.ndim != 2 or len(rotations) < length or rotations.shape[1] != width or width % 2:
         raise ValueError(f"rotations must be [{length} or more, {width}], with K even, not {list(rotations.shape)}")
 
 
 def check_options(span: int | None, dilation: int, dropout: float) -> None:
-    """Raises ValueError unless the options of `axial_attention` are within their ranges."""
+    """Check the options of `axial_attention`."""
     if span is not None and (span < 1 or span % 2 == 0):
         raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
     if dilation < 1:

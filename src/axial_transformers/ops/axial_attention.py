@@ -1,4 +1,4 @@
-"""Attention along one axis of an N-D tensor, also with weights that lines share; `ops.reference` has the definition."""
+"""Attention along one axis of an N-D tensor; `ops.reference` defines it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,30 +29,28 @@ def axial_attention(  # noqa: PLR0913
     dilation: int = 1,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b *a n w"]:
-    """Attention of every site to the sites of its own line along one axis: softmax(q . k / sqrt(K) + bias) v.
+    """Attend from every site to the sites of its line along one axis: softmax(q . k / sqrt(K) + bias) v.
 
     Args:
-        q: [B, *A, heads, head_dim]; examples and heads are independent of each other.
-        k, v: [B, *A, heads, head_dim]; if they have fewer heads, a divisor, each serves as many successive heads of q
-            (grouped queries, Ainslie et al. 2023). All three have one floating-point dtype.
-        axis: the dimension of q that is attended along, 1..d (or counted from the end, -3 for the innermost axis).
-        causal: a site attends to itself and the sites before it on its line (Ho et al. 2019, masked attention).
-        key_mask: [B, *A], True where a site is present, for ragged sizes. A site whose line has none gets zeros.
-        attn_bias: added to the scores; differentiable. [B, heads, L, L], queries before keys, for all lines of an
-            example, or a bias a line, [B, *A without axis, heads, L, L]; any size may be 1. With a span its last size
-            is the span: column R + j is of the key at o + j * dilation. Minus infinity excludes a key; a query without
+        q: [B, *A, heads, head_dim].
+        k, v: [B, *A, heads, head_dim], of q's dtype. May have fewer heads (grouped-query attention, Ainslie et al.
+            2023); their number must divide q's.
+        axis: dimension of q to attend along: 1..d, or from the end (-3 is the innermost axis).
+        causal: attend only to the site itself and to earlier ones.
+        key_mask: [B, *A], True where a site is present (PyTorch's `key_padding_mask` is the opposite). A query without
             any key gets zeros.
-        span: odd, 2R + 1: a site o attends to the sites o + j * dilation, j = -R..R, only (j <= 0 if causal), in time
-            and memory linear in L.
-        dilation: a site attends to every dilation-th site of its line only, itself among them.
-        dropout: the probability with which a weight is set to zero; the others are divided by 1 - dropout.
+        attn_bias: added to the scores, differentiable; minus infinity excludes a key. [B, heads, L, L], queries before
+            keys, or [B, *A without axis, heads, L, L], a bias per line; any size may be 1. With a span, the last size
+            is the span: column R + j belongs to the key at o + j * dilation.
+        span: odd window size 2R + 1: site o attends to o + j * dilation for |j| <= R. Time and memory are linear in L.
+        dilation: attend only to every dilation-th site, the site itself included.
+        dropout: probability p that a weight becomes zero; the others are divided by 1 - p.
 
     Returns:
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` is not one of the axes of the data, shapes, dtypes or devices do not fit, an even span, a
-            dilation below 1, a dropout outside 0 <= p < 1, or an `attn_bias` with a dilation but no span.
+        ValueError: shapes, dtypes, devices or options do not fit, or `attn_bias` has a dilation but no span.
     """
     axis = data_axis(q, axis)
     sharing = _heads_to_one(k, q), _heads_to_one(v, q)
@@ -66,11 +64,11 @@ def axial_attention(  # noqa: PLR0913
     check_options(span, dilation, dropout)
     any_length = _is_of_any_length(q, axis)
     if span is not None and attn_bias is None and not any_length and span // 2 * dilation >= q.shape[axis] - 1:
-        span = None  # the window is never shorter than the line
+        span = None
     if attn_bias is not None:
         attn_bias = _bias_of_lines(attn_bias, q, axis, span, dilation)
     if dilation > 1 and not any_length:
-        dilation = min(dilation, max(1, q.shape[axis]))  # no site then has another one in reach
+        dilation = min(dilation, max(1, q.shape[axis]))
     if dilation > 1 and not any_length:
         attend = partial(axial_attention, causal=causal, span=span, dropout=dropout)
         return _dilated((q, k, v), axis, dilation, key_mask, attn_bias, attend)
@@ -98,14 +96,7 @@ def axial_self_attention(
     attn_bias: Float[Tensor, "..."] | None = None,
     rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`axial_attention` of queries, keys and values in one tensor, the output of one linear layer.
-
-    Args:
-        qkv: [B, *A, E], queries, then keys, then values, each a head after the other.
-        widths: of queries, of keys, of values, all heads together; their sum is E.
-        heads, axis, causal, key_mask, attn_bias: as for `axial_attention`, with q [B, *A, heads, head_dim].
-        rotations: of queries and keys before the products, see `ops.positions.rotate`.
-    """
+    """Return `axial_attention` of one tensor: queries, then keys, then values, head after head."""
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, attn_bias, rotations, k=qkv.unsqueeze(-1))
     packing = heads, *widths
@@ -126,13 +117,9 @@ def project_by_head(
     heads: int,
     widths: tuple[int, int, int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values [B, *A, heads, width] of a packed projection, those of a head beside each other.
+    """Return queries, keys and values of a packed projection, grouped by head.
 
-    A head is then as far from the next as the last head of a site from the first of the next site, so that
-    `axial_attention` needs no copy of them along any axis: the sites inside of an axis are more heads.
-
-    Args:
-        weight, bias: of the projection whose output `axial_self_attention` takes, with `heads` and `widths`.
+    Inner sites then act as more heads, and attention copies nothing.
     """
 
     def by_head(rows: Tensor) -> Tensor:
@@ -144,12 +131,12 @@ def project_by_head(
 
 
 def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None) -> bool:
-    """Whether `project_by_head` avoids copies along axis 1..d: on a GPU, not along the innermost, without a mask."""
+    """Return True if `project_by_head` avoids copies."""
     return copies_count(x.device) and key_mask is None and axis != x.ndim - 2
 
 
 def own_places(k: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n l"]:
-    """Values whose attention is its weights: 1 at the place of a key along the axis, 0 elsewhere."""
+    """Return values whose attention is its weights."""
     length, axis = k.shape[axis], data_axis(k, axis)
     of_axis = [length if dim in (axis, k.ndim - 1) else 1 for dim in range(k.ndim)]
     return torch.eye(length, dtype=k.dtype, device=k.device).view(of_axis).expand(*k.shape[:-1], length)
@@ -161,7 +148,7 @@ def attend_step(
     values: Float[Tensor, "m h s w"],
     bias: Float[Tensor, "n s"] | None = None,
 ) -> Float[Tensor, "m n w"]:
-    """Attention of one query a line to the s keys and values in a cache; successive heads of q may share theirs."""
+    """Attend from one query per line to cached keys and values."""
     scores = (q.unflatten(1, (keys.shape[1], -1)) @ keys.mT) / sqrt(q.shape[-1])
     if bias is not None:
         scores = scores + bias.unflatten(0, scores.shape[1:3])
@@ -169,22 +156,15 @@ def attend_step(
 
 
 def _is_of_any_length(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    """Whether a graph is exported whose lines have any length: nothing may depend on a comparison of it."""
     return isinstance(q.shape[axis], torch.SymInt) and torch.compiler.is_exporting()
 
 
 def _heads_to_one(x: Float[Tensor, "b *a h k"], q: Float[Tensor, "b *a n k"]) -> int:
-    """Successive heads of q that share a head of keys or values x (grouped queries); 1 if they cannot."""
     heads, groups = q.shape[-2], x.shape[-2]
     return heads // groups if 0 < groups < heads and heads % groups == 0 else 1
 
 
 def _bias_of_lines(bias: Tensor, q: Tensor, axis: int, span: int | None, dilation: int) -> Tensor:
-    """`attn_bias` as [B, *A without axis, heads, L, L or span], where any size may be 1.
-
-    Raises:
-        ValueError: its shape does not fit, or there is a dilation without a span.
-    """
     if not bias.is_floating_point():
         raise ValueError(f"attn_bias is added to the scores, and must be of a floating-point dtype, not {bias.dtype}")
     if span is None and dilation > 1:
@@ -210,7 +190,6 @@ def _dilated(
     bias: Tensor | None,
     attend: Callable[..., Tensor],
 ) -> Tensor:
-    """Attention along the lines of every dilation-th site: L = places * dilation, and `dilation` is one more axis."""
     length = qkv[0].shape[axis]
     beyond = -length % dilation
     if key_mask is None and (isinstance(beyond, torch.SymInt) or beyond):
@@ -220,7 +199,7 @@ def _dilated(
         x = F.pad(x, [0, 0] * (x.ndim - 1 - dim) + [0, beyond])
         return x.unflatten(dim, (-1, dilation))
 
-    if bias is not None:  # the new axis comes after `axis`
+    if bias is not None:
         rows = bias.unsqueeze(-2) if bias.shape[-2] == 1 else apart(bias, bias.ndim - 2)
         bias = rows.movedim(-2, axis)
     key_mask = None if key_mask is None else apart(key_mask, axis)
@@ -238,7 +217,6 @@ def _with_options(
     dropout: float,
     dilation: int,
 ) -> Tensor:
-    """`axial_attention` with a bias, a window or dropout: the lines of each example are a group."""
     if bias is not None and span is None and not dropout and _shared(bias) and _is_compiled(qkv[0], axis):
         return compiled_attention.attend(qkv, None, axis, causal, key_mask, _of_examples(bias))
     sizes = qkv[0].shape[:-2]
@@ -260,7 +238,7 @@ def _with_options(
             inside = offset % dilation == 0
             if causal:
                 inside = inside & (offset <= 0)
-            if span is not None:  # blocks cannot be counted: a mask of all pairs
+            if span is not None:  # blocks cannot be counted, so mask all pairs
                 inside = inside & (offset.abs() <= span // 2 * dilation)
                 bias = None if bias is None else _of_all_pairs(bias, offset // dilation)
             allowed = inside[None, None, None] if allowed is None else allowed & inside
@@ -269,19 +247,16 @@ def _with_options(
 
 
 def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l span"], steps: Tensor) -> Float[Tensor, "#b #m #n l l"]:
-    """A bias of the places of a window as one of pairs, that are so many steps [L, L] apart; any number outside."""
     span = bias.shape[-1]
     column = (steps + span // 2).clamp(0, span - 1).expand(*bias.shape[:-2], -1, -1)
     return bias.expand(*bias.shape[:-2], steps.shape[0], span).gather(-1, column)
 
 
 def _shared(bias: Tensor) -> bool:
-    """Whether all lines of an example have the same bias [B, *A without axis, heads, L, L or span]."""
     return all(size == 1 for size in bias.shape[1:-3])
 
 
 def _of_examples(bias: Tensor) -> Float[Tensor, "#b #n #l #l"]:
-    """A shared bias without the axes of the lines."""
     return bias.reshape(len(bias), *bias.shape[-3:])
 
 
@@ -290,26 +265,23 @@ def _is_compiled(q: Float[Tensor, "b *a n k"], axis: int) -> bool:
 
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
-    """[B, *A, N, K] -> [lines, N, L, K]: the lines along `axis`, 1..d, as torch's kernels take them."""
+    """Return the lines along `axis`, 1..d."""
     return x.movedim(axis, -3).flatten(0, -4).transpose(1, 2)
 
 
 def mask_of_lines(key_mask: Bool[Tensor, " b *a"] | None, axis: int) -> Bool[Tensor, "m l"] | None:
-    """A mask of the lines along `axis`, 1..d; None stays None."""
+    """Return the mask of the lines along `axis`."""
     return None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
 
 
 def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n w"]:
-    """The inverse of `to_lines`, onto the grid of `like`."""
+    """Undo `to_lines`, onto the grid of `like`."""
     rest = [size for dim, size in enumerate(like.shape[:-2]) if dim != axis]
     return out.transpose(1, 2).unflatten(0, rest).movedim(-3, axis)
 
 
 def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    """Whether there are sites inside of `axis`, and all [outer axes], and all [inner axes, heads], are evenly spaced.
-
-    If so, and if the kernel takes as many heads, torch's fused kernels read the lines where they lie, by strides.
-    """
+    """Return True if fused kernels can read the lines by strides."""
     if not copies_count(x.device) or axis == x.ndim - 3:
         return False
     groups = range(axis - 1), range(axis + 1, x.ndim - 2)
@@ -319,7 +291,6 @@ def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
 
 
 def _as_more_heads(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
-    """[B, *A, N, K] -> [outer, inner * N, L, K]: the lines along `axis`; sites inside of it count as heads."""
     return x.flatten(axis + 1, -2).flatten(0, axis - 1).transpose(1, 2)
 
 
@@ -333,25 +304,25 @@ def tied_axial_attention(
     key_mask: Bool[Tensor, " b *a"] | None = None,
     attn_bias: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Tied row attention (Rao et al. 2021, MSA Transformer): one set of weights for all lines along the axis `tied`.
+    """Attend with one set of weights for all lines along `tied` (Rao et al. 2021, MSA Transformer).
 
-    out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p], of [B, rows, columns, heads, K] with
-    axis=2 and tied=1. It is `axial_attention` of heads R times as wide, those of all rows beside each other.
+    out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p] for [B, rows, columns, heads, K], with
+    axis=2 and tied=1.
 
     Args:
-        q, k, v: [B, *A, heads, head_dim], with the same number of heads.
-        axis: the dimension attended along, 1..d, or counted from the end.
-        tied: the dimension whose lines share their weights; another one.
-        causal: as for `axial_attention`.
-        key_mask: [B, *A], True where a site is present. Others add nothing to the scores and have the value zero; R
-            counts the rows with a site that is present. A place that is absent from all rows is not attended to.
-        attn_bias: as for `axial_attention` of the grid without the axis `tied`.
+        q, k, v: [B, *A, heads, head_dim], with equal numbers of heads.
+        axis: dimension to attend along: 1..d, or from the end.
+        tied: another dimension, whose lines share their weights.
+        causal: see `axial_attention`.
+        key_mask: [B, *A], True where a site is present. Absent sites have scores and values of zero. R counts rows with
+            a present site. Columns absent from all rows are excluded.
+        attn_bias: see `axial_attention`, for the grid without the axis `tied`.
 
     Returns:
         [B, *A, heads, value_dim], the dtype of v.
 
     Raises:
-        ValueError: `axis` and `tied` are not two axes of the data, or shapes or dtypes do not fit each other.
+        ValueError: `axis` and `tied` are not two axes of the data, or shapes or dtypes do not fit.
     """
     axis, tied = data_axis(q, axis), data_axis(q, tied)
     if axis == tied:

@@ -1,4 +1,4 @@
-"""Attention along one axis on a CPU, by the compiled kernels for the processor, the dtype and the length of lines."""
+"""Attention along one axis on a CPU, by compiled kernels."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,17 +30,17 @@ from axial_transformers.ops.operators import (
 )
 
 Packing = tuple[int, int, int, int] | None
-"""Heads and the widths of queries, keys and values that share one tensor; None for three tensors."""
+"""Heads and widths of queries, keys and values in one tensor; None for three."""
 PARTS_OF_BIAS = 32
-"""Sums of the gradient of a bias at least, each over some lines of a head: as many on any number of threads."""
+"""Independent of the number of threads."""
 PARTS_OF_TABLES = 16
-"""Parts that the lines are cut into at most: each sums gradients of the tables by itself, whatever the threads."""
+"""Independent of the number of threads."""
 AT_ONCE = 2**17
-"""Numbers of heads that the kernels load together: what a core's own cache holds."""
+"""A core's own cache."""
 SHORT = 16
-"""Numbers of a head's queries in a line, for each lane of a vector, up to which `short_lines` takes less time."""
+"""Most queries per vector lane for `short_lines`."""
 TILES_PAY_FROM = 512
-"""Length of a line times width of its keys from which matrix registers pay in bfloat16: they are filled with zeros."""
+"""Length times width, in bfloat16."""
 NONE = np.zeros(0, np.float32)
 
 
@@ -53,18 +53,12 @@ def attend(
     bias: Float[Tensor, "#b #n #l #l"] | None = None,
     rotations: Float[Tensor, "l k"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`axial_attention` of float32 or bfloat16 tensors on a CPU, 1 <= axis <= d; first derivatives only.
+    """Return `axial_attention` in float32 or bfloat16 on a CPU; first derivatives only.
 
-    All lines of an example share the bias. Without one, keys and values may have fewer heads than queries, a divisor:
-    they are read where they are, once for all heads of a group.
-
-    Args:
-        tensors: queries, keys and values [B, *A, heads, width], or by `packing` one tensor of all, whose gradient is
-            one, too.
-        rotations: of queries and keys before the products, see `ops.positions.rotate`.
+    `tensors` are queries, keys and values, or one of all.
     """
     biases: tuple[Tensor, ...] = ()
-    if bias is not None:  # as kernels read it: float32, heads before examples, keys before queries
+    if bias is not None:  # float32, heads before examples, keys before queries
         heads, length = packing[0] if packing else tensors[0].shape[-2], tensors[0].shape[axis]
         biases = (bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous(),)
     arguments = packing, axis, causal, None, key_mask, rotations, len(biases), *biases, *tensors
@@ -80,13 +74,7 @@ def attend_relative(
     causal: bool,
     scale: float,
 ) -> Float[Tensor, "b *a n w"]:
-    """Equation 4 of Axial-DeepLab, its scores times `scale`, of float32 tensors on a CPU; first derivatives only.
-
-    Args:
-        tensors: queries, keys and values [B, *A, heads, width], or by `packing` one tensor of all.
-        tables: of queries, keys and values, [2R + 1, heads or 1, width].
-        axis: 1..d.
-    """
+    """Return equation 4 of Axial-DeepLab, its scores times `scale`, like `attend`."""
     rows = tables[0].shape[0]
     if (beyond := rows // 2 - (tensors[0].shape[axis] - 1)) > 0:
         tables = tuple(table[beyond : rows - beyond] for table in tables)  # type: ignore[assignment]
@@ -96,7 +84,7 @@ def attend_relative(
 
 
 def unpacked(tensors: Sequence[Tensor], packing: Packing) -> tuple[Tensor, ...]:
-    """Queries, keys and values [B, *A, heads, width]."""
+    """Return queries, keys and values."""
     if packing is None:
         return tuple(tensors)
     heads, *widths = packing
@@ -104,10 +92,7 @@ def unpacked(tensors: Sequence[Tensor], packing: Packing) -> tuple[Tensor, ...]:
 
 
 class _Attention(torch.autograd.Function):
-    """Attention of three tensors or one; before them come those that are learned, a bias or none, or tables.
-
-    With a `scale` it is position-sensitive, otherwise it has a mask and rotations, or None.
-    """
+    """Attention of one tensor or three, after a bias or tables."""
 
     @staticmethod
     def forward(
@@ -160,7 +145,6 @@ def _forward(
     out: Tensor,
     sums: Tensor,
 ) -> None:
-    """Lines of queries, keys and values, with a bias [heads, B or 1, L, L], keys before queries, or none."""
     check_written([out], [out], axis)
     kernels, arguments, sizes, pieces = _of_lines([*qkv, out], [], biases, axis, causal, key_mask, rotations, sums)
     if sizes is None:
@@ -273,12 +257,6 @@ def _of_lines(
     rotations: Tensor | None,
     sums: Tensor,
 ) -> tuple[Any, tuple[Any, ...], Sizes | None, int]:
-    """The module with kernels for lines, their first arguments, sizes, and pieces of work; no sizes for `short_lines`.
-
-    Args:
-        lines: queries, keys, values, and the result or its gradient.
-        written: gradients of the first three, in the backward pass.
-    """
     bias = biases[0] if biases else None
     check_lines(lines, axis, sums, grouped=bias is None)
     check_extras(lines[0], axis, key_mask, bias, rotations)
@@ -304,7 +282,6 @@ def _of_lines(
 def _pieces_of_short_lines(
     qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None
 ) -> int:
-    """The pieces of work of `short_lines`, which needs no `sums`; 0 where it cannot take the lines, or does not pay."""
     lanes = short_line_kernels().LANES
     q, k, v = qkv[:3]
     outer, inner, heads, length, width, value_width, *_ = sizes_of(q, v, axis)
@@ -315,10 +292,7 @@ def _pieces_of_short_lines(
 
 
 def flat_lines(tensors: Sequence[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
-    """Tensors [B, *A, N, K] as flat arrays, and their strides along outer axes, inner axes, heads and `axis`.
-
-    A tensor that has no such strides is copied first; the output of a linear layer has them.
-    """
+    """Return flat arrays and strides (outer axes, inner axes, heads, `axis`), or copies."""
     arrays, strides = [], []
     for x in tensors:
         found = strides_of_lines(x.shape, x.stride(), axis)
@@ -333,19 +307,18 @@ def flat_lines(tensors: Sequence[Tensor], axis: int) -> tuple[list[NDArray[Any]]
 
 
 def sizes_of(q: Tensor, v: Tensor, axis: int) -> Sizes:
-    """Sizes without shares."""
+    """Return the sizes, without shares."""
     outer, inner = q.shape[:axis].numel(), q.shape[axis + 1 : -2].numel()
     return Sizes(outer, inner, q.shape[-2], q.shape[axis], q.shape[-1], v.shape[-1])
 
 
 def heads_at_once(sizes: Sizes, group: int = 1) -> int:
-    """Heads of a line that a kernel loads together, some whole groups: the more, the fewer visits to distant places."""
+    """Return the heads to load together."""
     heads, of_head = sizes.heads, sizes.length * (4 * sizes.width + 3 * sizes.value_width)
     return max(n for n in range(group, heads + 1, group) if heads % n == 0 and (n == group or n * of_head <= AT_ONCE))
 
 
 def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
-    """The mask [B, *A] as uint8, flat [outer, inner, L]; empty for None."""
     if key_mask is None:
         return np.zeros(0, np.uint8)
     outer = key_mask.shape[:axis].numel()
@@ -353,7 +326,6 @@ def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
 
 
 def _padded(tables: Sequence[Tensor], scale: float) -> Any:
-    """Tables [2R + 1, heads or 1, width] as `relative_attention.Tables`; that of keys times `scale`."""
     relative_attention, (rows, heads) = relative_kernels(), tables[0].shape[:2]
     columns, first = relative_attention.transposed_columns(rows // 2), relative_attention.FIRST
     padded, transposed = [], []
@@ -368,11 +340,10 @@ def _padded(tables: Sequence[Tensor], scale: float) -> Any:
 
 
 def _zeros(*shape: int) -> NDArray[np.float32]:
-    """Zeros from the start of a cache line on, as torch keeps them: vectors of whole lines load faster."""
+    """Return zeros aligned to a cache line: vectors load faster."""
     return torch.zeros(shape).numpy()
 
 
 def _whole(width: int) -> int:
-    """A width in whole vectors of the kernels."""
     lanes = relative_kernels().LANES
     return -(-width // lanes) * lanes

@@ -1,4 +1,4 @@
-"""Arithmetic of CUDA that torch sets for the whole process: TF32, and algorithms that give the same bits again."""
+"""Settings that torch keeps per process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,12 @@ import torch
 
 @contextmanager
 def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False) -> Iterator[None]:
-    """A context of computations on a device; what held before holds again after it. On a CPU it changes nothing.
+    """Set the arithmetic of CUDA within a context; do nothing on a CPU.
 
     Args:
-        device: the one that computes.
-        tf32: whether float32 matrix products and LSTMs round their factors to TF32, which has 10 bits of mantissa
-            instead of 23. By itself torch does so in LSTMs only.
-        deterministic: whether to take only algorithms that give the same bits again. Matrix products need the
-            environment variable CUBLAS_WORKSPACE_CONFIG=:4096:8 for that, from the start of the process.
+        tf32: round factors of float32 products to TF32. By default, torch does so in LSTMs only.
+        deterministic: use algorithms that repeat their bits. Matrix products also need CUBLAS_WORKSPACE_CONFIG=:4096:8
+            from the start of the process.
     """
     if device.type != "cuda":
         yield
@@ -27,11 +25,10 @@ def arithmetic(device: torch.device, *, tf32: bool, deterministic: bool = False)
     before_deterministic = torch.are_deterministic_algorithms_enabled()
     try:
         named = torch.get_float32_matmul_precision()
-    except RuntimeError:  # what a caller has set has no former name
+    except RuntimeError:  # the newer settings have no former name
         named = "highest"
     try:
-        # The former name sets the newer one too. Inductor reads the former (in torch 2.9 and 2.10, and later when it
-        # autotunes), which raises where only the newer one is set: pytorch#166387.
+        # The former name sets the newer one too. Inductor raises where only the newer is set (pytorch#166387).
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
         backends.cudnn.rnn.fp32_precision = "tf32" if tf32 else "ieee"
         torch.use_deterministic_algorithms(deterministic or before_deterministic)

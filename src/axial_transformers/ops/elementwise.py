@@ -1,4 +1,4 @@
-"""Quick GELU, dropout and shifts; where a CPU has much to do, the first two in one pass by `kernels.pointwise`."""
+"""Quick GELU, dropout and shifts; large ones by `kernels.pointwise`."""
 
 from collections.abc import Callable
 from itertools import product
@@ -19,25 +19,20 @@ from axial_transformers.ops.torch_private import is_transformed
 
 STEEPNESS = 1.702
 PAYS_FROM = 2**16
-"""Numbers from which a compiled kernel pays: for fewer, the call takes as long as torch's operations."""
 UNIT = 1024
-"""Numbers that stay together when they are divided among threads."""
 GOLDEN, FACTORS = -0x61C8864680B583EB, (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
-"""Of SplitMix64 (Steele et al. 2014), as int64."""
+"""Of SplitMix64 (Steele et al. 2014)."""
 
 
 def quick_gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """x * sigmoid(1.702 x), the authors' nonlinearity; only x is saved for the gradient; first derivatives only.
-
-    Under torch.func any derivatives.
-    """
+    """Return x * sigmoid(1.702 x), the authors' nonlinearity; first derivatives only, except under torch.func."""
     if torch.compiler.is_compiling() or is_transformed():  # the compiler fuses by itself
         return x * torch.sigmoid(STEEPNESS * x)
     return _QuickGELU.apply(x)  # type: ignore[no-untyped-call]
 
 
 def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
-    """Each number is zero with probability p, otherwise x / (1 - p). On a CPU, p is rounded to a multiple of 2^-16."""
+    """Zero each number with probability p, else divide by 1 - p. A CPU rounds p to a multiple of 2^-16."""
     dropped = round(p * 2**16)
     if x.device.type != "cpu" or not 0 < dropped < 2**16:
         return F.dropout(x, p)
@@ -45,7 +40,7 @@ def dropout(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
 
 
 def add_dropped(x: Float[Tensor, "*s"], y: Float[Tensor, "*s"], p: float) -> Float[Tensor, "*s"]:
-    """x + dropout(y, p); first derivatives only where a compiled kernel computes it, which draws as `dropout` does."""
+    """Return x + dropout(y, p), with equal draws."""
     dropped = round(p * 2**16)
     fits = x.shape == y.shape and torch.promote_types(x.dtype, y.dtype) == x.dtype and 0 < dropped < 2**16
     if torch.compiler.is_compiling() or is_transformed() or not (fits and _pays(x) and _pays(y)):
@@ -57,16 +52,13 @@ def _scale(dropped: int) -> float:
     return 2**16 / (2**16 - dropped)
 
 
-@cpu_operator(  # opaque to torch.compile, whose own random numbers take longer
+@cpu_operator(  # hidden from torch.compile, whose random numbers are slower
     "axial_transformers::kept",
     fake=lambda x, dropped: x.new_empty(x.shape, dtype=torch.bool),
     tags=(torch.Tag.nondeterministic_seeded,),
 )
 def _kept(x: Tensor, dropped: int) -> Tensor:
-    """A bool of x's shape, False with probability dropped / 2^16.
-
-    One draw is the seed of SplitMix64, an output of whose serves four numbers; torch's own dropout draws one for each.
-    """
+    """Return what is kept. Torch's dropout draws once per number, this once."""
     bits = (torch.arange(1, -(-x.numel() // 4) + 1, device=x.device) * GOLDEN).add_(_seed())
     for shift, factor in zip((30, 27), FACTORS):
         bits = bits.bitwise_xor_(_shifted(bits, shift)).mul_(factor)
@@ -75,12 +67,11 @@ def _kept(x: Tensor, dropped: int) -> Tensor:
 
 
 def _seed() -> int:
-    """64 bits of torch's generator."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None))
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
-    """64 bits to the right, zeros in front, unlike int64 by itself."""
+    """Int64 alone copies the sign."""
     return (bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)
 
 
@@ -103,7 +94,7 @@ class _QuickGELU(torch.autograd.Function):
         if _pays(x) and _pays(grad):
             _in_units(pointwise_kernels().quick_gelu_backward, x, grad, out)
             return out
-        torch.mul(x, STEEPNESS, out=out)  # the derivative of quick_gelu at x is that of silu at 1.702 x
+        torch.mul(x, STEEPNESS, out=out)  # quick_gelu's derivative at x is silu's at 1.702 x
         return torch.ops.aten.silu_backward.grad_input(grad, out, grad_input=out)
 
 
@@ -124,7 +115,6 @@ class _AddDropped(torch.autograd.Function):
 
 
 def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> None:
-    """out = x + y / (1 - p) where y is kept, else x; None stands for zeros."""
     add = pointwise_kernels().add_dropped
     base = np.zeros(0, np.float32) if x is None else _array(x)
     arrays, scale, count = (_array(y), _array(out)), np.float32(_scale(dropped)), y.numel()
@@ -137,13 +127,11 @@ def _drop(x: Tensor | None, y: Tensor, seed: int, dropped: int, out: Tensor) -> 
 
 
 def _pays(x: Tensor) -> bool:
-    """Whether a compiled kernel takes x, which has values then, and is faster."""
     kinds = torch.float32, torch.bfloat16
     return HAS_NUMBA and type(x) is Tensor and x.device.type == "cpu" and x.dtype in kinds and x.numel() >= PAYS_FROM
 
 
 def _in_units(kernel: Callable[..., None], *tensors: Tensor) -> None:
-    """Calls a kernel on contiguous tensors of one size, flat."""
     arrays = [_array(x) for x in tensors]
 
     def work(first: int, last: int) -> None:
@@ -153,22 +141,20 @@ def _in_units(kernel: Callable[..., None], *tensors: Tensor) -> None:
 
 
 def _array(x: Tensor) -> NDArray[Any]:
-    """A contiguous tensor, flat; bfloat16 as int16 bits."""
     flat = x.detach().view(-1)
     return (flat.view(torch.int16) if x.dtype == torch.bfloat16 else flat).numpy()
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
-    """Moves `x` one place along dimension `axis`: zeros at 0, without the last slab (ShiftRight, ShiftDown)."""
+    """Move `x` one position along `axis`, zeros first (ShiftRight, ShiftDown)."""
     first = torch.zeros_like(x.narrow(axis, 0, 1))
     return torch.cat([first, x.narrow(axis, 0, x.shape[axis] - 1)], dim=axis)
 
 
 def shifted_copies(x: Float[Tensor, "b *a c"]) -> Float[Tensor, "b *a n"]:
-    """Concatenates the 3^d shifted copies of x [B, *A, C] (zeros outside) into [B, *A, 3^d * C].
+    """Concatenate the 3^d shifted copies of x, zeros outside: a linear layer then is a 3-wide convolution.
 
-    A linear layer of the result is a 3-wide convolution over every axis. The copies are in the order of their offsets
-    -1, 0, 1, the last axis fastest, so that a convolution's weight [3, .., 3, C, D] flattens to [3^d * C, D].
+    Its weight [3, .., 3, C, D] flattens to [3^d * C, D]: offsets -1, 0, 1, the last axis fastest.
     """
     shape = x.shape[1:-1]
     padded = F.pad(x, (0, 0) + (1, 1) * len(shape))

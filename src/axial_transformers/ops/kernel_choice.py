@@ -1,14 +1,9 @@
-"""The choice among the kernels of attention: the first of this table that can run.
+"""The choice among the kernels of attention: the first that can run.
 
-| kernel     | takes                                                                                  |
-|------------|----------------------------------------------------------------------------------------|
-| `compiled` | on a CPU, 2^18 scores or more: float32 of <= 2048 keys, bfloat16 of <= 512             |
-| `fused`    | on a CPU, without dropout: float32 and float64 of >= 64 keys, half precision of > 2048 |
-| `fused`    | elsewhere, all                                                                         |
-| `composed` | all; its operations can be traced, and differentiated any number of times              |
-
-Under a transform of torch.func, and in exported lines of any length, `composed` runs.
-benchmarks/attention_kernels.py compares their times.
+- `compiled`, on a CPU, for 2^18 scores or more: float32 of <= 2048 keys, bfloat16 of <= 512.
+- `fused`, on a CPU without dropout: float32 and float64 of >= 64 keys, half precision of > 2048.
+- `fused`, elsewhere.
+- `composed`, also under torch.func and in exports for any length.
 """
 
 from importlib.util import find_spec
@@ -19,19 +14,11 @@ from axial_transformers.ops.torch_private import is_transformed
 
 HAS_NUMBA = find_spec("numba") is not None
 LONGEST = {torch.float32: 2048, torch.bfloat16: 512}
-"""Keys of each query up to which `compiled` takes less time than the others."""
 PAYS_FROM = 2**18
-"""Scores in a call from which `compiled` pays: for fewer, the call alone takes longer than torch's several steps."""
 
 
 def compiled_can_run(device: torch.device, dtype: torch.dtype, keys: int, queries: int) -> str | None:
-    """Return the reason why the compiled kernels do not take a call; None if they do.
-
-    Args:
-        device, dtype: of queries, keys and values.
-        keys: keys of each query.
-        queries: queries of all lines and heads.
-    """
+    """Return why the compiled kernels do not take a call, or None."""
     if not HAS_NUMBA:
         return "numba is not installed"
     if device.type != "cpu":
@@ -40,17 +27,14 @@ def compiled_can_run(device: torch.device, dtype: torch.dtype, keys: int, querie
         return "transforms of torch.func and exported graphs take operations of torch only"
     if dtype not in LONGEST or keys > LONGEST[dtype]:
         return "compiled kernels take float32 lines of at most 2048 places, and bfloat16 lines of at most 512"
-    # torch's vectors are not full in lines of less than 32 keys
+    # lines below 32 keys do not fill torch's vectors
     return None if max(keys, 32) * queries >= PAYS_FROM else "with few scores, the call takes longer than torch's steps"
 
 
 def fused_can_run(device: torch.device, dtype: torch.dtype, keys: int, plain: bool = True) -> str | None:
-    """Return the reason why torch's fused kernel does not take a call; None if it does.
+    """Return why torch's fused kernel does not take a call, or None.
 
-    Args:
-        device, dtype: of queries, keys and values.
-        keys: keys of each query.
-        plain: whether there is no dropout, and no bias that needs a gradient.
+    A plain call has no dropout, and no bias that needs a gradient.
     """
     if is_transformed():
         return "transforms of torch.func do not take it"
@@ -64,5 +48,5 @@ def fused_can_run(device: torch.device, dtype: torch.dtype, keys: int, plain: bo
 
 
 def copies_count(device: torch.device) -> bool:
-    """Return whether copies of lines cost time. A CPU reads lines where they are, or copies them into its cache."""
+    """Return True if copies of lines cost time, as on a GPU."""
     return device.type != "cpu"

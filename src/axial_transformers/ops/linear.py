@@ -1,4 +1,4 @@
-"""A linear layer, y = x W^T + b, by the library that is the fastest on the processor."""
+"""A linear layer by the fastest library for the CPU."""
 
 from typing import Any
 
@@ -12,20 +12,14 @@ from axial_transformers.ops.processor import product_rates
 from axial_transformers.ops.torch_private import HAS_ONEDNN, is_transformed, onednn_linear
 
 PAYS_FROM = 2**24
-"""Multiplications in a call from which oneDNN pays: with fewer, the call takes longer than it saves."""
 NARROWEST = 16
-"""The least number of rows, inputs and outputs: for fewer, oneDNN has a slower kernel or none."""
+"""Least rows, inputs and outputs: below, oneDNN is slow."""
 
 
 def linear(
     x: Float[Tensor, "*s i"], weight: Float[Tensor, "o i"], bias: Float[Tensor, " o"] | None = None
 ) -> Float[Tensor, "*s o"]:
-    """x W^T + b: in float32 by oneDNN on a processor where that is faster, elsewhere as torch computes it.
-
-    On AMD's processors with AVX-512 torch takes MKL, which uses half of a vector register. On all
-    of them torch copies b into every row of the output before it multiplies, which oneDNN does not. Both can be
-    differentiated any number of times.
-    """
+    """Return x W^T + b, in float32 by oneDNN where faster; any number of derivatives."""
     if _onednn_pays(x, weight, biased=bias is not None):
         out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
@@ -35,7 +29,7 @@ def linear(
 def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
     return (
         x.dtype == weight.dtype == torch.float32
-        and not torch.compiler.is_exporting()  # a comparison of sizes would tie the exported graph to them
+        and not torch.compiler.is_exporting()  # comparing sizes would fix them in the exported graph
         and not is_transformed()
         and x.device.type == weight.device.type == "cpu"
         and x.numel() * len(weight) >= PAYS_FROM
@@ -47,13 +41,13 @@ def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def onednn_is_faster() -> bool:
-    """Whether this processor multiplies in float32 clearly faster by oneDNN than by the library that torch takes."""
+    """Return True if oneDNN is clearly faster than torch's library in float32."""
     return HAS_ONEDNN and product_rates().onednn_is_faster
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def onednn_adds_biases() -> bool:
-    """Whether a layer with a bias is faster by oneDNN: unless its products are clearly slower."""
+    """Return True if oneDNN is faster with a bias, which torch first copies into every row."""
     return HAS_ONEDNN and product_rates().onednn_keeps_up
 
 
@@ -69,7 +63,7 @@ class _Linear(torch.autograd.Function):
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         rows, grads = x.flatten(0, -2), grad.flatten(0, -2)
         d_weight = None
-        if needs_weight:  # faster with the smaller of both sizes as rows
+        if needs_weight:  # faster with the smaller size as rows
             wider = len(weight) > weight.shape[1]
             d_weight = linear(rows.mT, grads.mT).mT if wider else linear(grads.mT, rows.mT)
         d_x = linear(grads, weight.mT).view(x.shape) if needs_x else None
@@ -78,10 +72,10 @@ class _Linear(torch.autograd.Function):
 
 @cpu_operator("axial_transformers::linear", fake=lambda x, weight, bias: x.new_empty(len(x), len(weight)))
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    bias = None if bias is None else bias.contiguous()  # whose strides oneDNN does not read
+    bias = None if bias is None else bias.contiguous()
     return onednn_linear(_dense(x), _dense(weight), bias)
 
 
 def _dense(matrix: Tensor) -> Tensor:
-    """The matrix, copied unless its rows or columns are contiguous: oneDNN takes a hundred times as long otherwise."""
+    """Make rows or columns contiguous: oneDNN would be a hundred times slower."""
     return matrix if matrix.is_contiguous() or matrix.mT.is_contiguous() else matrix.contiguous()

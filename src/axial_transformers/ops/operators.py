@@ -1,7 +1,4 @@
-"""Operators of this package, opaque to torch.compile and torch.export, and what they ask of their arguments.
-
-A wrong argument is a ValueError before a kernel reads or writes memory that is not its own.
-"""
+"""Operators that torch.compile does not look into; checks protect their memory."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -21,21 +18,11 @@ def cpu_operator(
     mutates_args: tuple[str, ...] = (),
     tags: tuple[torch.Tag, ...] = (),
 ) -> Callable[[Callable[..., Any]], Any]:
-    """Declares a function as the operator `name`, "axial_transformers::..", and returns the operator.
-
-    It takes less time to call than one that `torch.library.custom_op` declares. Derivatives are left to an autograd
-    function around it.
-
-    Args:
-        name: of the operator.
-        fake: the result without values, of the same arguments; by default there is none.
-        mutates_args: the arguments that it writes to.
-        tags: beside that of an operator that torch.compile may take as it is.
-    """
+    """Declare an operator that is called faster than `torch.library.custom_op`; `fake` returns no values."""
     own = name.removeprefix("axial_transformers::")
 
     def without_values(*arguments: Any) -> Any:
-        check_devices(arguments)  # torch calls it if some tensors have values and some have none
+        check_devices(arguments)
         return fake(*arguments)
 
     def declare(function: Callable[..., Any]) -> Any:
@@ -52,7 +39,7 @@ SINGLE, SINGLE_OR_HALF = (torch.float32,), (torch.float32, torch.bfloat16)
 
 
 def check_array(name: str, x: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> None:
-    """Raises ValueError unless x has one of the dtypes, and the shape."""
+    """Check dtype and shape."""
     if x.dtype not in dtypes or x.shape != tuple(shape):
         raise ValueError(f"{name} must be {' or '.join(map(str, dtypes))} {list(shape)}, not {x.dtype} {list(x.shape)}")
 
@@ -64,10 +51,7 @@ def check_lines(
     dtypes: Sequence[torch.dtype] = SINGLE_OR_HALF,
     grouped: bool = False,
 ) -> None:
-    """Raises ValueError unless q, k, v and one like the result, all [B, *A, heads, width], and sums [B A heads, 2] fit.
-
-    If `grouped`, k and v may have fewer heads, a divisor.
-    """
+    """Check queries, keys, values, one like the result, and sums."""
     if len(tensors) != 4 or min(x.ndim for x in tensors) < 4 or min(x.numel() for x in tensors) < 1:
         raise ValueError(f"q, k and v must be [B, *A, heads, width], not empty, not {[list(x.shape) for x in tensors]}")
     q, k, v, result = tensors
@@ -86,7 +70,7 @@ def check_lines(
 
 
 def check_extras(q: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None) -> None:
-    """Raises ValueError unless a mask [B, *A], a bias [heads, B or 1, L, L] and rotations, or None, fit q."""
+    """Check a mask, a bias [heads, B or 1, L, L] and rotations, or None."""
     length = q.shape[axis]
     if key_mask is not None:
         check_array("key_mask", key_mask, [torch.bool], q.shape[:-2])
@@ -98,7 +82,7 @@ def check_extras(q: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | N
 
 
 def check_tables(tables: Sequence[Tensor], qkv: Sequence[Tensor], axis: int) -> None:
-    """Raises ValueError unless three tables [2R + 1, heads or 1, width] fit q, k and v, with R below their length."""
+    """Check three tables against q, k and v."""
     (rows, of_heads), length = (*tables[0].shape, 0, 0)[:2], qkv[0].shape[axis]
     if len(tables) != 3 or rows % 2 == 0 or rows // 2 >= length or of_heads not in (1, qkv[0].shape[-2]):
         raise ValueError(f"{len(tables)} tables, {list(tables[0].shape)}, do not fit lines of {length} places")
@@ -107,7 +91,7 @@ def check_tables(tables: Sequence[Tensor], qkv: Sequence[Tensor], axis: int) -> 
 
 
 def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis: int) -> None:
-    """Raises ValueError unless arrays to write to have the shapes and dtypes of others, and a place for each number."""
+    """Check outputs: no two numbers may share memory."""
     if len({x.data_ptr() for x in arrays}) != len(like) or any(other is None for other in like):
         raise ValueError(f"{len(arrays)} arrays to write to are not one for each argument, with memory of its own")
     for x, other in zip(arrays, like):
@@ -121,11 +105,7 @@ def check_written(arrays: Sequence[Tensor], like: Sequence[Tensor | None], axis:
 def strides_of_lines(
     shape: torch.Size, strides: tuple[int, ...], axis: int
 ) -> tuple[int, tuple[int, int, int, int]] | None:
-    """The numbers from the first to the last of [B, *A, N, K], and its strides along outer axes, inner axes, heads and
-    `axis`; None without such.
-
-    Kept, since torch takes longer to find them than some lines take to be attended along.
-    """
+    """Return the extent and strides (outer axes, inner axes, heads, `axis`), or None; torch finds them slowly."""
     x = torch.empty_strided(shape, strides, device="meta")
     try:
         lines = x.view(shape[:axis].numel(), shape[axis], shape[axis + 1 : -2].numel(), *shape[-2:])
@@ -139,7 +119,6 @@ def strides_of_lines(
 
 @lru_cache(maxsize=256)
 def _apart(shape: torch.Size, strides: tuple[int, ...]) -> bool:
-    """Whether each number has a place of its own."""
     last = 0
     for stride, size in sorted(zip(strides, shape)):
         if size > 1 and stride <= last:

@@ -1,9 +1,8 @@
 """Position-sensitive attention along one axis: Wang et al. 2020 (Axial-DeepLab), equation 4.
 
-y_o = sum over p in the span around o of softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o})
+y_o = sum_p softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o}), p in the window around o
 
-A table of 2R + 1 rows holds the encodings of the offsets p - o = -R .. R, in this order. Larger offsets are outside the
-span: a table of 2L - 1 rows or more is global on lines of length L, a smaller one is local with span m = 2R + 1.
+A table has 2R + 1 rows, for the offsets p - o = -R .. R; 2L - 1 rows or more give global attention.
 """
 
 from functools import partial
@@ -25,7 +24,6 @@ from axial_transformers.ops.kernel_choice import compiled_can_run
 from axial_transformers.ops.torch_attention import piece, softmax
 
 Tables = tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]]
-"""The encodings of queries, of keys and of values."""
 
 
 def position_sensitive_attention(  # noqa: PLR0913
@@ -40,23 +38,13 @@ def position_sensitive_attention(  # noqa: PLR0913
     key_mask: Bool[Tensor, " b *a"] | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Equation 4 along one axis, its scores times `scale`.
-
-    No more than some lines' scores exist at a time, so that memory grows with the number of sites.
+    """Return equation 4 along one axis, its scores times `scale`; memory is linear in the sites.
 
     Args:
         q, k, v: [B, *A, heads, head_dim].
-        query_table, key_table, value_table: [2R + 1, heads or 1, head_dim]; one head of tables serves all heads.
-        axis: the dimension of q attended along, 1..d, or counted from the end.
-        causal: a site attends to itself and the sites before it only (offsets <= 0).
-        key_mask: [B, *A], True where a site is present. A site that attends to none gets zeros.
-        scale: 1/sqrt(K) if not given; 1 is equation 4 as printed.
-
-    Returns:
-        [B, *A, heads, value_dim].
-
-    Raises:
-        ValueError: `axis` is not one of the data, a table has an even number of rows, or shapes or dtypes do not fit.
+        query_table, key_table, value_table: [2R + 1, heads or 1, head_dim].
+        axis, causal, key_mask: see `axial_attention`.
+        scale: default 1/sqrt(K); 1 is equation 4 as printed.
     """
     axis, tables = data_axis(q, axis), (query_table, key_table, value_table)
     check_tensors(key_mask, *tables, q=q, k=k, v=v)
@@ -68,7 +56,6 @@ def position_sensitive_attention(  # noqa: PLR0913
 
 
 def _check_fit(q: Tensor, k: Tensor, v: Tensor, tables: Tables) -> None:
-    """Raises ValueError where shapes or dtypes do not fit: the compiled kernel computes with what it is given."""
     if q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
         raise ValueError(
             f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last"
@@ -91,13 +78,7 @@ def position_sensitive_self_attention(
     scale: float,
     key_mask: Bool[Tensor, " b *a"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """`position_sensitive_attention` of queries, keys and values in one tensor, with scores times `scale`.
-
-    Args:
-        qkv, heads, widths: see `ops.axial_attention.axial_self_attention`.
-        tables: of queries, keys and values.
-        axis, causal, key_mask: as for `position_sensitive_attention`, with q [B, *A, heads, head_dim].
-    """
+    """Return `position_sensitive_attention` of one tensor."""
     axis = data_axis(qkv.unsqueeze(-1), axis)
     check_tensors(key_mask, *tables, k=qkv.unsqueeze(-1))
     return _attend((qkv,), (heads, *widths), tables, axis, causal, scale, key_mask)
@@ -122,16 +103,15 @@ def _attend(
 
 
 def is_compiled(q: Float[Tensor, "b *a n k"], axis: int, rows: int) -> bool:
-    """Whether the compiled kernel computes attention along axis 1..d with tables of so many rows."""
+    """Return True if the compiled kernel takes this call."""
     return compiled_can_run(q.device, q.dtype, min(rows, q.shape[axis]), prod(q.shape[:-1])) is None
 
 
 def _in_pieces(
     qkv: tuple[Tensor, Tensor, Tensor], present: Tensor | None, tables: Tables, causal: bool, scale: float
 ) -> Tensor:
-    """Lines [M, N, L, K] -> [M, N, L, W], as many at a time as `piece` allows; in the backward pass again."""
     attend = partial(_attend_lines, tables=tables, causal=causal, scale=scale)
-    if torch.compiler.is_compiling():  # a loop would be unrolled
+    if torch.compiler.is_compiling():  # it would unroll the loop
         return attend(*qkv, present)
     q = qkv[0]
     scores = q.shape[1:-1].numel() * min(len(tables[0]), q.shape[-2])
@@ -154,11 +134,7 @@ def _attend_lines(
 
 
 def odd_rows(table: Float[Tensor, "r t k"]) -> int:
-    """The number of rows of a table.
-
-    Raises:
-        ValueError: it is even.
-    """
+    """Return the rows of a table; raise ValueError if even."""
     rows = len(table)
     if rows % 2 == 0:
         raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
@@ -166,11 +142,10 @@ def odd_rows(table: Float[Tensor, "r t k"]) -> int:
 
 
 class Window(NamedTuple):
-    """The pairs of sites that attend: column w of site o stands for the key at place o + w - before.
+    """Pairs of sites that attend: column w of site o belongs to the key at o + w - before.
 
-    On short lines there is a column for every key, and `before` is o (dense); on long ones there is a column for every
-    offset, and `before` is R (banded), so that operations and memory grow with L m rather than L^2. `allowed` is True
-    for the pairs that attend, of all lines or of each [M, 1, L, W]; the window is complete if all do.
+    Short lines are dense: a column for every key, `before` is o. Long lines are banded: a column for every offset,
+    `before` is R.
     """
 
     radius: int
@@ -182,7 +157,6 @@ class Window(NamedTuple):
     def of(
         cls, length: int, rows: int, causal: bool, device: torch.device, present: Bool[Tensor, "m l"] | None = None
     ) -> "Window":
-        """The pairs of lines of `length` sites, all or some present, under tables of so many rows, an odd number."""
         radius, dense = rows // 2, rows >= length
         site = torch.arange(length, device=device)[:, None]
         offset = torch.arange(length, device=device) - site if dense else torch.arange(rows, device=device) - radius
@@ -196,14 +170,14 @@ class Window(NamedTuple):
         return cls(radius, dense, complete, allowed)
 
     def encodings(self, table: Float[Tensor, "r t k"]) -> Float[Tensor, "l s t k"]:
-        """Dense: the table's row for each pair of sites; any row for pairs that do not attend."""
+        """Return a dense table's row for each pair."""
         length = self.allowed.shape[-2]
         site = torch.arange(length, device=table.device)
         offset = site - site[:, None]
         return table[offset.clamp(-self.radius, self.radius) + self.radius]
 
     def around(self, x: Float[Tensor, "m n l k"]) -> Float[Tensor, "m n l k w"]:
-        """Banded: the numbers in the window of each site, zeros beyond the ends of the line."""
+        """Return the banded window of each site."""
         return F.pad(x, (0, 0, self.radius, self.radius)).unfold(-2, 2 * self.radius + 1, 1)
 
 
@@ -214,29 +188,29 @@ def similarities(
     key_table: Float[Tensor, "r t k"],
     window: Window,
 ) -> tuple[Float[Tensor, "m n l w"], Float[Tensor, "m n l w"], Float[Tensor, "m n l w"]]:
-    """The three terms of the softmax's argument: q_o . k_p, q_o . rq_{p-o}, k_p . rk_{p-o}, each [M, N, L, columns]."""
+    """Return the three terms of the scores."""
     if window.dense:
         rq, rk = (window.encodings(table).expand(-1, -1, q.shape[1], -1) for table in (query_table, key_table))
         return q @ k.mT, torch.einsum("mnok,opnk->mnop", q, rq), torch.einsum("mnpk,opnk->mnop", k, rk)
     of_query = torch.einsum("mnok,wnk->mnow", q, query_table.expand(-1, q.shape[1], -1))
     of_key = torch.einsum("mnpk,wnk->mnpw", k, key_table.expand(-1, q.shape[1], -1))
-    # Column w of site o belongs to the key p = o + w - R and row w of the table: the diagonal of (row, place) around o.
+    # column w of site o belongs to key p = o + w - R: a diagonal
     of_key = window.around(of_key).diagonal(dim1=-2, dim2=-1)
     return torch.einsum("mnok,mnokw->mnow", q, window.around(k)), of_query, of_key
 
 
 def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tensor, "m n l w"]:
-    """The softmax over the pairs that attend; zero elsewhere."""
+    """Return the softmax over allowed pairs; zero elsewhere."""
     if window.complete:
         return softmax(scores).to(scores.dtype)
-    lowest = torch.finfo(scores.dtype).min / 2  # finite, so that a site without keys has a gradient
+    lowest = torch.finfo(scores.dtype).min / 2  # finite: a site without keys then has a gradient
     return softmax(scores.masked_fill(~window.allowed, lowest)).to(scores.dtype) * window.allowed
 
 
 def weighted_values(
     weights: Float[Tensor, "m n l w"], v: Float[Tensor, "m n l k"], value_table: Float[Tensor, "r t k"], window: Window
 ) -> tuple[Float[Tensor, "m n l k"], Float[Tensor, "m n l k"]]:
-    """The two halves of equation 4's sum: of v_p, and of rv_{p-o}, each [M, N, L, W]."""
+    """Return the sums of v_p and of rv_{p-o}."""
     if window.dense:
         rv = window.encodings(value_table).expand(-1, -1, v.shape[1], -1)
         return weights @ v, torch.einsum("mnop,opnk->mnok", weights, rv)

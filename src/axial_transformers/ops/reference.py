@@ -1,4 +1,4 @@
-"""Slow implementations of the operations, site by site as in the equations, for tests of the fast ones."""
+"""Slow reference implementations of the operations, for tests."""
 
 from itertools import product
 from math import sqrt
@@ -20,12 +20,7 @@ def axial_attention(  # noqa: PLR0913
     span: int | None = None,
     dilation: int = 1,
 ) -> Float[Tensor, "b *a n w"]:
-    """out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K) + bias[o, p]) v[p] over p on the line of o along `axis`.
-
-    p <= o if causal, |p - o| / dilation is a whole number, and it is at most R if there is a span 2R + 1. Head n of q
-    is with head floor(n heads(k) / heads(q)) of k and v. The bias is [B, *A without axis, heads, L, L]; with a span,
-    its last size is the span, and column R + (p - o) / dilation is of the pair o, p.
-    """
+    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K) + bias[o, p]) v[p]."""
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis
     mask = (
         torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
@@ -50,10 +45,7 @@ def tied_axial_attention(
     v: Float[Tensor, "b r l n w"],
     key_mask: Bool[Tensor, "b r l"],
 ) -> Float[Tensor, "b r l n w"]:
-    """Along axis 2, tied over axis 1: out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p].
-
-    Products and values of absent sites are zero; p is a place that some row has; R rows have a site that is there.
-    """
+    """Return out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p]; R counts present rows."""
     out: dict[tuple[int, ...], Tensor] = {}
     for b, r, o, n in product(*(range(size) for size in q.shape[:-1])):
         there, out[b, r, o, n] = key_mask[b], torch.zeros_like(v[b, r, o, n])
@@ -70,7 +62,7 @@ def tied_axial_attention(
 def rotary(
     x: Float[Tensor, "b *a n k"], coordinates: Float[Tensor, " b *a"], base: float = 10000.0
 ) -> Float[Tensor, "b *a n k"]:
-    """Numbers i and i + K/2 of a head as one complex number, times exp(1j * coordinate * base^(-2i/K))."""
+    """Multiply i and i + K/2, a complex number, by exp(1j * coordinate * base^(-2i/K))."""
     out = {}
     half = x.shape[-1] // 2
     for *site, n in product(*(range(size) for size in x.shape[:-1])):
@@ -87,7 +79,7 @@ def full_attention(
     v: Float[Tensor, "b *e n w"],
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p] over all sites p."""
+    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p]."""
     out = {}
     for b, *site, n in product(*(range(size) for size in q.shape[:-1])):
         keys = product(*(range(size) for size in k.shape[1:-2]))
@@ -108,7 +100,7 @@ def position_sensitive_attention(
     axis: int,
     causal: bool = False,
 ) -> Float[Tensor, "b *a n w"]:
-    """Equation 4 of Axial-DeepLab with scores over sqrt(K); row R + (p - o) of a table belongs to the offset p - o."""
+    """Return equation 4 of Axial-DeepLab; table row R + (p - o) is of offset p - o."""
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)
     radius, out = len(query_table) // 2, {}
     for *line, n in product(*(range(size) for size in q.shape[:-2])):
@@ -128,7 +120,7 @@ def position_sensitive_attention(
 
 
 def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
-    """y[.., i, ..] = x[.., i - 1, ..], and 0 at i = 0."""
+    """Return y[.., i, ..] = x[.., i - 1, ..], and 0 at i = 0."""
     y = torch.zeros_like(x)
     for i in range(1, x.shape[axis]):
         y.select(axis, i).copy_(x.select(axis, i - 1))
@@ -138,7 +130,6 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
 def _attend(
     q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor, bias: list[Tensor] | None = None
 ) -> Tensor:
-    """Attention of one query to lists of keys and values; zeros, as `like`, where they are empty."""
     if not keys:
         return torch.zeros_like(like)
     scores = torch.stack([(q * key).sum() / sqrt(len(q)) for key in keys])

@@ -1,7 +1,4 @@
-"""Attention by torch's operations: along lines, by its fused kernel or composed, and over all sites.
-
-`ops.reference` has the definitions.
-"""
+"""Attention by torch's operations."""
 
 from itertools import repeat
 from math import prod, sqrt
@@ -18,16 +15,14 @@ from axial_transformers.ops.kernel_choice import copies_count, fused_can_run
 from axial_transformers.ops.torch_private import is_transformed
 
 PIECE = {"cpu": 2**19}
-"""Scores that `composed` has at a time, by type of device: 2 MB of float32 on a CPU."""
 PIECE_ELSEWHERE = 2**26
 MOST_LINES = 2**16 - 1
-"""Lines in one call of torch's fused kernels: CUDA has no more blocks in the dimension of the grid that counts them."""
+"""The limit of CUDA's grid, for fused kernels."""
 MOST_NUMBERS = 2**31 - 1
-"""Numbers of a tensor in one call of them, lengths rounded up: their backward pass counts in 32 bits."""
+"""Their backward pass counts in 32 bits."""
 ROUNDED_TO = 128
-"""Lengths are rounded up to a multiple of so many places by flash attention."""
 SHORTEST_BLOCK = 16
-"""Queries that share their keys at least: matrix products of fewer rows leave vector registers unused."""
+"""Fewer queries do not fill vector registers."""
 
 
 def attend(
@@ -37,16 +32,7 @@ def attend(
     causal: bool = False,
     key_mask: Bool[Tensor, "m s"] | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Attention of lines of queries to lines of keys and values: softmax(q k^T / sqrt(K)) v.
-
-    Args:
-        q, k, v: [lines, heads, length, width], one floating-point dtype.
-        causal: query i attends to keys 0..i.
-        key_mask: [lines, keys], True where a key is present. A query without any key gets zeros.
-
-    Returns:
-        [lines, heads, length, value width], the dtype of v.
-    """
+    """Attend along lines; a query without any key gets zeros."""
     if key_mask is None and fused_can_run(q.device, q.dtype, k.shape[-2]) is None:
         return fused(q, k, v, None, causal)
     allowed = _allowed(q, k, causal, key_mask)
@@ -61,20 +47,10 @@ def attend_groups(
     allowed: Bool[Tensor, "#g #m #n #l #s"] | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "g m n l w"]:
-    """Attention of groups of lines: dropout(softmax(q k^T / sqrt(K) + bias)) v.
+    """Attend within groups: dropout(softmax(q k^T / sqrt(K) + bias)) v; any number of derivatives.
 
-    Calls of more scores than PIECE are computed piece by piece, in the backward pass again, so that no more scores
-    exist at a time; can be differentiated any number of times.
-
-    Args:
-        q, k, v: [groups, lines, heads, length, width], one floating-point dtype.
-        bias: added to the scores, broadcast to [groups, lines, heads, length, keys]; it may have a gradient. Minus
-            infinity, or less than half the dtype's least number, excludes a key.
-        allowed: True where a query may attend to a key, broadcast likewise. A query without any key gets zeros.
-        dropout: the probability with which a weight is zero; the others are divided by 1 - dropout.
-
-    Returns:
-        [groups, lines, heads, length, value width], the dtype of v.
+    A bias below half of the dtype's least number excludes a key, as does `allowed`; without keys, zeros. Large calls
+    run piece by piece.
     """
     bias = None if bias is None else bias.to(q.dtype)
     traced = torch.compiler.is_compiling() or is_transformed()
@@ -93,16 +69,9 @@ def attend_windows(
     present: Bool[Tensor, "b m l"] | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "b m n l w"]:
-    """Attention of place o to the places p of its line with |p - o| <= R, where span = 2R + 1; p <= o if causal.
+    """Attend from o to p with |p - o| <= R, where span = 2R + 1; p <= o if causal.
 
-    Operations and memory grow with the length of the line. It is cut into blocks; the queries of a block attend to its
-    own places and to those of the window before and after it, with a band of allowed pairs.
-
-    Args:
-        q, k, v: [B, lines, heads, length, width].
-        bias: broadcast to [B, lines, heads, length, span]; column R + (p - o) is added to the score of the pair o, p.
-        present: [B, lines, length], False at places not attended to.
-        dropout: see `attend_groups`.
+    A block of queries attends to itself and the window around it, under a band.
     """
     batch, length = q.shape[0], q.shape[-2]
     radius, block = span // 2, max(span, SHORTEST_BLOCK)
@@ -112,11 +81,9 @@ def attend_windows(
     keys = radius + block + after
 
     def around(x: Tensor) -> Tensor:
-        """[.., L] -> [.., blocks, keys]: the places that a block attends to; zero or False beyond the ends."""
         return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
 
     def grouped(x: Tensor) -> Tensor:
-        """[B, lines, heads, blocks, ..] -> [B * blocks, lines, heads, ..]; sizes of one stay, where both are."""
         x = x.movedim(3, 1)
         return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
 
@@ -142,21 +109,21 @@ def weights(
     bias: Float[Tensor, "..."] | None = None,
     allowed: Bool[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... l s"]:
-    """The weights of attention. A row sums to one, or to zero if the query may attend to no key."""
+    """Return the weights; a row without keys is zero."""
     return _zero_without_keys(_shares(q, k, bias, allowed), allowed)
 
 
 def composed(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, allowed: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
-    """Matrix product, softmax, matrix product, of [.., length, width] with any dimensions before."""
+    """Attend by matrix product, softmax, matrix product."""
     return _zero_without_keys(F.dropout(_shares(q, k, bias, allowed), dropout) @ v, allowed)
 
 
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
-    """torch's own fused kernel, for as many lines at a time as it takes; a mask is added to the scores."""
+    """Attend by torch's fused kernel."""
     most = max(1, most_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
     if len(q) <= most:
         return _fused(q, k, v, mask, causal, dropout)
@@ -166,25 +133,24 @@ def fused(
 
 
 def most_lines(heads: int, length: int, width: int) -> int:
-    """The number of lines that `fused` computes in one call; 0 where one line has too many heads or numbers."""
+    """Return the lines per call of `fused`."""
     places = -(-length // ROUNDED_TO) * ROUNDED_TO
     most = min(MOST_LINES, MOST_NUMBERS // max(1, heads * places * width))
     return most if heads <= MOST_LINES else 0
 
 
 def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """The softmax over the last dimension; where that is faster, that of half precision in float32."""
-    # On CPU, a softmax of half precision takes up to ten times as long over rows that do not fill whole registers.
+    """Return the softmax over the last dimension."""
+    # On a CPU, half precision is up to ten times slower in rows that do not fill registers.
     return torch.softmax(scores.float() if scores.dtype.itemsize == 2 and scores.shape[-1] % 32 else scores, dim=-1)
 
 
 def piece(device: torch.device) -> int:
-    """The number of scores that exist at a time on a device."""
+    """Return the scores at a time on a device."""
     return PIECE.get(device.type, PIECE_ELSEWHERE)
 
 
 def _in_pieces(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
-    """`attend_groups`, some whole groups at a time, or some lines of one group."""
     scores, dim = q.shape[:-1].numel() * k.shape[-2], 0 if len(q) > 1 else 1
     if scores <= piece(q.device) or q.shape[:2].numel() <= 1:
         arguments = q, k, v, bias, allowed, dropout
@@ -199,8 +165,8 @@ def _in_pieces(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Te
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float) -> Tensor:
-    if bias is not None:  # otherwise keys that are not allowed would count beside keys with less
-        reached = ~(bias <= _lowest(q.dtype))  # NaN stays NaN
+    if bias is not None:  # else excluded keys would count
+        reached = ~(bias <= _lowest(q.dtype))
         allowed = reached if allowed is None else allowed & reached
     plain = not dropout and not (bias is not None and bias.requires_grad)
     if fused_can_run(q.device, q.dtype, k.shape[-2], plain) is not None:
@@ -209,12 +175,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tenso
 
 
 def _fused_groups(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """`fused` of [groups, lines, heads, length, width], without a copy of the mask for each that shares it.
-
-    The kernel takes two dimensions in place of these three, and a mask may have size 1 in either. The groups and lines
-    are the first, the heads the second. A mask of each group for all its lines, or of each line for all groups, would
-    be copied then: all dimensions that share it are the second.
-    """
+    """Run `fused` without copies of a shared mask: what shares it becomes the second dimension."""
     order, first = [0, 1, 2], 2
     if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
         shared = [dim for dim in order if mask.shape[dim] == 1]
@@ -233,12 +194,12 @@ def _fused_groups(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout:
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # of its sizes only this one may not be 1
+    mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # only this size may not be 1
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
 
 
 def _shares(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:
-    """`weights`, but any numbers for a query without keys."""
+    """Return `weights`; arbitrary for a query without keys."""
     scores, mask = _scaled(q) @ k.mT, _mask(bias, allowed, q)
     return softmax(scores if mask is None else scores + mask).to(q.dtype)
 
@@ -248,15 +209,13 @@ def _zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def _scaled(q: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-    """q / sqrt(K)."""
     width = q.shape[-1]
-    if isinstance(width, torch.SymInt):  # a number would tie an exported graph to the width that it was traced with
+    if isinstance(width, torch.SymInt):  # a number would fix the width in the exported graph
         return q * torch.scalar_tensor(width, dtype=q.dtype, device=q.device).rsqrt()
     return q / sqrt(width)
 
 
 def _allowed(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor | None:
-    """True where a query may attend to a key, [M or 1, 1, L or 1, S]; None if it may to all."""
     present = None if key_mask is None else key_mask[:, None, None, :]
     if not causal:
         return present
@@ -265,14 +224,13 @@ def _allowed(q: Tensor, k: Tensor, causal: bool, key_mask: Tensor | None) -> Ten
 
 
 def _mask(bias: Tensor | None, allowed: Tensor | None, q: Tensor) -> Tensor | None:
-    """What is added to the scores: the bias where a query may attend to a key, the lowest number elsewhere."""
     if allowed is None:
         return bias
     return torch.where(allowed, q.new_zeros(()) if bias is None else bias, _lowest(q.dtype))
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    # Finite, so that a query without keys has a gradient; halved, so that adding a score stays finite.
+    # Finite, for a gradient without keys; halved, so that adding a score stays finite.
     return torch.finfo(dtype).min / 2
 
 
@@ -282,19 +240,7 @@ def full_attention(
     v: Float[Tensor, "b *e n w"],
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Attention of every site of q to all sites of k and v, on any two grids: softmax(q . k / sqrt(K)) v.
-
-    Args:
-        q: [B, *A, heads, head_dim].
-        k, v: [B, *E, heads, head_dim], on the same grid as q or another one; all three have one floating-point dtype.
-        key_mask: [B, *E], True where a site is present. Where an example has none, the result is zero.
-
-    Returns:
-        [B, *A, heads, value_dim], the dtype of v.
-
-    Raises:
-        ValueError: shapes, dtypes or devices do not fit each other.
-    """
+    """Attend from every site of q to all sites of k and v, on any two grids."""
     check_tensors(key_mask, q=q, k=k, v=v)
     if v.shape[:-1] != k.shape[:-1] or (q.shape[0], *q.shape[-2:]) != (k.shape[0], *k.shape[-2:]):
         raise ValueError(f"k {list(k.shape)} and v {list(v.shape)} do not fit q {list(q.shape)}: see the shapes above")
@@ -306,7 +252,7 @@ def full_attention(
 def full_attention_weights(
     q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *e n k"], key_mask: Bool[Tensor, " b *e"] | None = None
 ) -> Float[Tensor, "..."]:
-    """The weights of `full_attention`, [B, *A, heads, *E]; its arguments."""
+    """Return the weights of `full_attention`."""
     check_tensors(key_mask, q=q, k=k)
     mask = None if key_mask is None else key_mask.flatten(1)
     weights = torch_attention.weights(_flat(q), _flat(k), allowed=None if mask is None else mask[:, None, None])
@@ -314,5 +260,4 @@ def full_attention_weights(
 
 
 def _flat(x: Tensor) -> Tensor:
-    """[B, *A, N, K] -> [B, N, sites, K]."""
     return x.flatten(1, -3).transpose(1, 2)

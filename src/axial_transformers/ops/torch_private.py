@@ -1,7 +1,6 @@
-"""Adapter: what the package takes from torch that torch does not declare public.
+"""Adapter: the only file that uses private names of torch.
 
-Torch has no public call that does the same, or only a slower one. No other file of the package uses a private name of
-torch. `tests/test_torch_private.py` fails when torch changes one of them; pyproject.toml bounds the version.
+`tests/test_torch_private.py` fails when one changes; pyproject.toml bounds the version.
 """
 
 from collections.abc import Iterator
@@ -19,50 +18,46 @@ add_to_each = torch._foreach_add_
 lerp_each = torch._foreach_lerp
 lerp_each_in_place = torch._foreach_lerp_
 multiply_each = torch._foreach_mul_
-"""Of lists of tensors, in one call: as in torch.optim."""
 
 softmax_backward = torch.ops.aten._softmax_backward_data
-"""The gradient of softmax's argument from that of its result, the result, the axis and the dtype."""
 
 efficient_attention = torch.ops.aten._scaled_dot_product_efficient_attention
 flash_attention = torch.ops.aten._scaled_dot_product_flash_attention
-"""What `scaled_dot_product_attention` calls on a GPU: on the meta device, they tell what it keeps for backward."""
+"""On the meta device, it tells what backward keeps."""
 
 HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 MOST_GRAPHS = 1024
-"""Graphs of one function that a process may compile."""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def is_transformed() -> bool:
-    """Return True under a transform of torch.func (grad, vmap, jacrev, ..), which takes operations of torch only."""
+    """Return True under torch.func, which takes torch's operations only."""
     return torch._C._are_functorch_transforms_active()
 
 
 def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b by oneDNN; x is [rows, inputs]. Only where HAS_ONEDNN is True."""
+    """Return x W^T + b by oneDNN; x is [rows, inputs]."""
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Return True if a call of this module runs more than its class' `forward`."""
+    """Return True if a call runs more than `forward`."""
     return "forward" in vars(module) or any(vars(module)[name] for name in HOOKS)
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:
-    """Return a number that no other storage has while this one lives."""
+    """Return a number that no other living storage has."""
     return storage._cdata
 
 
 @contextmanager
 def whole_graphs() -> Iterator[None]:
-    """A context in which compiled blocks stay whole graphs.
+    """Keep compiled blocks whole graphs.
 
-    By itself torch compiles a function 8 times, for all models and batch sizes together, and then runs it uncompiled
-    without a word. Under DDP it cuts a graph where a bucket of gradients ends.
+    By default, torch silently stops compiling a function after 8 graphs, and DDP cuts graphs.
     """
-    import torch._dynamo  # a second of CPU time, which only compiled blocks need
+    import torch._dynamo  # a second of CPU time
 
     with torch._dynamo.config.patch(
         optimize_ddp=False, recompile_limit=MOST_GRAPHS, accumulated_recompile_limit=MOST_GRAPHS

@@ -1,4 +1,4 @@
-"""Logits to integer frequencies, and the entropy coder that takes them: asymmetric numeral systems with one state."""
+"""Integer frequencies of logits, and an entropy coder (asymmetric numeral systems)."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from axial_transformers.kernels.llvm import Integers
 
 @exact_part
 def boundary(i: Any, before: Any, factor: Any) -> Any:
-    """The lower end of value i's interval, from the sum of the fixed-point numbers before it."""
+    """Return the lower end of value i's interval."""
     return i + ((before * factor) >> RECIPROCAL)
 
 
 @exact_part
 def factor_of(numbers: NDArray[np.int32], count: int) -> Any:
-    """The factor that makes frequencies of fixed-point numbers, rounded down."""
+    """Return the factor from fixed-point numbers to frequencies."""
     total = np.int64(0)
     for j in range(count):
         total += np.int64(numbers[j])
@@ -27,7 +27,7 @@ def factor_of(numbers: NDArray[np.int32], count: int) -> Any:
 
 @exact_part
 def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
-    """Start and frequency of a value's interval of [0, 2^PRECISION)."""
+    """Return start and frequency of a value's interval."""
     factor, before = factor_of(numbers, count), np.int64(0)
     for j in range(value):
         before += np.int64(numbers[j])
@@ -40,7 +40,7 @@ def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
 
 @exact_part
 def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
-    """The next value of a stream, given the fixed-point numbers of its distribution."""
+    """Return a stream's next value."""
     factor = factor_of(numbers, count)
     state = stream.state[0]
     slot = state & ((1 << PRECISION) - 1)
@@ -69,11 +69,7 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
 
 @exact
 def write_stream(intervals: Integers, state: int, words: NDArray[np.uint32]) -> int:
-    """Writes the words of symbols with the intervals [n, 2], in the order in which they are read.
-
-    `state` is the one that reading ends with. The words are the last ones of words [n + 2], as a symbol takes at most
-    one; the result is the number of the first.
-    """
+    """Write words so that reading ends with `state`; return the first one's index."""
     at = len(words)
     for k in range(len(intervals) - 1, -1, -1):
         start, frequency = intervals[k, 0], intervals[k, 1]

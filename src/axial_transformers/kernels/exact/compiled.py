@@ -1,4 +1,4 @@
-"""The compiled form of `reference`: packs weights for the kernels and calls them."""
+"""The compiled form of `reference`."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -46,13 +46,10 @@ from axial_transformers.kernels.vectors import aligned_zeros
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
 ROWS_AT_ONCE = 224
-"""Rows of a slab that go through its blocks at a time, at least one example: they stay in a core's cache."""
 KNOWN_AT_ONCE = 784
-"""Rows of known values that go through a layer before the next one, at least one example."""
 LEAST_AT_ONCE = 4
-"""Examples that are worth a thread: each reads all weights, so that fewer examples take as long."""
+"""Each thread reads all weights."""
 ALL = 1 << 62
-"""More rows than there are."""
 NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), np.zeros((0, 0), np.float32), 0, 0)
 
 
@@ -66,7 +63,6 @@ class Dense:
         self._packed, self._outputs = _packed([layer]), len(layer.bias)
 
     def __call__(self, x: Array) -> Array:
-        """See `reference.Dense`."""
         some, out = _rows(*x.shape), _rows(len(x), self._outputs)
         some[: len(x), : x.shape[1]] = x
         steps.dense(some, len(x), self._packed, out)
@@ -77,23 +73,21 @@ class Parts(NamedTuple):
     """The state of slabs."""
 
     rows: int
-    """Rows of a part, whole examples, that go through all blocks together."""
     cache: Cache
 
 
 def examples_at_once(examples: int, most: int = GROUP) -> int:
-    """Examples that are worked on together, so that all of torch's threads have some, if there are enough."""
+    """Return the examples that keep all threads busy."""
     return max(1, min(most, max(LEAST_AT_ONCE, ceil(examples / torch.get_num_threads()))))
 
 
 class Kept(threading.local, Generic[Memory]):
-    """Memory of the last call in each thread, taken again for equal sizes: making it would take too long."""
+    """Memory of a thread's last call."""
 
     sizes: tuple[int, ...] | None = None
     memory: Memory
 
     def of(self, make: Callable[..., Memory], *sizes: int) -> Memory:
-        """make(*sizes), or what it made before."""
         if sizes != self.sizes:
             self.sizes, self.memory = sizes, make(*sizes)
         return self.memory
@@ -109,19 +103,16 @@ class Slabs:
         self._memory = Kept[tuple[Array, Scratch]]()
 
     def start(self, rows: int, length: int, sites: int) -> Parts:
-        """See `reference.Slabs.start`."""
         part = examples_at_once(rows // sites, max(1, ROWS_AT_ONCE // sites)) * sites
         tiles = ceil(rows / part) * ceil(part * self._heads / LANES)
         return Parts(part, _cache(self._masked, tiles, self._width, length))
 
     def step(self, u: Array, i: int, parts: Parts) -> Array:
-        """See `reference.Slabs.step`."""
         out = np.array(u, order="C")
         self._work(out, i, parts, _by_layer(self._lines, MASKED, self._heads), NOT_KNOWN)
         return out
 
     def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
-        """See `reference.Slabs.add_upper`. Layer after layer, without caches of all layers' keys and values."""
         example = length * sites
         part = examples_at_once(len(context) // example, max(1, KNOWN_AT_ONCE // example)) * example
         lines = _by_layer(self._lines, Line(length, sites), self._heads)
@@ -160,15 +151,13 @@ class Rows:
         self._memory = Kept[steps.Memory]()
 
     def read(self, context: Array, prediction: Prediction, values: Integers, stream: Stream) -> None:
-        """See `reference.Rows.read`."""
         self._work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
 
     def draw(self, context: Array, prediction: Prediction, values: Integers, choice: Choice) -> None:
-        """Writes values, or differences, [B, L] that are drawn at random; the reference has no such rows."""
+        """Write random values; the reference cannot."""
         self._work(draw_row, context, examples_at_once(len(context)), choice, prediction, values)
 
     def take_known(self, context: Array, known: Known) -> None:
-        """See `reference.Rows.take_known`."""
         count = len(self._output.table)
         if known.values.size and not 0 <= known.values.min() <= known.values.max() < count:
             raise ValueError(f"values must be in 0..{count - 1}")
@@ -179,15 +168,9 @@ class Rows:
     def _work(
         self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
     ) -> None:
-        """Calls a kernel of a row of sites with context [B, L, D] for `size` examples after `size` examples.
-
-        Args:
-            use: what the kernel does with the logits.
-            in_threads: whether some examples may be worked on beside others.
-            at_once: whether the kernel computes all sites at once.
-        """
+        """Call a kernel in parts; `use` is for logits."""
         batch, length, _ = context.shape
-        # kernels are compiled for writable arrays only, even where they do not write
+        # Kernels are compiled for writable arrays only.
         context = np.require(context, np.float32, ["C", "W"])
 
         def work(first: int, last: int) -> None:
@@ -227,18 +210,15 @@ def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]
 
 
 def _rows(rows: int, width: int) -> Array:
-    """Zeros for some rows of some width, with room for whole tiles."""
     return aligned_zeros(_padded(rows, ROWS), _padded(width, PANEL))
 
 
 def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
-    """Room for the keys and values of `length` places, and for what `attend` reads behind them."""
     size = layers * tiles * length * width + MOST_PLACES * width + MOST_NUMBERS
     return Cache(aligned_zeros(size * LANES), aligned_zeros(size * LANES), tiles, length, width)
 
 
 def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: int) -> Scratch:
-    """Memory for rows that attend to `length` slabs, and to each other along lines of at most `longest`."""
     dim, hidden = blocks.qkv.panels.shape[2], blocks.contract.panels.shape[2]
     block, width = min(rows, BLOCK), dim // (heads or 1)
     return Scratch(
@@ -256,7 +236,6 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
 
 
 def _by_layer(lines: Sequence[Line], of_masked: Line, heads: int) -> Integers:
-    """`lines` of `layers.transform`, those of masked layers as given: MASKED, with a cache, or across known slabs."""
     found = np.empty((len(lines), 4), np.int64)
     for i, line in enumerate(lines):
         length, stride = of_masked if line == MASKED else line
@@ -265,7 +244,6 @@ def _by_layer(lines: Sequence[Line], of_masked: Line, heads: int) -> Integers:
 
 
 def _at_a_time(rows: int, lines: int) -> int:
-    """Rows that go through a layer together: as many times `rows`, which hold so many lines, as fill tiles of both."""
     if not rows:
         return ALL
     fill = lcm(LANES // gcd(LANES, lines), FEW // gcd(FEW, rows))
@@ -273,11 +251,7 @@ def _at_a_time(rows: int, lines: int) -> int:
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
-    """The blocks' weights as the kernels take them, which read as much as these sizes say.
-
-    Raises:
-        ValueError: layers whose sizes do not fit each other.
-    """
+    """Return the weights for kernels, which check no sizes."""
     dim, hidden = len(blocks[0].qkv.weight), len(blocks[0].expand.bias)
     expected = [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)]
     for block in blocks:
@@ -310,7 +284,7 @@ def _packed(layers: Sequence[Linear]) -> PackedLinear:
 
 
 def _tables(rotations: Sequence[Array]) -> Array:
-    """Rotations of all layers or of none, those of shorter lines padded; a whole vector can be read from each."""
+    """Pad tables: kernels read whole vectors."""
     assert all(map(len, rotations)) or not any(map(len, rotations)), "some layers have rotations and others none"
     sizes = len(rotations), max(map(len, rotations)), rotations[0].shape[1]
     tables = aligned_zeros(prod(sizes) + LANES)[: prod(sizes)].reshape(sizes)

@@ -1,6 +1,6 @@
-"""The numbers that the arithmetic of archives is made of, and the weights that it works on. Nothing here is compiled.
+"""The numbers and weights of the arithmetic of archives.
 
-Every constant is a float32. Changing one changes the contents of archives.
+Every constant is a float32. Changing one changes archives.
 """
 
 from typing import NamedTuple
@@ -11,45 +11,43 @@ from numpy.typing import NDArray
 Array = NDArray[np.float32]
 
 LANES = 16
-"""Numbers that are summed beside each other: number j of a row is in lane j mod LANES."""
+"""Number j of a row is summed in lane j mod LANES."""
 EPSILON = float(np.float32(1e-5))
-"""Added to the variance in a layer norm."""
+"""Of layer norms."""
 STEEPNESS = float(np.float32(1.702))
-"""Of the quick GELU."""
 
 LEAST, LARGEST = -87.0, 88.0
-"""exp is zero below the first and constant above the second: its results are never denormal or infinite."""
+"""exp is zero below, constant above: never denormal or infinite."""
 LOG2_E = 1.4426950216293335
 LN_2, REST_OF_LN_2 = 0.6931471824645996, -1.9046542121259336e-09
 ROUNDING = 12582912.0
-"""1.5 * 2^23: adding it rounds to a whole number, which is then in the last bits."""
+"""1.5 * 2^23: adding it rounds to a whole number."""
 POWERS = (0.0013751150108873844, 0.00836898759007454, 0.04166954383254051, 0.166665181517601, 0.49999988079071045)
-"""(e^r - 1 - r) / r^2 for |r| <= log(2) / 2, the highest power first; the relative error of e^r is below 4e-9."""
+"""(e^r - 1 - r) / r^2, |r| <= log(2) / 2, highest power first; accurate to 4e-9."""
 
 HALF_ROOT = 0.7071067690849304
-"""The square root of 1/2: log splits x into 2^n m, with m from it to its double."""
+"""log splits x into 2^n m, m from here on."""
 LOG_POWERS = (
     *(-0.07634496688842773, 0.1276157647371292, -0.13160182535648346, 0.14201757311820984),
     *(-0.16623356938362122, 0.20001226663589478, -0.2500081956386566, 0.3333333134651184),
 )
-"""(log(1 + f) - f + f^2 / 2) / f^3, m = 1 + f, the highest power first; the relative error of log(m) is below 6e-9."""
+"""(log(1 + f) - f + f^2 / 2) / f^3, highest power first; accurate to 6e-9."""
 
 PRECISION = 24
-"""The frequencies of a site's values add up to 2^PRECISION."""
 FIXED_POINT = 28
-"""exp(logit - largest logit) is rounded down to a multiple of 2^-FIXED_POINT."""
+"""Bits of exp(logit - largest)."""
 RECIPROCAL = 36
-"""Bits behind the point of the factor that makes frequencies of fixed-point numbers."""
+"""Bits of the factor to frequencies."""
 LEAST_STATE, WORD = 1 << 31, 32
-"""The entropy coder's state is in [2^31, 2^63), and its words have 32 bits."""
+"""The coder's state is in [2^31, 2^63)."""
 GROUP = 24
-"""Images whose symbols follow each other in a stream, row by row: as many as the row kernel works on at a time."""
+"""Images that share a stream, by row."""
 MOST_VALUES = 1 << 16
-"""Values of a site, at most: beyond, the products of `RECIPROCAL` would not fit into 63 bits."""
+"""Beyond, products of `RECIPROCAL` exceed 63 bits."""
 
 
 class Norm(NamedTuple):
-    """Gain and bias of a layer norm: [D]."""
+    """Gain and bias [D]."""
 
     gain: Array
     bias: Array
@@ -68,7 +66,7 @@ class Block(NamedTuple):
     attention_norm: Norm
     qkv: Linear
     rotations: Array
-    """[L, K], by place along the layer's axis: cosines and sines of queries and keys; L = 0: they are not rotated."""
+    """[L, K]: cosines, then sines; L = 0: none."""
     out: Linear
     feedforward_norm: Norm
     expand: Linear
@@ -76,7 +74,7 @@ class Block(NamedTuple):
 
 
 class Lstm(NamedTuple):
-    """An LSTM layer with its norm; gates in torch's order: input, forget, cell, output."""
+    """Gates: input, forget, cell, output."""
 
     norm: Norm
     of_input: Linear
@@ -92,29 +90,29 @@ class Output(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Places inside a flattened slab that a layer attends along: `length` of them, `stride` apart; 0 if masked."""
+    """`length` places of a slab, `stride` apart; 0 if masked."""
 
     length: int
     stride: int
 
 
 MASKED = Line(0, 0)
-"""Attention across slabs: to the same place of the slabs up to the current one."""
+"""Attends to earlier slabs."""
 
 FINE, TOO_SHORT, NOT_FINITE = 0, 1, 2
-"""Outcome of a row: the last number of `Stream.state`."""
+"""A row's outcome, last in `Stream.state`."""
 
 
 class Stream(NamedTuple):
-    """A stream of the entropy coder that is read."""
+    """What the coder reads."""
 
     words: NDArray[np.uint32]
     state: NDArray[np.int64]
-    """[3]: the coder's state, the number of words that were read, and what became of the row."""
+    """State, words read, outcome."""
 
 
 class Prediction(NamedTuple):
-    """Predictions along a row of sites, as `decoding.values_so_far.RowPredictions`; of size 0 where there are none."""
+    """See `decoding.values_so_far.RowPredictions`; may be empty."""
 
     places: NDArray[np.int64]
     """[L, 4]."""
@@ -125,7 +123,6 @@ class Prediction(NamedTuple):
     planes: NDArray[np.int64]
     """[B, L], written."""
     signed: bool
-    """Whether a difference and the same minus V have logits of their own."""
 
 
 NO_PREDICTION = Prediction(
@@ -138,25 +135,24 @@ NO_PREDICTION = Prediction(
 
 
 class Choice(NamedTuple):
-    """`decoding.choices.RowChoice` of a batch; top_k = V and top_p = 1 restrict nothing."""
+    """See `decoding.choices.RowChoice`."""
 
     noise: Array
     """[B, L, V]."""
     known: NDArray[np.int64]
-    """[B, L]; negative for values that are not known."""
+    """[B, L]; negative where unknown."""
     temperature: np.float32
     top_k: int
     top_p: np.float32
 
 
 class Known(NamedTuple):
-    """Known values of rows of sites, and what is asked of them; what is not asked for has size 0."""
+    """Known values of rows, and what to write; the rest is empty."""
 
     values: NDArray[np.int64]
-    """[B, L]."""
     predictions: NDArray[np.int64]
-    """[B, L], for differences that keep their sign, see `Prediction.signed`; otherwise of size 0."""
+    """[B, L] if differences are signed."""
     nats: Array
-    """[B, L], written: -log of each value's probability; NaN where logits are not finite."""
+    """[B, L]; NaN if logits are not finite."""
     intervals: NDArray[np.int64]
-    """[B, L, 2], written: start and frequency of each value's interval; zeros where logits are not finite."""
+    """[B, L, 2]: start and frequency; zeros if logits are not finite."""

@@ -1,4 +1,4 @@
-"""The processor's control register of floating-point arithmetic, which each thread has for itself."""
+"""The control register of floating-point arithmetic, one per thread."""
 
 import platform
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from axial_transformers.kernels.llvm import cgutils, intrinsic, ir, types
 ON_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 IEEE = 0x1F80 if ON_X86 else 0
-"""Round to nearest, keep denormal numbers, raise nothing: MXCSR on x86, FPCR on ARM."""
+"""MXCSR on x86, FPCR on ARM."""
 NOTHING, REGISTER, MEMORY = ir.VoidType(), ir.IntType(64), ir.IntType(32)
 
 
@@ -23,8 +23,6 @@ def _x86(builder: Any, name: str, place: Any) -> None:
 
 @intrinsic
 def _read(typing_context: Any) -> Any:
-    """The register as an integer; IEEE on processors of other kinds."""
-
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if ON_ARM:
             return builder.asm(ir.FunctionType(REGISTER, []), "mrs $0, fpcr", "=r", [], side_effect=True)
@@ -38,8 +36,6 @@ def _read(typing_context: Any) -> Any:
 
 @intrinsic
 def _write(typing_context: Any, value: Any) -> Any:
-    """Sets the register."""
-
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if ON_ARM:
             builder.asm(ir.FunctionType(NOTHING, [REGISTER]), "msr fpcr, $0", "r", arguments, side_effect=True)
@@ -53,22 +49,21 @@ def _write(typing_context: Any, value: Any) -> Any:
 
 @exact
 def read_register() -> int:
-    """The register of this thread."""
+    """Return this thread's register."""
     return _read()
 
 
 @exact
 def write_register(value: int) -> None:
-    """Sets the register of this thread."""
+    """Set this thread's register."""
     _write(value)
 
 
 @contextmanager
 def ieee_arithmetic() -> Iterator[None]:
-    """IEEE arithmetic in this thread: round to nearest, keep denormal numbers. Restores the register afterwards.
+    """Round to nearest and keep denormal numbers in this thread.
 
-    Kernels are called inside of it and do not set the register themselves: a compiler may move their arithmetic to
-    before such an instruction, but not to before the call of the kernel.
+    Kernels do not set the register: compilers move arithmetic across that.
     """
     before = read_register()
     write_register(IEEE)

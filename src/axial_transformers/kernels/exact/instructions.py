@@ -1,7 +1,4 @@
-"""float32 arithmetic as LLVM instructions: each is rounded once, and no flag allows another order or another value.
-
-Numbers are single ones or vectors of LANES.
-"""
+"""float32 arithmetic as LLVM instructions, each rounded once, in a fixed order."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -38,30 +35,30 @@ VECTOR = ir.VectorType(NUMBER, LANES)
 
 
 def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:
-    """`lanes` numbers of an array from `offset` on: LANES, whatever registers the processor has."""
+    """Load `lanes` numbers: LANES on every CPU."""
     return load_lanes(builder, data, offset, lanes)
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a b + c, rounded once: an instruction where the processor has it, otherwise a call with the same result."""
+    """Return a b + c, rounded once."""
     kind = f"v{a.type.count}f32" if isinstance(a.type, ir.VectorType) else "f32"
     function = ir.FunctionType(a.type, [a.type] * 3)
     return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{kind}"), [a, b, c])
 
 
 def root(builder: Any, x: Any) -> Any:
-    """The square root of a single number."""
+    """Return the square root of a number."""
     function = ir.FunctionType(x.type, [x.type])
     return builder.call(cgutils.get_or_insert_function(builder.module, function, "llvm.sqrt.f32"), [x])
 
 
 def greater(builder: Any, a: Any, b: Any) -> Any:
-    """a where it is greater than b, otherwise b."""
+    """Return a where greater than b, otherwise b."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """e^x = 2^n e^r with n whole and |r| <= log(2) / 2: zero below LEAST, e^LARGEST above LARGEST; NaN stays NaN."""
+    """Return e^x, zero below LEAST, e^LARGEST above LARGEST; NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
     near = greater(builder, x, number(LEAST))
     near = builder.select(builder.fcmp_ordered("<", near, number(LARGEST)), near, number(LARGEST))
@@ -80,7 +77,7 @@ def exponential(builder: Any, x: Any) -> Any:
 
 
 def logarithm(builder: Any, x: Any) -> Any:
-    """log x = n log(2) + log(1 + f) of positive numbers x = 2^n (1 + f); NaN stays NaN."""
+    """Return log x of positive x; NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
     bits, shift = builder.bitcast(x, word), constant(word, 23)
     whole = builder.ashr(builder.sub(bits, builder.bitcast(number(HALF_ROOT), word)), shift)
@@ -95,20 +92,20 @@ def logarithm(builder: Any, x: Any) -> Any:
 
 
 def logistic(builder: Any, x: Any, numerator: Any) -> Any:
-    """numerator / (1 + e^-x)."""
+    """Return numerator / (1 + e^-x)."""
     one = constant(x.type, 1.0)
     return builder.fdiv(numerator, builder.fadd(one, exponential(builder, builder.fneg(x))))
 
 
 def hyperbolic_tangent(builder: Any, x: Any) -> Any:
-    """1 - 2 / (1 + e^(2 x))."""
+    """Return 1 - 2 / (1 + e^(2 x))."""
     one, two = constant(x.type, 1.0), constant(x.type, 2.0)
     power = exponential(builder, builder.fadd(x, x))
     return builder.fsub(one, builder.fdiv(two, builder.fadd(one, power)))
 
 
 def combined(builder: Any, numbers: Any, operation: Callable[[Any, Any, Any], Any]) -> Any:
-    """All lanes in one number: lanes 0 to 7 with lanes 8 to 15, of these 0 to 3 with 4 to 7, and so on."""
+    """Combine lanes 0 to 7 with 8 to 15, then 0 to 3 with 4 to 7, and so on."""
     half = LANES // 2
     while half:
         rotated = shuffle(builder, numbers, numbers, [(lane + half) % LANES for lane in range(LANES)])
@@ -118,32 +115,30 @@ def combined(builder: Any, numbers: Any, operation: Callable[[Any, Any, Any], An
 
 
 def added(builder: Any, a: Any, b: Any) -> Any:
-    """a + b."""
+    """Return a + b."""
     return builder.fadd(a, b)
 
 
 def present(builder: Any, count: Any, j: Any) -> Any:
-    """True in the lanes whose numbers j, j + 1, .. are below `count`."""
+    """Return True in lanes below `count`."""
     lane = ir.Constant(ir.VectorType(WORD, LANES), list(range(LANES)))
     return builder.icmp_signed("<", lane, splat(builder, builder.trunc(builder.sub(count, j), WORD), LANES))
 
 
 def tile_of(features: Collection[str]) -> tuple[int, int]:
-    """Rows and vectors of a tile whose sums fill the registers of a processor with these features.
+    """Return rows and vectors whose sums fill the registers; results do not depend on it.
 
-    24 of the 32 vector registers of AVX-512, 12 of the 16 of AVX2: what is left holds weights and one broadcast number.
-    Sums do not depend on it.
+    24 of 32 registers of AVX-512, 12 of 16 of AVX2.
     """
     return (12, 2) if "+avx512f" in features else (6, 1)
 
 
 ROWS, VECTORS = tile_of(FEATURES)
 PANEL = VECTORS * LANES
-"""Columns of a product."""
 
 
 def product(rows: int, vectors: int, panels: int = 1) -> Any:
-    """The intrinsic `multiply` of tiles of `rows` rows and `panels` panels of `vectors` vectors of columns."""
+    """Return the intrinsic `multiply` of some rows and panels."""
 
     @instructions
     def multiply(
@@ -177,12 +172,7 @@ def product(rows: int, vectors: int, panels: int = 1) -> Any:
 
 
 multiply_one = product(1, VECTORS, 2)
-"""`multiply` of one row and two panels: enough sums side by side, as each step of a sum waits for the one before."""
 FEW = ROWS // 3
 multiply_few = product(FEW, VECTORS)
-"""`multiply` of FEW rows."""
 multiply = product(ROWS, VECTORS)
-"""out[r, c] = bias[c] + x[r, 0] w[0, c] + x[r, 1] w[1, c] + .., `count` terms from left to right, for ROWS rows and
-PANEL columns; if `add`, this sum is added to out. x[r, k] is x[x_at + r x_row + k], w[k, c] is w[w_at + k PANEL + c];
-of several panels, the weights of one follow those of the other.
-"""
+"""out = bias + x[0] w[0] + x[1] w[1] + .., from left to right."""

@@ -1,7 +1,4 @@
-"""Transformer blocks and LSTM steps on rows of numbers, compiled: the order of operations is that of `reference`.
-
-x is [rows, D] inside larger arrays: rows are made a multiple of ROWS, widths a multiple of PANEL.
-"""
+"""Transformer blocks and LSTM steps, in the order of `reference`."""
 
 from typing import NamedTuple
 
@@ -25,21 +22,20 @@ from axial_transformers.kernels.exact.row_functions import (
 from axial_transformers.kernels.llvm import Integers
 
 ORIGIN = np.int64(0)
-"""Zero as a variable: for each constant, a function would be compiled again."""
+"""numba compiles again for each constant."""
 BLOCK = 48
-"""Rows that a panel of weights is multiplied with while it is in a core's first cache."""
 assert BLOCK % ROWS == 0
 
 
 class Norms(NamedTuple):
-    """A layer norm of each layer: [layers, D padded with zeros]."""
+    """[layers, D padded with zeros]."""
 
     gain: Array
     bias: Array
 
 
 class PackedLinear(NamedTuple):
-    """A linear layer of each block, its outputs padded with zeros: [layers, panels, in, PANEL], [layers, outputs]."""
+    """[layers, panels, in, PANEL], [layers, outputs], padded."""
 
     panels: Array
     bias: Array
@@ -67,41 +63,36 @@ class PackedLstm(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values of the places that queries attend to, flat: [masked layers, tiles, length, K, LANES].
+    """Keys and values: [masked layers, tiles, length, K, LANES].
 
-    A line is the places of a row of x, for one head; LANES lines are in a tile, side by side.
+    A tile has LANES lines, one per head of a row.
     """
 
     keys: Array
     values: Array
     tiles: int
-    """Of a masked layer."""
     length: int
     width: int
-    """K, of a head."""
 
 
 class Scratch(NamedTuple):
-    """Memory for the results within a block, for some rows."""
+    """Memory within a block."""
 
     normed: Array
     qkv: Array
     attended: Array
     hidden: Array
     query: Array
-    """Of a tile, QUERIES of them, like their results."""
     result: Array
     weights: Array
     places: Integers
-    """Starts of the lines of a tile in qkv and, below, in attended."""
     outs: Integers
     line: Cache
-    """Of a tile of lines within the rows."""
 
 
 @exact_part
 def tiles_of(count: int) -> int:
-    """Number of tiles, or of vectors, that hold so many lines or numbers."""
+    """Return the tiles or vectors for `count`."""
     return (count + LANES - 1) // LANES
 
 
@@ -110,13 +101,9 @@ def transform(
     x: Array, rows: int, blocks: PackedBlocks, heads: int, lines: Integers, i: int, cache: Cache, first: int,
     scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Transformer blocks on x [rows, D], in place. Between products, BLOCK rows are in a core's first cache.
+    """Run transformer blocks on x [rows, D], in place.
 
-    Args:
-        lines: [layers, 4]: length and stride of the lines that a layer attends along, whether to no later places, and
-            the rows that go through a layer together, whole lines. Length 0: to the same row of the slabs 0..i.
-        i: number of the slab.
-        first: the tile of the cache that begins with row 0.
+    lines: [layers, 4]: length, stride, whether causal, rows per call; length 0 attends to slabs 0..i.
     """
     not_inlined()
     masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
@@ -149,7 +136,7 @@ def transform(
 def rotate_rows(
     qkv: Array, rows: int, heads: int, length: int, stride: int, i: int, rotations: Array, layer: int
 ) -> None:
-    """Rotates queries and keys by the place of their row in its line or, without lines, by i, if there are tables."""
+    """Rotate queries and keys by place or, without lines, by i."""
     not_inlined()
     _, places, width = rotations.shape
     if places:
@@ -163,9 +150,9 @@ def rotate_rows(
 
 @exact_part
 def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first: int, scratch: Scratch) -> None:
-    """Adds keys and values of slab i to the cache of a masked layer; attention of its queries to slabs 0..i.
+    """Add slab i to a masked layer's cache; attend to slabs 0..i.
 
-    Parts of tuples become variables before the loops: taking one counts references, which takes long.
+    Tuples are unpacked before loops: access is slow.
     """
     not_inlined()
     qkv, attended, weights, places = scratch.qkv, scratch.attended, scratch.weights, scratch.places
@@ -181,7 +168,7 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
             outs[lane] = row * attended.shape[1] + head * width
             if head < heads - 1:
                 head += 1
-            elif row < rows - 1:  # otherwise the last line several times, with the same result
+            elif row < rows - 1:  # the last line repeats
                 head, row = np.int64(0), row + 1
         place_at = tile_at + i * of_place
         to_lanes(qkv, places, np.int64(0), width, query, np.int64(0))
@@ -194,7 +181,7 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
 
 @exact_part
 def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, scratch: Scratch) -> None:
-    """Attention along the lines within rows: places `stride` apart, `length` in a line; if causal, to no later ones."""
+    """Attend along lines within rows."""
     not_inlined()
     qkv, attended, weights, places, cache = (
         scratch.qkv, scratch.attended, scratch.weights, scratch.places, scratch.line
@@ -207,7 +194,7 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, s
     q_step, out_step = stride * qkv.shape[1], stride * attended.shape[1]
     for start in range(0, lines, LANES):
         for lane in range(LANES):
-            line, head = divmod(min(start + lane, lines - 1), heads)  # see `attend_step`
+            line, head = divmod(min(start + lane, lines - 1), heads)
             row = line // stride * stride * length + line % stride
             places[lane] = row * qkv.shape[1] + head * width
             outs[lane] = row * attended.shape[1] + head * width
@@ -225,7 +212,7 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, s
 
 @exact_part
 def normalise_rows(x: Array, first: int, rows: int, norms: Norms, layer: int, dim: int, out: Array) -> None:
-    """LayerNorm of each row of x from `first` on."""
+    """Write the layer norm of rows of x."""
     not_inlined()
     gain, bias, x_row, out_row = norms.gain, norms.bias, x.shape[1], out.shape[1]
     for row in range(rows):
@@ -236,10 +223,7 @@ def normalise_rows(x: Array, first: int, rows: int, norms: Norms, layer: int, di
 def linear(
     x: Array, x_first: int, rows: int, weights: PackedLinear, layer: int, out: Array, out_first: int, add: bool
 ) -> None:  # fmt: skip
-    """out = x W + bias, of rows from `x_first` and `out_first` on; if `add`, this is added to out.
-
-    As many more rows as make `rows` a multiple of FEW, at most, are read and written.
-    """
+    """out = x W + bias; touches rows up to a multiple of FEW."""
     not_inlined()
     tall = (rows + FEW - 1) // ROWS * ROWS
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
@@ -263,7 +247,7 @@ def linear(
 @exact_part
 def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Array, of_hidden: Array, cell: Array,
               hidden: Array) -> None:  # fmt: skip
-    """x += the hidden state [rows, D] after one step, which replaces the one before, like that of the cells."""
+    """Add the next hidden state to x; update hidden and cell."""
     not_inlined()
     dim = lstm.of_input.panels.shape[2]
     normalise_rows(x, ORIGIN, rows, lstm.norm, ORIGIN, dim, normed)

@@ -1,7 +1,6 @@
-"""The arithmetic of archives in NumPy, one rounded operation a line: the definition that the compiled kernels follow.
+"""The arithmetic of archives in NumPy: the kernels' definition, one rounded operation per line.
 
-It needs no compiler and is slow. All arrays are float32 unless stated otherwise; a sum of two products with one
-rounding is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
+A chain is fma(a_k, b_k, sum so far), k ascending.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +49,7 @@ ONE = np.float32(1)
 
 @contextmanager
 def ieee_arithmetic() -> Iterator[None]:
-    """Keeps denormal numbers in this thread; `float_environment` also sets the rounding, which nothing here can."""
+    """Keep denormal numbers; NumPy cannot set the rounding."""
     flushing = not np.float32(1e-40) * ONE
     torch.set_flush_denormal(False)
     try:
@@ -60,10 +59,9 @@ def ieee_arithmetic() -> Iterator[None]:
 
 
 def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
-    """a b + c, rounded once.
+    """Return a b + c, rounded once.
 
-    The product of two float32 numbers is a float64 number. The sum, rounded to odd in float64, has 29 more bits than
-    float32: rounding it again gives what rounding once would give.
+    The product is exact in float64, and its sum is rounded to odd: rounding again is rounding once.
     """
     product = np.multiply(a, b, dtype=np.float64)
     addend = np.broadcast_to(np.asarray(c, np.float64), np.broadcast_shapes(product.shape, np.shape(c)))
@@ -77,7 +75,7 @@ def fma(a: Array, b: Array | np.float32, c: Array | np.float32) -> Array:
 
 
 def exp(x: Array) -> Array:
-    """e^x = 2^n e^r with n whole and |r| <= log(2) / 2: zero below LEAST, e^LARGEST above LARGEST."""
+    """Return e^x = 2^n e^r, |r| <= log(2) / 2: zero below LEAST, e^LARGEST above LARGEST."""
     near = np.where(x > LEAST, x, np.float32(LEAST))
     near = np.where(near < LARGEST, near, np.float32(LARGEST))
     shifted = fma(near, np.float32(LOG2_E), np.float32(ROUNDING))
@@ -94,7 +92,7 @@ def exp(x: Array) -> Array:
 
 
 def log(x: Array) -> Array:
-    """log x = n log(2) + log(1 + f) of positive numbers x = 2^n (1 + f), 1 + f from HALF_ROOT to its double."""
+    """Return n log(2) + log(1 + f) of x = 2^n (1 + f)."""
     bits = x.view(np.int32)
     n = (bits - np.float32(HALF_ROOT).view(np.int32)) >> np.int32(23)
     f = (bits - (n << np.int32(23))).view(np.float32) - ONE
@@ -108,22 +106,22 @@ def log(x: Array) -> Array:
 
 
 def logistic(x: Array, numerator: Array | np.float32 = ONE) -> Array:
-    """numerator / (1 + e^-x)."""
+    """Return numerator / (1 + e^-x)."""
     return numerator / (ONE + exp(-x))
 
 
 def tanh(x: Array) -> Array:
-    """1 - 2 / (1 + e^(2 x))."""
+    """Return 1 - 2 / (1 + e^(2 x))."""
     return ONE - np.float32(2) / (ONE + exp(x + x))
 
 
 def quick_gelu(x: Array) -> Array:
-    """x / (1 + e^(-1.702 x))."""
+    """Return x / (1 + e^(-1.702 x))."""
     return logistic(x * np.float32(STEEPNESS), x)
 
 
 def in_lanes(x: Array, start: float, operation: Callable[[Array, Array], Array]) -> Array:
-    """[.., n] -> [..]: number j is combined into lane j mod LANES, then lanes j and j + 8, j and j + 4, .., in turn."""
+    """Combine number j into lane j mod LANES, then lanes j and j + 8, j + 4, ..."""
     missing = -x.shape[-1] % LANES
     x = np.concatenate([x, np.full((*x.shape[:-1], missing), start, np.float32)], axis=-1)
     lanes = np.full((*x.shape[:-1], LANES), start, np.float32)
@@ -136,17 +134,17 @@ def in_lanes(x: Array, start: float, operation: Callable[[Array, Array], Array])
 
 
 def total(x: Array) -> Array:
-    """The sum of the last axis."""
+    """Return the sum of the last axis."""
     return in_lanes(x, 0.0, lambda number, sum: sum + number)
 
 
 def largest(x: Array) -> Array:
-    """The largest number of the last axis."""
+    """Return the largest of the last axis."""
     return in_lanes(x, -np.inf, lambda a, b: np.where(a > b, a, b))
 
 
 def layer_norm(x: Array, norm: Norm) -> Array:
-    """(x - mean) / sqrt(variance + EPSILON) * gain + bias."""
+    """Return (x - mean) / sqrt(variance + EPSILON) * gain + bias."""
     size = np.float32(x.shape[-1])
     deviation = x - (total(x) / size)[..., None]
     blocks = np.concatenate([deviation, np.zeros((*x.shape[:-1], -x.shape[-1] % LANES), np.float32)], axis=-1)
@@ -158,7 +156,7 @@ def layer_norm(x: Array, norm: Norm) -> Array:
 
 
 def linear(x: Array, layer: Linear) -> Array:
-    """bias + x W, a chain over the inputs that starts with the bias."""
+    """Return bias + x W, a chain over inputs from the bias on."""
     sums = np.broadcast_to(layer.bias, (*x.shape[:-1], len(layer.bias)))
     for k, row in enumerate(layer.weight):
         sums = fma(x[..., k, None], row, sums)
@@ -166,7 +164,7 @@ def linear(x: Array, layer: Linear) -> Array:
 
 
 def attend(q: Array, keys: Array, values: Array) -> Array:
-    """softmax(q . keys / sqrt(K)) values: q [.., K], keys and values [.., n, K] -> [.., K]."""
+    """Return softmax(q . keys / sqrt(K)) values."""
     scores = np.zeros(keys.shape[:-1], np.float32)
     for k in range(q.shape[-1]):
         scores = fma(q[..., k, None], keys[..., k], scores)
@@ -179,7 +177,7 @@ def attend(q: Array, keys: Array, values: Array) -> Array:
 
 
 def rotated(x: Array, angles: Array) -> Array:
-    """Heads [.., K] as vectors of the plane, number j with j + K/2, rotated; angles [.., K] are cosines, then sines."""
+    """Rotate by cosines, then sines [.., K]."""
     (a, b), (cos, sin) = (np.split(part, 2, axis=-1) for part in (x, angles))
     return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
 
@@ -191,22 +189,21 @@ class Dense:
         self._layer = layer
 
     def __call__(self, x: Array) -> Array:
-        """[rows, in] -> [rows, out]."""
         return linear(x, self._layer)
 
 
 class Slabs:
-    """Transformer blocks, one slab at a time; those whose line is MASKED attend to the slabs before."""
+    """Transformer blocks, slab by slab."""
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = blocks, heads, lines
 
     def start(self, rows: int, length: int, sites: int) -> list[list[tuple[Array, Array]]]:
-        """The state before the first slab, which has `rows` rows, `sites` of an example: keys and values by layer."""
+        """Return empty keys and values by layer."""
         return [[] for _ in self._blocks]
 
     def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
-        """Slab i, u [rows, D] -> [rows, D]; adds to the caches."""
+        """Return slab i of the output."""
         for block, line, cache in zip(self._blocks, self._lines, caches):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
             if len(block.rotations):
@@ -226,12 +223,7 @@ class Slabs:
         return u
 
     def add_upper(self, context: Array, values: NDArray[np.int64], table: Array, length: int, sites: int) -> None:
-        """Adds to the context of each slab the output for the slab before it, whose values are known.
-
-        Args:
-            context: [rows, D], of each example `length` slabs of `sites` rows.
-            values: [rows], which `table` [V, D] embeds.
-        """
+        """Add to each slab's context the output for the slab before."""
         slabs, of_slabs = context.reshape(-1, length, sites, context.shape[1]), values.reshape(-1, length, sites)
         caches = self.start(len(slabs) * sites, length, sites)
         upper = np.zeros_like(slabs[:, 0])
@@ -242,13 +234,13 @@ class Slabs:
 
 
 class Rows:
-    """Inner decoder and head of a row of sites; an LSTM has no heads."""
+    """Inner decoder and head of a row of sites."""
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         self._inner, self._heads, self._output = inner, heads, output
 
     def read(self, context: Array, prediction: Prediction, values: NDArray[np.int64], stream: Stream) -> None:
-        """Reads the values [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
+        """Read a row's values from a stream, GROUP examples at a time."""
         count = len(self._output.table)
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
@@ -259,7 +251,7 @@ class Rows:
                 keep(prediction, group, i, values[group, i] + predictions, count)
 
     def take_known(self, context: Array, known: Known) -> None:
-        """Writes what is asked of the known values of rows with context [B, L, D]."""
+        """Write what is asked of known values."""
         for i, logits in enumerate(self._logits(context, known.values)):
             values = known.values[:, i]
             if known.predictions.size:
@@ -273,7 +265,7 @@ class Rows:
                 known.intervals[np.isnan(nats_of(logits, values)), i] = 0
 
     def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
-        """The logits of each site of a row; the values of the sites before it must be there by then."""
+        """Yield a row's logits, given earlier values."""
         step = self._start(len(context))
         for i in range(context.shape[1]):
             x = context[:, i]
@@ -282,7 +274,6 @@ class Rows:
             yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
 
     def _taken(self, logits: Array, predictions: NDArray[np.int64]) -> Array:
-        """Of logits [B, 2 V] of signed differences, those of differences that lead to values; others as they are."""
         count = len(self._output.table)
         if logits.shape[1] == count:
             return logits
@@ -309,7 +300,7 @@ class Rows:
 
 
 def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArray[np.int64]:
-    """The predictions, each one of `count` values, of some examples at site i; zeros where there are none."""
+    """Return the predictions at site i; zeros without any."""
     if not len(prediction.places):
         return np.zeros(1, np.int64)
     w, n, nw, before = neighbours(prediction, group, i)
@@ -318,7 +309,7 @@ def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArr
 
 
 def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64], count: int) -> None:
-    """Writes values, modulo `count`, and planes of some examples at site i."""
+    """Write values, modulo `count`, and planes at site i."""
     if len(prediction.places):
         prediction.values[group, i] = values % count
         before = neighbours(prediction, group, i)[-1]
@@ -326,21 +317,21 @@ def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64]
 
 
 def neighbours(prediction: Prediction, group: slice, i: int) -> list[NDArray[np.int64]]:
-    """The planes of w, n and nw of site i, and the value of the channel before it."""
+    """Return planes w, n, nw of site i, and the channel before."""
     rows = (prediction.planes, prediction.planes, prediction.planes, prediction.values)
     places = prediction.places[i].tolist()
     return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(places)]
 
 
 def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:
-    """-log softmax(logits)[value] of each row; NaN where logits are not finite."""
+    """Return -log softmax(logits)[value]; NaN if logits are not finite."""
     top = largest(logits)
     chosen = np.take_along_axis(logits, values[:, None], axis=1)[:, 0]
     return log(total(exp(logits - top[:, None]))) - (chosen - top)
 
 
 def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
-    """exp(logits - largest) of each row, in units of 2^-FIXED_POINT, rounded down; notes logits that are not finite."""
+    """Return exp(logits - largest) in fixed point; note logits that are not finite."""
     difference = logits - largest(logits)[..., None]
     is_number = difference <= 0
     if not is_number.all():
@@ -350,7 +341,7 @@ def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
 
 
 def boundaries(numbers: NDArray[np.int64]) -> list[int]:
-    """Lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION."""
+    """Return the ends of the values' intervals."""
     count, whole = len(numbers), max(sum(numbers.tolist()), 1)
     factor = (((1 << PRECISION) - count) << RECIPROCAL) // whole
     ends, before = [], 0
@@ -361,13 +352,13 @@ def boundaries(numbers: NDArray[np.int64]) -> list[int]:
 
 
 def interval(numbers: NDArray[np.int64], value: int) -> tuple[int, int]:
-    """Start and frequency of a value's interval."""
+    """Return start and frequency of a value's interval."""
     start, end = boundaries(numbers)[value : value + 2]
     return start, end - start
 
 
 def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
-    """The next value of a stream, given the fixed-point numbers of its distribution."""
+    """Return a stream's next value."""
     state, position = int(stream.state[0]), int(stream.state[1])
     slot, ends = state % (1 << PRECISION), boundaries(numbers)
     value = sum(end <= slot for end in ends[1:])
@@ -382,7 +373,7 @@ def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
 
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
-    """The words of symbols with the intervals [n, 2], in the order in which they are read; they end with `state`."""
+    """Return words so that reading ends with `state`."""
     words = list[int]()
     for start, frequency in reversed(intervals.tolist()):
         if state >= frequency << (63 - PRECISION):

@@ -1,7 +1,4 @@
-"""Functions of rows of numbers, LANES at a time: layer norm, softmax attention of one query, gates, fixed points.
-
-Rows are read and written in whole vectors: behind its last number, a row's memory goes on up to a multiple of LANES.
-"""
+"""Functions of rows, read in whole vectors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,7 +39,7 @@ Generate = Callable[..., Any]
 
 
 def on_rows(generate: Generate, *kinds: Any, result: Any) -> tuple[Any, Generate]:
-    """Signature and code of an intrinsic, from a function of builder and arguments, arrays as addresses."""
+    """Return signature and code of an intrinsic."""
 
     def of_arguments(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return generate(builder, *unpacked(context, builder, signature, arguments))
@@ -52,32 +49,32 @@ def on_rows(generate: Generate, *kinds: Any, result: Any) -> tuple[Any, Generate
 
 @contextmanager
 def vectors(builder: Any, count: Any) -> Iterator[Any]:
-    """The code of a loop over the first numbers j of the vectors that `count` numbers take."""
+    """Write a loop over vectors."""
     with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
         yield j
 
 
 def zero() -> Any:
-    """A vector of zeros."""
+    """Return a vector of zeros."""
     return constant(VECTOR, 0.0)
 
 
 @instructions
 def not_inlined(builder: Any) -> None:
-    """Keeps the function that it is called in from being copied into its callers, which takes long to compile."""
+    """Forbid inlining: it compiles slowly."""
     builder.function.attributes.add("noinline")
 
 
 @instructions
 def copy(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-    """out[out_at + j] = x[x_at + j] for j < count."""
+    """Copy `count` numbers."""
     with cgutils.for_range(b, count) as loop:
         store(b, load(b, x, b.add(x_at, loop.index), 1), out, b.add(out_at, loop.index))
 
 
 @instructions
 def add(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-    """out[out_at + j] += x[x_at + j] for j < count."""
+    """Add `count` numbers to out."""
     with cgutils.for_range(b, count) as loop:
         at = b.add(out_at, loop.index)
         store(b, b.fadd(load(b, out, at, 1), load(b, x, b.add(x_at, loop.index), 1)), out, at)
@@ -85,7 +82,7 @@ def add(b: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
 
 @instructions
 def to_lanes(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_at: Any) -> None:
-    """out[out_at + LANES k + lane] = x[places[lane] + shift + k] for k < width and each lane."""
+    """out[LANES k + lane] = x[places[lane] + shift + k], k < width."""
     starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
     with vectors(b, width) as k:
         columns = transposed(b, [load(b, x, b.add(start, k)) for start in starts])
@@ -97,10 +94,7 @@ def to_lanes(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_
 
 @instructions
 def from_lanes(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
-    """out[places[lane] + shift + k] = x[x_at + LANES k + lane] for k < width and each lane.
-
-    x goes on up to a multiple of LANES numbers k.
-    """
+    """Undo `to_lanes`."""
     starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
     with vectors(b, width) as k:
         first = b.add(x_at, b.mul(k, width.type(LANES)))
@@ -112,7 +106,7 @@ def from_lanes(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shi
 
 @instructions
 def normalise(b: Any, x: Any, x_at: Any, count: Any, gain: Any, bias: Any, of_norm: Any, out: Any, to: Any) -> None:
-    """LayerNorm of `count` numbers; those of gain and bias from `of_norm` on."""
+    """Write the layer norm of `count` numbers."""
     size = b.sitofp(count, NUMBER)
     total = cgutils.alloca_once_value(b, zero())
     with vectors(b, count) as j:
@@ -135,7 +129,7 @@ def normalise(b: Any, x: Any, x_at: Any, count: Any, gain: Any, bias: Any, of_no
 
 @instructions
 def quick_gelu(b: Any, x: Any, x_at: Any, count: Any) -> None:
-    """Replaces x by x / (1 + e^(-1.702 x))."""
+    """Replace x by x / (1 + e^(-1.702 x))."""
     with vectors(b, count) as j:
         number = load(b, x, b.add(x_at, j))
         store(b, logistic(b, b.fmul(number, constant(VECTOR, STEEPNESS)), number), x, b.add(x_at, j))
@@ -143,7 +137,7 @@ def quick_gelu(b: Any, x: Any, x_at: Any, count: Any) -> None:
 
 @instructions
 def rotate(b: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> None:
-    """Rotates the numbers j and j + `half` of a head by the cosines and, behind them, the sines of a table."""
+    """Rotate numbers j and j + `half` by cosines, then sines."""
     with vectors(b, half) as j:
         places = b.add(x_at, j), b.add(b.add(x_at, half), j)
         first, second = (load(b, x, place) for place in places)
@@ -154,7 +148,7 @@ def rotate(b: Any, x: Any, x_at: Any, half: Any, table: Any, at: Any) -> None:
 
 
 def attention(queries: int, places: int, numbers: int) -> Any:
-    """The intrinsic `attend` of some queries, with sums of some places, and then of some numbers, side by side."""
+    """Return the intrinsic `attend`."""
 
     @instructions
     def attend(
@@ -175,10 +169,7 @@ def attention(queries: int, places: int, numbers: int) -> Any:
         weights_at = [b.add(start, width.type(LANES * LANES)) for start in partial_at]
 
         def products(starts: list[Any], factors: Any, distance: Any, terms: Any, further: Any) -> list[list[Any]]:
-            """Of each query, sums over k of its factor k and the numbers k `distance` behind these starts.
-
-            k is below `terms`, of the next query below terms + further, and so on.
-            """
+            """Sum factors k times the numbers k `distance` behind the starts."""
             sums = [[cgutils.alloca_once_value(b, zero()) for _ in starts] for _ in range(queries)]
 
             def accumulate(k: Any, first_query: int) -> None:
@@ -219,24 +210,17 @@ def attention(queries: int, places: int, numbers: int) -> Any:
 WIDE = REGISTER == LANES
 MOST_PLACES, MOST_NUMBERS = 4, 8 if WIDE else 4
 attend = attention(1, MOST_PLACES, MOST_NUMBERS)
-"""out = softmax(query . keys / sqrt(K)) values over `count` places, of LANES lines side by side.
+"""out = softmax(query . keys / sqrt(K)) values over `count` places of LANES lines.
 
-query and out: [queries, K, LANES], K up to a multiple of LANES. keys and values: flat, with [count, K, LANES] from `at`
-on; behind keys, memory goes on for MOST_PLACES - 1 places, and behind values for MOST_NUMBERS - 1 times LANES numbers.
-width: K. weights: memory for [queries, LANES + count, LANES] numbers, the count up to a multiple of MOST_PLACES.
-
-Each step of a sum waits for the one before: several sums side by side keep a core busy.
+Memory goes on: behind keys for MOST_PLACES - 1 places, behind values for MOST_NUMBERS - 1 vectors.
 """
 QUERIES = 4 if WIDE else 2
 attend_together = attention(QUERIES, 2, 2)
-"""`attend` of QUERIES queries, which read keys and values once."""
+"""They read keys and values once."""
 
 
 def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, width: Any) -> Any:
-    """Replaces the `count` vectors x from `at` on by e^((x - largest) / sqrt(width)), and gives their sum.
-
-    Vector j is added to partial sum j mod LANES: these are LANES vectors, in memory from `partial_at` on.
-    """
+    """Replace vectors by e^((x - largest) / sqrt(width)); return the sum."""
 
     def vector(number: Any, first: Any = at) -> Any:
         return b.add(first, b.mul(number, count.type(LANES)))
@@ -264,10 +248,7 @@ def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, wi
 def lstm_cell(
     b: Any, of_input: Any, of_hidden: Any, at: Any, width: Any, cell: Any, hidden: Any, x: Any, x_at: Any
 ) -> None:
-    """One step of `width` cells from the sums of both products; updates cell and hidden state, adds the latter to x.
-
-    Gates are `width` apart, from `at` on: input, forget, cell, output.
-    """
+    """Take an LSTM step; add the hidden state to x."""
     one = constant(VECTOR, 1.0)
     with vectors(b, width) as j:
         gates = []
@@ -285,7 +266,7 @@ def lstm_cell(
 
 @intrinsic
 def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any) -> Any:
-    """out[j] = e^(logit j - largest) in units of 2^-FIXED_POINT, rounded down; False if logits are not finite."""
+    """Write e^(logit - largest) in fixed point; False if not finite."""
 
     def generate(b: Any, logits: Any, at: Any, count: Any, out: Any) -> Any:
         words = ir.VectorType(WORD, LANES)
@@ -309,7 +290,7 @@ def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any
 
 @intrinsic
 def nats_of(typing_context: Any, logits: Any, at: Any, count: Any, value: Any) -> Any:
-    """-log softmax(logits)[value] of a row of logits; NaN if they are not finite."""
+    """Return -log softmax(logits)[value]; NaN if not finite."""
 
     def generate(b: Any, logits: Any, at: Any, count: Any, value: Any) -> Any:
         largest = _largest(b, logits, at, count)
@@ -324,7 +305,6 @@ def nats_of(typing_context: Any, logits: Any, at: Any, count: Any, value: Any) -
 
 
 def _masked(b: Any, logits: Any, at: Any, count: Any, j: Any) -> Any:
-    """The logits from number j on, minus infinity behind the last one."""
     return b.select(present(b, count, j), load(b, logits, b.add(at, j)), constant(VECTOR, float("-inf")))
 
 

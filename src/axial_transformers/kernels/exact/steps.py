@@ -1,4 +1,4 @@
-"""Entry points: a slab through transformer blocks, and rows of sites through inner decoder, head and choice."""
+"""Entry points: slabs, and rows of sites."""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from axial_transformers.kernels.vectors import exp
 
 
 class Inner(NamedTuple):
-    """An inner decoder: blocks, all of them masked, or, with zero heads, an LSTM; the other one is of no use."""
+    """Masked blocks or, with no heads, an LSTM."""
 
     blocks: PackedBlocks
     heads: int
@@ -45,12 +45,10 @@ class PackedOutput(NamedTuple):
 
 
 class KnownSlabs(NamedTuple):
-    """Known values of all slabs of some examples; of size 0 where there are none."""
+    """Known values of all slabs."""
 
     values: Integers
-    """[rows]."""
     table: Array
-    """[V, D]."""
     example: int
     """Rows of an example."""
     sites: int
@@ -58,10 +56,9 @@ class KnownSlabs(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory for rows of sites of some examples, GROUP at most where values are read."""
+    """Memory for rows of sites."""
 
     lines: Integers
-    """Of the inner decoder's blocks, see `transform`."""
     x: Array
     normed: Array
     logits: Array
@@ -79,10 +76,9 @@ def slabs(
     x: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, i: int, known: KnownSlabs,
     first_part: int, last_part: int, own: Array, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Transformer blocks over parts of x [rows, D], each `part` rows, whole examples, which go through them as `own`.
+    """Run blocks over x [rows, D], `part` rows (whole examples) at a time.
 
-    Slab i is replaced by its output. Or, with known values, x is the context of all slabs: blocks take it with the
-    values' embeddings, and their output for a slab is added to the context of the next one.
+    x is slab i or, with known values, all slabs' context.
     """
     (rows, dim), values, own_row = x.shape, known.values, own.shape[1]
     tiles = tiles_of(part * heads)
@@ -103,7 +99,7 @@ def slabs(
 
 @exact
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
-    """A linear layer: x and out have a multiple of ROWS rows."""
+    """Apply a linear layer."""
     for first in range(0, rows, BLOCK):
         linear(x, first, min(BLOCK, rows - first), weights, ORIGIN, out, first, False)
 
@@ -113,10 +109,7 @@ def read_row(
     context: Array, inner: Inner, output: PackedOutput, values: Integers, stream: Stream, prediction: Prediction,
     first: int, last: int, memory: Memory,
 ) -> None:  # fmt: skip
-    """Reads the values [B, L] of a row of sites with context [B, L, D] from a stream, of examples `first` to `last`.
-
-    They are GROUP examples at most, and are read site after site.
-    """
+    """Read a row's values from a stream."""
     count, logits = len(output.table), memory.logits
     start_row(last - first, inner.heads, memory.cell, memory.hidden)
     for i in range(context.shape[1]):
@@ -135,10 +128,7 @@ def read_row(
 def known_rows(
     context: Array, inner: Inner, output: PackedOutput, known: Known, first: int, last: int, memory: Memory
 ) -> None:  # fmt: skip
-    """Writes what is asked of the known values of rows of sites with context [B, L, D], of rows `first` to `last`.
-
-    All sites of a row go through a layer at once, as rows of x behind each other. An LSTM goes from site to site.
-    """
+    """Write what is asked of known values."""
     examples, length, dim, x, normed = last - first, context.shape[1], context.shape[2], memory.x, memory.normed
     if not inner.heads:
         start_row(examples, inner.heads, memory.cell, memory.hidden)
@@ -164,7 +154,7 @@ def known_rows(
 def take_known(
     known: Known, b: int, i: int, count: int, logits: Array, row: int, numbers: NDArray[np.int32]
 ) -> None:  # fmt: skip
-    """Writes what is asked of the value of row b at site i, one of `count`, by a row of logits; `numbers` is memory."""
+    """Write what is asked of one value."""
     not_inlined()
     at, value, nats, intervals = row * logits.shape[1], known.values[b, i], known.nats, known.intervals
     if known.predictions.size:
@@ -179,7 +169,7 @@ def take_known(
 
 @exact_part
 def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
-    """Forgets what an LSTM, with zero heads, knows of the row before; caches are overwritten."""
+    """Clear an LSTM's state; caches are overwritten."""
     if not heads:
         for row in range(rows):
             for j in range(cell.shape[1]):
@@ -191,7 +181,7 @@ def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
 def site_logits(
     context: Array, first: int, rows: int, i: int, inner: Inner, output: PackedOutput, values: Integers, memory: Memory
 ) -> None:
-    """The logits of site i, given the value of the site before it, into the first rows of memory.logits."""
+    """Write site i's logits, given the value before."""
     x, normed = memory.x, memory.normed
     enter_site(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
     if inner.heads:
@@ -206,7 +196,7 @@ def site_logits(
 def enter_site(
     context: Array, first: int, examples: int, i: int, table: Array, values: Integers, x: Array, row: int, step: int
 ) -> None:
-    """Rows of x, `step` apart from `row` on = context of site i + the embedding of the value before it, if any."""
+    """Write context + the embedding of the value before."""
     not_inlined()
     _, length, dim = context.shape
     for b in range(first, first + examples):
@@ -222,7 +212,7 @@ def draw_row(
     context: Array, inner: Inner, output: PackedOutput, choice: Choice, prediction: Prediction, values: Integers,
     first: int, last: int, memory: Memory,
 ) -> None:  # fmt: skip
-    """Context [B, L, D] -> values, or differences, [B, L], of examples `first` to `last`."""
+    """Draw values or differences [B, L]."""
     rows, count = last - first, len(output.table)
     start_row(rows, inner.heads, memory.cell, memory.hidden)
     logits, width = memory.logits.reshape(-1), memory.logits.shape[1]
@@ -244,7 +234,7 @@ def draw_row(
 
 @part
 def choose_value(logits: Array, noise: Array, temperature: np.float32, top_k: int, top_p: np.float32) -> int:
-    """argmax(logits + temperature * noise) of one site among the values that top_k and top_p allow."""
+    """Return argmax(logits + temperature * noise) within top_k and top_p."""
     least = -np.float32(np.inf)
     if top_k < len(logits):
         least = np.sort(logits)[len(logits) - top_k]
@@ -262,7 +252,7 @@ def choose_value(logits: Array, noise: Array, temperature: np.float32, top_k: in
 
 @part
 def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.float32:
-    """The least logit among the most likely values that together reach probability top_p."""
+    """Return the least logit within top_p."""
     ordered = np.sort(logits)[::-1]
     powers = np.empty_like(logits)
     total = np.float32(0)
@@ -279,7 +269,7 @@ def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.flo
 
 @exact_part
 def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
-    """The prediction, one of `count` values, of example b at site i; 0 where there are none."""
+    """Return the prediction at site i; 0 without any."""
     if not prediction.places.size:
         return 0
     w, n, nw = plane(prediction, b, i, 0), plane(prediction, b, i, 1), plane(prediction, b, i, 2)
@@ -292,7 +282,7 @@ def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
 
 @exact_part
 def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) -> None:
-    """Writes value and plane of example b at site i."""
+    """Write value and plane at site i."""
     if prediction.places.size:
         value = within(difference + predicted(prediction, b, i, count), count)
         prediction.values[b, i] = value
@@ -301,27 +291,27 @@ def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) ->
 
 @exact_part
 def take_signed(predicted: int, count: int, logits: Array, at: int) -> None:
-    """Copies the logits of differences that lead beyond the last value, less `count`, over those of others."""
+    """Move logits of differences beyond the last value."""
     copy(logits, at + 2 * count - predicted, predicted, logits, at + count - predicted)
 
 
 @exact_part
 def plane(prediction: Prediction, b: int, i: int, which: int) -> Any:
-    """The plane of a neighbour of site i: w, n or nw."""
+    """Return the plane of w, n or nw."""
     place = prediction.places[i, which]
     return prediction.planes[b, place] if place >= 0 else prediction.known[b, i, which]
 
 
 @exact_part
 def channel_before(prediction: Prediction, b: int, i: int) -> Any:
-    """The value of the channel before site i, or half of the values."""
+    """Return the channel before, or half of the values."""
     place = prediction.places[i, 3]
     return prediction.values[b, place] if place >= 0 else prediction.known[b, i, 3]
 
 
 @exact_part
 def within(x: int, count: int) -> int:
-    """x modulo `count`, for x from -count to 2 count - 1."""
+    """Return x modulo `count`, for x from -count to 2 count - 1."""
     if x < 0:
         return x + count
     return x - count if x >= count else x

@@ -1,4 +1,4 @@
-"""The models that are trained by name: the Axial Transformer, and those of table 1 that are models of their own."""
+"""The models that are trained by name."""
 
 from pathlib import Path
 
@@ -11,33 +11,33 @@ MODELS: tuple[type[AxialTransformer], ...] = (AxialTransformer, ImageTransformer
 
 
 def class_of(config: AxialTransformerConfig) -> type[AxialTransformer]:
-    """The class of the models that a configuration describes; the Axial Transformer's for one not known here."""
+    """Return the class of models with this configuration."""
     return next((model for model in MODELS if model.config_class is type(config)), AxialTransformer)
 
 
 def class_called(name: object) -> type[AxialTransformer]:
-    """The class of the models of that name; the Axial Transformer's for an unknown one, which it refuses to read."""
+    """Return the class of that name, else the Axial Transformer."""
     return next((model for model in MODELS if model.name == name), AxialTransformer)
 
 
 def build(config: AxialTransformerConfig) -> AxialTransformer:
-    """A model of that configuration, with new weights."""
+    """Return a model with new weights."""
     return class_of(config)(config)
 
 
 def names_model(name: str) -> bool:
-    """True of a model folder, and of what can only be a hub id."""
+    """Return True for a model folder or a hub id."""
     return (Path(name) / model_folders.CONFIG).is_file() or (name.count("/") == 1 and not Path(name).exists())
 
 
 def read_config(folder: str | Path) -> AxialTransformerConfig:
-    """The configuration in a model folder, or of a hub id; errors as `from_pretrained`."""
+    """Return the configuration of a folder or hub id; see `from_pretrained`."""
     folder = model_folders.locate(folder)
     model = class_called(model_folders.stored_name(folder))
     return from_json(model.config_class, model_folders.load_config(folder, model.name), folder / model_folders.CONFIG)
 
 
 def read_model(folder: str | Path) -> AxialTransformer:
-    """The model in a folder, or of a hub id "owner/name", whichever of these it is; errors as `from_pretrained`."""
+    """Return the model of a folder or hub id, of any class; see `from_pretrained`."""
     folder = model_folders.locate(folder)
     return class_called(model_folders.stored_name(folder)).from_pretrained(folder)

@@ -3,9 +3,6 @@
 stem        7x7 convolution of stride 2, 3x3 max pooling of stride 2           stride 4
 stage 1..4  bottlenecks: 1x1, height attention, width attention, 1x1           strides 4, 8, 16, 32
 head        mean over sites, linear layer
-
-A ResNet whose 3x3 convolutions are position-sensitive attention along the height, then along the width. Between stages
-the width attention's output is pooled 2x2. Tensors are channels-last.
 """
 
 from dataclasses import dataclass
@@ -22,22 +19,22 @@ class AxialResNetConfig:
     """An axial residual network; `axial26s`, `axial50s`, `axial50m` and `axial50l` build the published ones.
 
     Raises:
-        ValueError: a field out of range, or a width that the heads do not divide.
+        ValueError: a field is out of range, or the heads do not divide a width.
     """
 
     shape: tuple[int, int] = (224, 224)
-    """Largest height and width of an image; there is a relative encoding for every offset within them."""
+    """Largest height and width of an image."""
     channels: int = 3
     num_classes: int = 1000
     blocks: tuple[int, int, int, int] = (3, 4, 6, 3)
     """Bottlenecks in each stage."""
     width: int = 64
-    """Channels after the stem; stages attend in 2, 4, 8, 16 times as many, and return twice that."""
+    """Channels after the stem; stages attend in 2, 4, 8, 16 times as many."""
     heads: int = 8
     span: int | None = None
-    """Odd number of positions that a site attends to along an axis, for images of any size; None: all of them."""
+    """Odd window size along an axis, for images of any size; None: the whole axis."""
     stem_stride: int = 4
-    """4 as published; 2, for small images, is a 3x3 convolution of stride 2 without pooling."""
+    """4 as published; 2, for small images: a 3x3 convolution of stride 2."""
 
     def __post_init__(self) -> None:
         if self.stem_stride not in (2, 4):
@@ -79,7 +76,7 @@ class AxialResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def features(self, x: Float[Tensor, "b h w c"]) -> list[Float[Tensor, "b h2 w2 d"]]:
-        """Images [B, H, W, C] -> the output of each stage: [B, H/s, W/s, D], rounded up, for strides s 4, 8, 16, 32."""
+        """Return the output of each stage: [B, H/s, W/s, D], rounded up, for strides s 4, 8, 16, 32."""
         x = self.stem(x.movedim(-1, 1)).movedim(1, -1)
         outs = []
         for stage in self.stages:
@@ -91,22 +88,13 @@ class AxialResNet(nn.Module):
         """Images [B, H, W, C] -> logits [B, num_classes].
 
         Raises:
-            ValueError: an image is larger than the configured shape, and there is no span.
+            ValueError: an image is larger than the shape, and there is no span.
         """
         return self.head(self.features(x)[-1].mean((1, 2)))
 
 
 class AxialBottleneck(nn.Module):
-    """x + (1x1, height attention, width attention, pooling by `stride`, 1x1)(x): [B, H, W, C] -> [B, H', W', 2 inner].
-
-    Args:
-        fan_in: channels C of the input.
-        inner: channels of the attention layers.
-        heads: heads of each attention.
-        sizes: largest height and width of the input.
-        span: odd number of positions that a site attends to along an axis, or None for all.
-        stride: 1, or 2 with a 1x1 convolution of that stride as the shortcut.
-    """
+    """x + (1x1, height attention, width attention, pooling by `stride`, 1x1)(x)."""
 
     def __init__(self, fan_in: int, inner: int, heads: int, sizes: tuple[int, int], span: int | None, stride: int = 1):
         super().__init__()
@@ -119,7 +107,7 @@ class AxialBottleneck(nn.Module):
         self.down, self.down_norm = _pointwise(fan_in, inner), ChannelsLastBatchNorm(inner)
         self.height, self.width = attention(1), attention(2)
         self.up, self.up_norm = _pointwise(inner, 2 * inner), ChannelsLastBatchNorm(2 * inner)
-        nn.init.zeros_(self.up_norm.weight)  # at first, a block is its shortcut
+        nn.init.zeros_(self.up_norm.weight)
         self.shortcut = (
             nn.Identity()
             if stride == 1 and fan_in == 2 * inner
@@ -127,7 +115,6 @@ class AxialBottleneck(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "b h w c"]) -> Float[Tensor, "b h2 w2 d"]:
-        """[B, H, W, C] -> [B, H / stride, W / stride, 2 inner], sizes rounded up."""
         y = F.relu(self.down_norm(self.down(x)))
         y = self.width(self.height(y))
         if self.stride > 1:
@@ -137,27 +124,26 @@ class AxialBottleneck(nn.Module):
 
 
 def _pointwise(fan_in: int, fan_out: int) -> nn.Linear:
-    """A 1x1 convolution, channels last."""
     layer = nn.Linear(fan_in, fan_out, bias=False)
     nn.init.normal_(layer.weight, std=(2 / fan_out) ** 0.5)
     return layer
 
 
 def axial26s(num_classes: int = 1000) -> AxialResNet:
-    """The 26-layer network of half width."""
+    """Return the 26-layer network of half width."""
     return AxialResNet(AxialResNetConfig(blocks=(1, 2, 4, 1), width=32, num_classes=num_classes))
 
 
 def axial50s(num_classes: int = 1000) -> AxialResNet:
-    """Axial-ResNet-S: 50 layers, half width."""
+    """Return Axial-ResNet-S: 50 layers, half width."""
     return AxialResNet(AxialResNetConfig(width=32, num_classes=num_classes))
 
 
 def axial50m(num_classes: int = 1000) -> AxialResNet:
-    """Axial-ResNet-M: 50 layers, three quarters of the width."""
+    """Return Axial-ResNet-M: 50 layers, three quarters of the width."""
     return AxialResNet(AxialResNetConfig(width=48, num_classes=num_classes))
 
 
 def axial50l(num_classes: int = 1000) -> AxialResNet:
-    """Axial-ResNet-L: 50 layers, full width."""
+    """Return Axial-ResNet-L: 50 layers, full width."""
     return AxialResNet(AxialResNetConfig(width=64, num_classes=num_classes))

@@ -1,8 +1,4 @@
-"""Masked attentions over a sequence with sparse patterns: the layers of the baselines.
-
-Each is a `LineAttention` over the last axis of [B, L, D], with steps over a cache. `attended(i)` lists the positions
-that the query at position i attends to: a step uses it, and tests compare `attend` with it.
-"""
+"""Masked attentions over a sequence with sparse patterns."""
 
 from functools import cached_property
 from math import prod, sqrt
@@ -26,19 +22,9 @@ def local_attention(
     memory: int,
     window: int | None = None,
 ) -> Float[Tensor, "m n l w"]:
-    """Attention to the position itself, to earlier ones of its block, and to the `memory` ones before the block.
+    """Attend within a block, and to the `memory` positions before it.
 
-    "1D local attention" of the Image Transformer (Parmar et al. 2018, section 3.3): the queries of a block share one
-    memory, so that everything is a dense matrix product.
-
-    Args:
-        q, k, v: [lines, heads, L, width].
-        block: positions in a block of queries.
-        memory: positions before a block that its queries attend to.
-        window: if given, a position attends to no more than the `window` positions before itself.
-
-    Returns:
-        [lines, heads, L, value width]. Operations and memory grow as L * (block + memory).
+    "1D local attention" of the Image Transformer (Parmar et al. 2018, section 3.3); `window` bounds it.
     """
     length = q.shape[-2]
     padding = -length % block
@@ -55,41 +41,34 @@ def local_attention(
 
 
 class SequenceAttention(LineAttention):
-    """Masked self-attention over a sequence; subclasses define its pattern, and compute all positions at once."""
+    """Masked self-attention over a sequence; subclasses define the pattern."""
 
     def __init__(self, dim: int, heads: int):
         super().__init__(dim, heads, axis=-2, causal=True, residual=True)
 
     def attended(self, i: int) -> list[slice] | list[list[int]]:
-        """The positions among 0..i that query i attends to, as an index: one for each of equal groups of heads.
-
-        Slices, where positions are evenly spaced: no index is copied to the device at each site.
-        """
+        """Return the positions of query i, by group of heads; slices copy no index to the device."""
         raise NotImplementedError
 
     def attend(
         self, q: Float[Tensor, "b n l k"], k: Float[Tensor, "b n l k"], v: Float[Tensor, "b n l k"]
     ) -> Float[Tensor, "b n l k"]:
-        """The attention of all positions at once."""
         raise NotImplementedError
 
     def products(self, length: int) -> float:
-        """Pairs of a query and a key that `attend` multiplies, masked ones included: a mean over the heads."""
+        """Return the pairs that `attend` multiplies: a mean over heads."""
         raise NotImplementedError
 
     def pairs(self, length: int) -> float:
-        """Pairs of a query and a key that the pattern has: a mean over the heads."""
         groups = [self.attended(i) for i in range(length)]
         sizes = [_size(positions, length) for group in groups for positions in group]
         return sum(sizes) / len(groups[0])
 
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l d"]:  # type: ignore[override]
-        """[B, L, D] -> [B, L, D]."""
         q, k, v = (part.transpose(1, 2) for part in self._project(x))
         return self.out(self.attend(q, k, v).transpose(1, 2).flatten(-2))
 
     def step(self, x: Float[Tensor, "b d"], i: int, cache: KeyValueCache) -> Float[Tensor, "b d"]:
-        """The output at position `i`, from the cached keys and values of the positions it attends to."""
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
         cache.keys[:, :, i], cache.values[:, :, i] = k, v
         groups = self.attended(i)
@@ -100,14 +79,7 @@ class SequenceAttention(LineAttention):
 
 
 class LocalAttention(SequenceAttention):
-    """Attention of a block of queries to itself and the memory before it: "1D local attention" of the Image Transformer
-    (Parmar et al. 2018, section 3.3).
-
-    Args:
-        dim, heads: width D and number of heads.
-        block: positions in a block of queries, l_q in the paper.
-        memory: positions before the block that it attends to, l_m.
-    """
+    """1D local attention of the Image Transformer (Parmar et al. 2018, section 3.3)."""
 
     def __init__(self, dim: int, heads: int, block: int, memory: int):
         super().__init__(dim, heads)
@@ -125,12 +97,9 @@ class LocalAttention(SequenceAttention):
 
 
 class StridedAttention(SequenceAttention):
-    """Attention of half of the heads to the last `stride` positions, of half to every stride-th position before:
-    strided Sparse Transformer (Child et al. 2019, section 4.2, A(1) and A(2)), in standard operations.
+    """Strided Sparse Transformer (Child et al. 2019, section 4.2, A(1) and A(2)).
 
-    Args:
-        dim, heads: width D and number of heads, an even one.
-        stride: the length of a row.
+    Half of the heads attend to the last `stride` positions, half to every stride-th one before.
     """
 
     def __init__(self, dim: int, heads: int, stride: int):
@@ -153,21 +122,14 @@ class StridedAttention(SequenceAttention):
 
     def _columns(self, *qkv: Tensor) -> Tensor:
         length = qkv[0].shape[-2]
-        padded = (F.pad(x, (0, 0, 0, -length % self.stride)) for x in qkv)  # after all that is attended to
+        padded = (F.pad(x, (0, 0, 0, -length % self.stride)) for x in qkv)  # behind all that is attended to
         q, k, v = (x.unflatten(-2, (-1, self.stride)).movedim(-2, 1).flatten(0, 1) for x in padded)
         out = attend(q, k, v, causal=True).unflatten(0, (-1, self.stride)).movedim(1, -2)
         return out.flatten(-3, -2)[..., :length, :]
 
 
 class BlockAttention(SequenceAttention):
-    """Attention within blocks of a grid that is flattened in raster order: block-local self-attention of
-    "Scaling autoregressive video models" (Weissenborn et al. 2019, section 3.1).
-
-    Args:
-        dim, heads: width D and number of heads.
-        grid: the grid's sizes, outermost axis first.
-        block: a block's sizes, divisors of the grid's.
-    """
+    """Attention within blocks of a grid (Weissenborn et al. 2019, "Scaling autoregressive video models")."""
 
     def __init__(self, dim: int, heads: int, grid: tuple[int, ...], block: tuple[int, ...]):
         super().__init__(dim, heads)
@@ -183,7 +145,6 @@ class BlockAttention(SequenceAttention):
 
     @cached_property
     def _block_of(self) -> dict[int, list[int]]:
-        """The positions of the block that each position is in."""
         pairs = [size for pair in zip(self._blocks, self.block) for size in pair]
         axes = np.arange(prod(self.grid)).reshape(pairs)
         blocks = axes.transpose(*range(0, len(pairs), 2), *range(1, len(pairs), 2)).reshape(-1, prod(self.block))
@@ -194,7 +155,6 @@ class BlockAttention(SequenceAttention):
         return self._join(blocks, len(q))
 
     def _split(self, x: Tensor) -> Tensor:
-        """[B, N, L, K] -> [B * blocks, N, sites of a block, K]; raster order within a block is that of the sequence."""
         axes = len(self.grid)
         x = x.unflatten(2, [size for pair in zip(self._blocks, self.block) for size in pair])
         blocks, inside = range(2, 2 + 2 * axes, 2), range(3, 3 + 2 * axes, 2)
@@ -212,5 +172,4 @@ class BlockAttention(SequenceAttention):
 
 
 def _size(positions: slice | list[int], length: int) -> int:
-    """Number of positions that an index takes of so many."""
     return len(range(length)[positions]) if isinstance(positions, slice) else len(positions)

@@ -1,4 +1,4 @@
-"""The other rows of table 1: models of one sequence in raster order, each with an inner decoder of its own."""
+"""The other rows of table 1."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from axial_transformers.models.stacks import InnerAttention
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTransformerConfig(AxialTransformerConfig):
-    """`inner_layers` is the number of layers."""
+    """An Image Transformer of `inner_layers` layers."""
 
     layout: str = "raster"  # type: ignore[assignment]
     block: int = 256
@@ -20,7 +20,7 @@ class ImageTransformerConfig(AxialTransformerConfig):
 
 
 class ImageTransformer(AxialTransformer):
-    """1D local attention: a position attends to its own block up to itself, and to the memory before the block."""
+    """1D local attention: to the own block, and to the memory before it."""
 
     name = "image_transformer"
     config_class = ImageTransformerConfig
@@ -36,11 +36,11 @@ class ImageTransformer(AxialTransformer):
 
 @dataclass(frozen=True, kw_only=True)
 class BlockTransformerConfig(AxialTransformerConfig):
-    """`inner_layers` is the number of layers; they take the shapes of `blocks` in turn."""
+    """A block-local transformer of `inner_layers` layers, which take the shapes of `blocks` in turn."""
 
     layout: str = "raster"  # type: ignore[assignment]
     blocks: tuple[tuple[int, ...], ...] = ()
-    """Shapes of blocks, at least one: sizes that divide those of `grid`."""
+    """Sizes that divide those of `grid`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,12 +49,12 @@ class BlockTransformerConfig(AxialTransformerConfig):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """Sizes of the grid of sites: the data's axes, with the channels interleaved along the last one."""
+        """Return the data's axes, with channels interleaved along the last one."""
         return (*self.shape[:-1], self.shape[-1] * self.channels)
 
 
 class BlockTransformer(AxialTransformer):
-    """Masked attention in raster order, within blocks whose shape changes from layer to layer."""
+    """Masked attention in raster order, within blocks whose shape changes by layer."""
 
     name = "block_transformer"
     config_class = BlockTransformerConfig
@@ -70,13 +70,13 @@ class BlockTransformer(AxialTransformer):
 
 @dataclass(frozen=True, kw_only=True)
 class SparseTransformerConfig(AxialTransformerConfig):
-    """`inner_layers` is the number of layers; the stride is the length of a row: the last axis times the channels."""
+    """A Sparse Transformer of `inner_layers` layers; the stride is the last axis times the channels."""
 
     layout: str = "raster"  # type: ignore[assignment]
 
 
 class SparseTransformer(AxialTransformer):
-    """Half of the heads attend to the last `stride` positions, half to the same column of all earlier rows."""
+    """Half of the heads attend to the last `stride` positions, half to the column so far."""
 
     name = "sparse_transformer"
     config_class = SparseTransformerConfig
