@@ -29,7 +29,7 @@ def _drawn(tex: str) -> str:
         parts.append(OF_CODES[int(code)] + " ".join(points))
     return (
         f'<div class="formula"><svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(tex)}" '
-        f'style="width: {width / SIZE:.2f}em; max-width: 100%" fill="currentColor" '
+        f'style="width: {1.15 * width / SIZE:.2f}em; max-width: 100%" fill="currentColor" '
         f'viewBox="{box.x0 - MARGIN:.2f} {-box.y1 - MARGIN:.2f} {width:.2f} {height:.2f}">'
         f'<path transform="scale(1 -1)" d="{"".join(parts)}"/></svg></div>'
     )
