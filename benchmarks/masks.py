@@ -54,8 +54,8 @@ def field_of_network(span: int | None) -> Tensor:
     network = AxialResNet(config)
     randomise(network)
     network.double().eval()
-    x = torch.randn(1, 4 * SIDE, 4 * SIDE, 1, dtype=torch.float64)
-    jacobian = torch.autograd.functional.jacobian(lambda x: network.features(x)[0][0, *SITE], x)
+    x = torch.randn(32, 4 * SIDE, 4 * SIDE, 1, dtype=torch.float64)  # of a maximum, one input has a gradient
+    jacobian = torch.autograd.functional.jacobian(lambda x: network.features(x)[0][:, *SITE].sum(0), x)
     return jacobian.abs().amax((0, 1, -1)).view(SIDE, 4, SIDE, 4).amax((1, 3)) > 0
 
 
