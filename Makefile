@@ -58,7 +58,8 @@ docs-check: docs  ## every page of the site in a headless chromium
 	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[browser]'
 	$(DOCS)/bin/python docs/site/check.py
 
-studio-test: $(STUDIO_READY)  ## Studio in a headless chromium; what cannot be tried is skipped, with the reason
+studio-test: $(STUDIO_READY)  ## Studio in a headless chromium
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || { echo 'no browser is here: apt-get install chromium'; exit 1; }
 	$(STUDIO)/bin/python -m pytest -m slow -rs tests/test_studio_in_browser.py
 
 # Gradio needs an older Pillow than all the rest is tested with

@@ -183,20 +183,31 @@ def test_every_room_is_in_the_source_tree_and_nothing_else_is():
     assert {name.name.removesuffix(".py") for name in names if name.parent == PACKAGE} == ROOMS
 
 
-def commands_of_the_site() -> ModuleType:
-    """docs/site/commands.py, which is no part of the package."""
-    spec = importlib.util.spec_from_file_location("commands", ROOT / "docs" / "site" / "commands.py")
+def module_of_the_site(name: str) -> ModuleType:
+    """Return a module of docs/site, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def test_the_site_has_a_page_for_every_verb_with_all_its_options():
-    pages = commands_of_the_site().pages()
+    pages = module_of_the_site("commands").pages()
     assert set(pages) == {"index", *cli.COMMANDS}
     for verb in cli.COMMANDS:
         for option in parser_of(verb).assemble_argument_collection():
             assert option.children or f"`{option.name}" in pages[verb] or f", {option.name}" in pages[verb], option
+
+
+def test_every_formula_is_drawn_from_its_own_letters():
+    pytest.importorskip("matplotlib")
+    drawn = module_of_the_site("formulas").on_page_markdown
+    pages = [page.read_text() for page in ROOT.glob("docs/layers/*.md") if "$$" in page.read_text()]
+    assert len(pages) >= 8
+    for text in map(drawn, pages):
+        assert "$$" not in text
+        assert "<svg" in text
+    assert drawn("$$\nx\n$$") != drawn("$$\ny\n$$")
 
 
 def public_names() -> dict[str, object]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def prepare_streams() -> None:
     """Replace the standard streams by ones that no closed pipe and no character can stop.
 
-    What cannot be encoded appears as \xb1 does. Other failures of standard output stay errors.
+    What cannot be encoded appears as \\xb1 does. Other failures of standard output stay errors.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed: the next file that is opened would take its number

@@ -143,8 +143,6 @@ def recipe_preset(name: str, source: str | None = None) -> Preset:
 
 
 HELP = ("-h", "--help")
-START_SHARE = 0.3
-"""Divides the learning rates of a run from trained weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +152,13 @@ class _DataAndStart:
 
 
 def _started(preset: Preset, start: str | None) -> Preset:
+    """Return the preset with the model that it starts from, at its own learning rates.
+
+    0.3 and 0.1 of them ended higher on validation data (benchmarks/EXPERIMENTS.md).
+    """
     if start is None:
         return preset
-    before, training = preset.settings.model, preset.settings.training
+    before = preset.settings.model
     model = replace(read_config(start), shape=before.shape, num_classes=before.num_classes)
     for name in ("channels", "num_values"):
         if getattr(before, name) != getattr(model, name):
@@ -164,9 +166,7 @@ def _started(preset: Preset, start: str | None) -> Preset:
                 f"--from {start}: that model has {name}={getattr(model, name)}, the data {getattr(before, name)}: "
                 "choose another model, or train without --from"
             )
-    rates = {name: START_SHARE * getattr(training, name) for name in ("learning_rate", "muon_learning_rate")}
-    settings = replace(preset.settings, start_from=start, model=model, training=replace(training, **rates))
-    return replace(preset, settings=settings)
+    return replace(preset, settings=replace(preset.settings, start_from=start, model=model))
 
 
 def _custom_preset(source: str, overrides: Sequence[str], start: str | None) -> Preset:
