@@ -1,4 +1,4 @@
-"""axial completion: a script that completes commands, options and recipes in a shell."""
+"""axial completion: a script for a shell."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""axial demo: train on the bundled digits, and show the run's page."""
+"""axial demo: a model of the bundled digits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""axial inspect: shape, costs and dependencies of a model, and the costs of its training."""
+"""axial inspect: shape, costs and dependencies of a model."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Options that several commands have, each with its type and its help text."""
+"""Options that several commands have."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""axial recipes: the configurations that axial train knows, and what they reach."""
+"""axial recipes: the named configurations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,11 +9,7 @@ Split = Literal["train", "validation", "test", "all"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Options of reading examples from a source.
-
-    Raises:
-        ValueError: an option is out of its range, or `fit` needs a `size`.
-    """
+    """Options of reading examples from a source; ValueError if one is out of its range."""
 
     size: int | None = None
     """Side in pixels of square images and frames, for folders and video arrays. Other arrays are cut into tiles of it

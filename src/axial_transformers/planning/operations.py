@@ -19,9 +19,7 @@ from axial_transformers.models.stacks import InnerAttention
 class _Layers:
     layers: int
     attended: float
-    """Sites that a site attends to on average, in parallel."""
     cached: float
-    """The same, decoded one by one from caches."""
 
 
 def parameters(config: AxialTransformerConfig) -> dict[str, int]:

@@ -22,12 +22,7 @@ def split_id(name: str) -> tuple[str, str | None] | None:
 
 
 def download(repository: str, revision: str | None, files: Sequence[str]) -> Path:
-    """Return the local copy of a repository's files; without a network, the last copy.
-
-    Raises:
-        FileNotFoundError: no such repository or revision, or a private one.
-        OSError: the hub refuses or cannot be reached.
-    """
+    """Return the local copy of a repository's files; without a network, the last copy."""
     require_extra("hub", "huggingface_hub", f"{repository}, a model of the hub,")
     from huggingface_hub import snapshot_download
 
@@ -46,12 +41,8 @@ def upload(
     """Upload files as one commit, and return its address.
 
     Args:
-        private: visibility of a new repository; an existing public one is then refused. None: the owner's default.
+        private: visibility of a new repository (None: the owner's default); if true, an existing public one is refused.
         revision: the branch; None: main.
-
-    Raises:
-        PermissionError: not logged in, refused by the hub, or public although private is wanted.
-        OSError: the hub cannot be reached.
     """
     require_repository(repository)
     require_extra("hub", "huggingface_hub", "an upload to the hub")

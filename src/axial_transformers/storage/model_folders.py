@@ -31,12 +31,7 @@ log = logging.getLogger("axial_transformers")
 def save(
     folder: str | Path, name: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool = False
 ) -> None:
-    """Write a model folder whole; with `overwrite`, in place of another model folder.
-
-    Raises:
-        FileExistsError: `folder` is not empty or, with `overwrite`, not only a model.
-        ValueError: its name is not UTF-8.
-    """
+    """Write a model folder whole; with `overwrite`, in place of another model folder."""
     folder = Path(folder)
     require_utf8(folder)
     replace = overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
@@ -153,12 +148,7 @@ def count_tensors(folder: Path) -> int:
 
 
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the weights in `folder`; 16-bit weights of the package become float32.
-
-    Raises:
-        ValueError: as `read_tensors`; several floating-point dtypes; or a link out of the folder.
-        FileNotFoundError: no weights in the folder.
-    """
+    """Read the weights in `folder`; 16-bit weights of the package become float32."""
     path = _weights(folder)
     tensors = read_tensors(path, expected)
     first = {tensor.dtype: name for name, tensor in reversed(tensors.items()) if tensor.is_floating_point()}
@@ -181,11 +171,7 @@ def _home(folder: Path) -> Path:
 
 
 def read_tensors(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read finite tensors of the expected names, shapes and kinds of dtype.
-
-    Raises:
-        ValueError: the file is damaged, its header is too large, or its tensors are others.
-    """
+    """Read finite tensors of the expected names, shapes and kinds of dtype."""
     with _opened(path) as file:
         stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         found = {name: tuple(tensor.get_shape()) for name, tensor in stored.items()}

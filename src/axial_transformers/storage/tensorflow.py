@@ -200,10 +200,7 @@ class Entry:
 class TensorBundle:
     """The variables of the checkpoint whose files begin with `prefix`.
 
-    Raises:
-        FormatError: the index is damaged, does not match the shards, or has compressed blocks, partitioned variables,
-            or types other than float16/32/64 and int32/64.
-        FileNotFoundError: the index or a shard is missing.
+    FormatError: also for compressed blocks, partitioned variables, or types other than float16/32/64 and int32/64.
     """
 
     entries: dict[str, Entry]

@@ -20,10 +20,7 @@ MOST_WORKERS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Settings of a training run.
-
-    The defaults are the published ones (Ho et al. 2019, section 4, and the released code); see `as_released`.
-    """
+    """Settings of a training run, by default the published ones (Ho et al. 2019, section 4); see `as_released`."""
 
     steps: int = 200_000
     """Updates of the weights. The schedule ends here, or at the time limit if that is earlier."""
@@ -71,7 +68,7 @@ class TrainConfig:
     """Share of the examples that are moved cyclically by at most one site along each axis, with the move as
     conditioning."""
     label_dropout: float = 0.0
-    """Probability of hiding an example's label, so that a class-conditional model is also unconditional."""
+    """Probability of hiding an example's label, to train an unconditional model too."""
     seed: int = 0
     """Seed of the order of the examples and all random draws."""
     device: str = "auto"
@@ -87,13 +84,11 @@ class TrainConfig:
     save_every: int = 1_000
     """Steps between checkpoints."""
     shard: bool = False
-    """Shard the weights and Adam's moments over the processes (FSDP2), for large models; otherwise each process has all
-    of them (DDP)."""
+    """Shard the weights and Adam's moments over the processes (FSDP2), for large models."""
     checkpoint_blocks: bool = False
     """Recompute the activations of each block for its gradient; saves memory."""
     time_limit: float | None = None
-    """Minutes of wall-clock time, over all resumes. The learning rate follows the time where it is ahead of the
-    steps."""
+    """Minutes of wall-clock time, over all resumes. Time can move the learning rate ahead of the steps."""
     tensorboard: bool = False
     """Also write the metrics for TensorBoard; needs the tensorboard extra."""
 

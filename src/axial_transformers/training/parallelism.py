@@ -61,7 +61,7 @@ def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: 
 def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
     """Average gradients over processes or, if not `enabled`, only accumulate (DDP).
 
-    FSDP2 always synchronises, since a process has no room for the full gradients.
+    FSDP2 always synchronises: full gradients need too much memory.
     """
     if isinstance(objective, DistributedDataParallel) and not enabled:
         return objective.no_sync()

@@ -18,7 +18,6 @@ from axial_transformers.training.metrics import VALIDATION, Curve, read_curves
 from axial_transformers.training.run_folder import Origin, RunRecord, read_run
 
 WIDTH = 62
-"""Characters of a list before it is cut."""
 NAMES = {"T": "frame", "D": "depth", "H": "height", "W": "width", "L": "position"}
 
 

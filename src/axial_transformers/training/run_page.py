@@ -28,7 +28,6 @@ from axial_transformers.training.run_folder import RunRecord, read_run
 
 PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
-"""Largest share of a run's time for its page."""
 EXAMPLES, MOST_VALUES = 24, 1 << 20
 """Most examples that are shown, and most numbers in them."""
 GRIDS = 6
@@ -36,7 +35,6 @@ MOST_BYTES = 1 << 18
 """A larger image file is shrunk and stored as JPEG."""
 MOST_PIXELS, FEWER_PIXELS = 1024, 512
 REFRESH = 60
-"""Seconds."""
 
 
 class RunPage:

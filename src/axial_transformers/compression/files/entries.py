@@ -24,7 +24,6 @@ from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.arguments import Images
 
 _LONGEST = 255
-"""Bytes of the longest name in usual file systems."""
 
 _NOT_ON_WINDOWS = re.compile(
     r'[\x00-\x1f\\:<>"|?*]|[. ](/|$)|(^|/)(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.|/|$)', re.IGNORECASE
@@ -46,7 +45,6 @@ class Entry(ABC):
     """The description of one file."""
 
     AXES: ClassVar[int]
-    """Axes of the models that code such files."""
     SUFFIX: ClassVar[str]
     """Appended to the name of a file that comes back in another format."""
     KIND: ClassVar[str]

@@ -53,16 +53,13 @@ _SUFFIXES = (*picture_files.SUFFIXES, *video.SUFFIXES)
 
 @dataclass(frozen=True, kw_only=True)
 class Written(Contents):
-    """An archive that `compress_files` has written, and its content."""
+    """An archive that `compress_files` has written; sizes in bytes."""
 
     input_size: int
-    """Bytes of the source."""
     size: int
-    """Bytes of the archive."""
     file_sizes: list[int]
-    """Bytes of each whole file."""
     webp: list[int]
-    """Bytes of the images stored as WebP."""
+    """Of the images stored as WebP."""
 
 
 def compress_files(

@@ -17,7 +17,6 @@ from axial_transformers.models.arguments import Images
 
 _MOST_OTHER = 1 << 26
 _NAMED = 20
-"""Names that a message lists."""
 
 
 OtherSizes = Literal["refuse", "tile"]
@@ -33,13 +32,12 @@ class Contents:
     description: dict[str, Any]
     files: list[File] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    """Names of the parts that are not stored."""
     whole: list[str] = field(default_factory=list)
     """Files that are stored byte for byte."""
     others: list[str] = field(default_factory=list)
     """Those of another kind, such as notes.txt."""
     examples: int = 0
-    """Number of images, examples or videos before tiling."""
+    """Number before tiling."""
 
 
 class Tiles:
