@@ -84,7 +84,7 @@ def parser(options: Callable[..., Options], command: str, defaults: Mapping[str,
     """Return the parser of a command.
 
     Args:
-        options: a dataclass, whose docstrings are the help; or a function of such dataclasses.
+        options: a dataclass, or a function of such.
         defaults: values that replace those of the dataclass.
     """
     app = App(

@@ -1,4 +1,4 @@
-"""The settings of a run, from `RECIPE [SOURCE] --training.steps 500`: a preset, then overrides."""
+"""The settings of a run: a preset, then overrides."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from axial_transformers.training.run_folder import RUN_RECORD
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Settings of a run beside those of its data, its model and its training."""
+    """Settings of a run beside those of data, model and training."""
 
     out: Path
     """The run's folder."""

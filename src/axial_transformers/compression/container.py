@@ -21,7 +21,6 @@ MOST_BYTES = (1 << 32) - 1
 _PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBIIIIB")
 _ENTRY = struct.Struct("<HII")
-"""A line of the index: images, size, checksum."""
 _SIZE = struct.Struct("<I")
 
 
@@ -53,7 +52,6 @@ class Entry(NamedTuple):
     """One line of the index."""
 
     images: int
-    """0 for a whole file."""
     size: int
     checksum: int
     """CRC-32 of the chunk."""
@@ -65,7 +63,6 @@ class Header:
 
     fingerprint: bytes
     shape: tuple[int, ...]
-    """Axes *A of an image."""
     channels: int
     num_values: int
     conditions: int = 0

@@ -26,7 +26,6 @@ class Encoding(NamedTuple):
 
     num_values: int
     uint16: bool
-    """Pairs of channels are the bytes of 16-bit ones."""
 
 
 def load_arrays(files: Sequence[Path], options: DataConfig) -> Examples:
@@ -238,12 +237,9 @@ def read_batch(path: Path) -> NDArray[np.uint8]:
 
 
 def imagenet_version(count: int) -> str | None:
-    """Return the version of downsampled ImageNet that a number of images suggests; None if neither.
+    """Return the version of downsampled ImageNet that a number of images suggests, or None.
 
     The versions are about 0.25 bits/dim apart; published likelihoods are of the older one.
-
-    Warns:
-        UserWarning: it is the newer version.
     """
     if count in (1_281_149, 49_999):
         return f"{count:,} images: downsampled ImageNet, old resize (the version of published likelihoods)"

@@ -14,7 +14,6 @@ from axial_transformers.data.examples import Examples, GrowingArray
 from axial_transformers.progress import Progress, rank
 
 RUN = {"train.json", "metrics.jsonl"}
-"""Files of every run of `axial train`."""
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -80,7 +79,6 @@ class Selection(NamedTuple):
     chosen: Sequence[Path]
     class_names: tuple[str, ...] | None = None
     classes: Sequence[int] | None = None
-    """The class of each file, a position among the names."""
 
 
 def gather(

@@ -25,7 +25,6 @@ from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress
 
 Parts = dict[Part, list[Path]]
-"""Files by the split that they state, by default "train"."""
 FEW = 8
 
 
@@ -276,8 +275,6 @@ MOST_OPENED = 1000
 
 def picture_sizes(source: str | Path, options: DataConfig | None = None) -> list[tuple[int, ...]]:
     """Return width and height of at most a thousand images of a folder, or the axes of an array's examples.
-
-    It is empty for other sources and for sequences.
 
     Raises:
         ValueError: an array that cannot be read.

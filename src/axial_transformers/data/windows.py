@@ -26,8 +26,8 @@ class ClipWindows(Windows):
     """Clips [N, T, H, W, C], one of each video.
 
     Args:
-        frames: [F, H, W, C], those of all videos.
-        places: for each video, the positions of its frames.
+        frames: [F, H, W, C], of all videos.
+        places: positions of each video's frames.
     """
 
     def __init__(self, frames: NDArray[np.uint8], places: Sequence[NDArray[np.int64]], length: int, stride: int):
@@ -49,11 +49,11 @@ class ClipWindows(Windows):
 
 
 class TileWindows(Windows):
-    """Tiles [N, S, S, C] of whole images, as many as each contains side by side.
+    """Tiles [N, S, S, C] of whole images.
 
     Args:
-        tiles: [N, S, S, C], image by image, row by row.
-        grids: rows and columns of the tiles of each image, [P, 2].
+        tiles: [N, S, S, C], in order.
+        grids: rows and columns of each image, [P, 2].
     """
 
     def __init__(self, tiles: NDArray[np.uint8], grids: NDArray[np.int64]):
@@ -80,7 +80,6 @@ class WindowedExamples(Examples):
     """Training examples that each batch cuts at random places."""
 
     whole: Examples = field(kw_only=True)
-    """The single frames or tiles that are cut; equal names belong together."""
 
     @cached_property
     def fingerprint(self) -> str:

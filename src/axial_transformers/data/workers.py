@@ -15,10 +15,7 @@ Result = TypeVar("Result")
 
 
 def ahead(work: Callable[[Key], Result], keys: Iterable[Key], workers: int) -> Generator[Result, None, None]:
-    """Yield `work(key)` of each key in order, prefetched by worker processes (0: in this process).
-
-    `work` is a pure function that can be pickled; keys may be infinite.
-    """
+    """Yield `work(key)` of each key in order, prefetched by worker processes (0: in this process)."""
     if not workers:
         yield from map(work, keys)
         return

@@ -6,10 +6,8 @@ from html import escape
 from typing import NamedTuple
 
 Points = Sequence[tuple[float, float]]
-"""Pairs of step and value."""
 
 WIDE, SMALL = (720.0, 240.0), (260.0, 170.0)
-"""Sizes of charts."""
 BOTTOM = 28.0
 LETTER = 7.5
 
@@ -29,13 +27,7 @@ def line_chart(
     span: tuple[float, float] | None = None,
     size: tuple[float, float] = WIDE,
 ) -> str:
-    """Return lines over steps from 0 on; values outside of the span are at its edge.
-
-    Args:
-        label: description for screen readers.
-        span: lowest and highest value; None: `span_of`.
-        size: width and height; letters have 12.
-    """
+    """Return lines over steps from 0 on; `label` is for screen readers, `span` for lowest and highest value."""
     width, height = size
     low, high = span or span_of([value for line in lines for _, value in line.points])
     last = max((step for line in lines for step, _ in line.points), default=0) or 1

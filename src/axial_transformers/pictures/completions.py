@@ -65,12 +65,11 @@ def completion_sheet(
     """Draw the known part of each example, its completions and the whole.
 
     Args:
-        known: [N, *A, C], the whole examples.
+        known: [N, *A, C].
         mask: [*A, C], true where known.
         filled: [N * count, *A, C].
-        show: `for_display` with its options.
-        marked: [*A], sites to mark.
-        strips: give each tile its own row.
+        marked: [*A].
+        strips: a row for each tile.
     """
     count = len(filled) // len(known)
     tiles = _tiles(known, mask, filled, show, marked)

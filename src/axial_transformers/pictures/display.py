@@ -16,7 +16,6 @@ Window = tuple[float, float]
 Pixels = NDArray[np.uint8]
 
 HEAT = ("#14171f", "#3b1f6b", "#a3306f", "#ef6a3a", "#fce58a")
-"""Colours of bits, lowest level first."""
 UNSEEN = "#8b93a340"
 
 MOST_CATEGORIES = 12
@@ -27,7 +26,6 @@ _CATEGORIES = (
 )  # fmt: skip
 
 PLOT_HEIGHT, PLOT_WIDTH, WIDEST_PLOT = 96, 256, 512
-"""Pixels of line plots."""
 _FINER = 3
 """Lines are drawn larger and shrunk, which smooths them."""
 _LINES = ("#1f5fa8", "#d9622b", "#2b8a4b", "#8a3b8f")
@@ -47,7 +45,7 @@ def window_of(values: NDArray[np.integer], num_values: int = 256, uint16: bool =
 
 
 def can_be_shown(axes: int) -> bool:
-    """Return True if images can show this number of axes."""
+    """Return True if images can show these axes."""
     return 1 <= axes <= 3
 
 
@@ -134,7 +132,7 @@ def _colours_of(count: int) -> NDArray[np.uint8]:
 
 
 def line_plots(levels: NDArray[np.floating], low: str, high: str) -> NDArray[np.uint8]:
-    """Return sequences [N, L, C], levels 0..1, as plots [N, PLOT_HEIGHT, width, 3]."""
+    """Return sequences [N, L, C], levels 0..1, as plots."""
     length = levels.shape[1]
     width = length * max(1, round(PLOT_WIDTH / length)) if length <= WIDEST_PLOT else WIDEST_PLOT
     plots = [_plot(each[:, : len(_LINES)], width, low, high) for each in np.clip(levels, 0, 1)]

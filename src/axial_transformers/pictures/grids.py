@@ -11,10 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 from axial_transformers.pictures.display import Palette, Pixels, Window, colour, for_display
 
 WIDTH, MOST_HEIGHT = 512, 4096
-"""Least width after enlargement."""
 LETTER = (7, 14)
 NARROWEST = 96
-"""Least width of a page."""
 _SIZE, _INK = 12, "#14171f"
 
 
@@ -54,7 +52,7 @@ def enlargement(width: int, height: int, least: int = WIDTH) -> int:
 
 
 def gap_of(scale: int) -> int:
-    """Return the pixels between the images of a grid."""
+    """Return the pixels between images."""
     return min(16, max(1, scale // 2))
 
 
@@ -77,7 +75,7 @@ def sheet(tiles: Pixels, columns: int, scale: int = 6, gap: int = 6) -> Image.Im
 
 
 def below(picture: Image.Image, text: str) -> Image.Image:
-    """Return the image on white, with a caption under it."""
+    """Return the image with a caption under it."""
     lines = textwrap.wrap(text, max(10, picture.width // LETTER[0]))
     page = _on_paper(picture, bottom=LETTER[1] * len(lines))
     for i, line in enumerate(lines):
@@ -86,7 +84,7 @@ def below(picture: Image.Image, text: str) -> Image.Image:
 
 
 def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Image:
-    """Return the image on white, with titles at places 0..1 above it."""
+    """Return the image with titles above it."""
     page = _on_paper(picture, top=LETTER[1] + 4)
     for title, place in titles:
         _write(page, (place * picture.width, LETTER[1] / 2 + 2), title, "mm")
@@ -94,7 +92,7 @@ def above(picture: Image.Image, titles: Sequence[tuple[str, float]]) -> Image.Im
 
 
 def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
-    """Return the image on white, with a title beside each row."""
+    """Return the image with titles beside its rows."""
     left = LETTER[0] * max(map(len, titles)) + 8
     page = _on_paper(picture, left=left)
     for row, title in enumerate(titles):
@@ -103,7 +101,7 @@ def beside(picture: Image.Image, titles: Sequence[str]) -> Image.Image:
 
 
 def with_scale(picture: Image.Image, stops: tuple[str, ...], highest: float, unit: str) -> Image.Image:
-    """Return the image on white, and under it the colours."""
+    """Return the image, and under it the colours."""
     bar, text = 10, LETTER[1] + 2
     page = _on_paper(picture, bottom=6 + bar + text)
     ramp = colour(np.linspace(0, 1, picture.width)[None].repeat(bar, 0), stops)

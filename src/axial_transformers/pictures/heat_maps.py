@@ -22,13 +22,7 @@ def save_scores(
     maps: Iterable[tuple[str, NDArray[np.floating]]],
     num_values: int,
 ) -> None:
-    """Write scores and heat maps: both appear, or neither.
-
-    Args:
-        table: a new .csv or .json file, or None.
-        folder: a new folder for heat maps, or None.
-        maps: the name of each example and its bits [*A, C].
-    """
+    """Write scores to a .csv or .json file, and heat maps to a folder: both appear, or neither."""
     with ExitStack() as whole:
         if folder:
             aside = whole.enter_context(folder_written_whole(folder))

@@ -62,7 +62,7 @@ summary { cursor: pointer; color: var(--soft); }
 
 
 def document(title: str, body: Sequence[str], refresh: int | None = None) -> str:
-    """Return the page; `refresh`: seconds until a browser loads it again."""
+    """Return the page; `refresh` in seconds."""
     again = [] if refresh is None else [f'<meta http-equiv="refresh" content="{refresh}">']
     return "\n".join(
         [
@@ -77,22 +77,22 @@ def document(title: str, body: Sequence[str], refresh: int | None = None) -> str
 
 
 def section(title: str, text: str, *parts: str) -> str:
-    """Return a heading, a paragraph and further parts (HTML)."""
+    """Return a heading, a paragraph and parts."""
     return "\n".join([f"<section><h2>{escape(title)}</h2>" + f"\n<p>{text}</p>" * bool(text), *parts, "</section>"])
 
 
 def details(summary: str, content: str) -> str:
-    """Return content (HTML) that a click on its summary shows."""
+    """Return content that a click shows."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def tiles(contents: Sequence[str]) -> str:
-    """Return parts (HTML) side by side."""
+    """Return parts side by side."""
     return f'<div class="tiles">{"".join(contents)}</div>'
 
 
 def figure(content: str, caption: str = "") -> str:
-    """Return content with a caption, both HTML."""
+    """Return content with a caption."""
     return f"<figure>{content}{caption and f'<figcaption>{caption}</figcaption>'}</figure>"
 
 

@@ -45,7 +45,7 @@ def one_sheet(encode: Encode, images: NDArray[np.uint8]) -> float | None:
 
 
 def independent_bits(train: Examples, test: Examples) -> float:
-    """Return bits/dim under independent pixels, by histograms of the training images."""
+    """Return bits/dim under independent pixels, by training histograms."""
     values = np.arange(train.num_values)
     counts = 1 + (train.values[..., None] == values).sum(axis=0)
     bits = -np.log2(counts / (len(train) + train.num_values))

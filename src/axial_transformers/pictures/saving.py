@@ -1,4 +1,4 @@
-"""Examples and samples written as arrays, and as images and movies to look at."""
+"""Examples and samples written as arrays, images and movies."""
 
 import csv
 import json
@@ -19,14 +19,13 @@ from axial_transformers.pictures.grids import image_grid
 from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
 
 MOVIES = (".mp4", ".gif", ".mkv")
-"""Suffixes of movies."""
 FILES = (".png", ".npz", *MOVIES)
 LOSSLESS = (".npz", ".mkv")
-"""Files of data, which are not replaced; grids and movies are."""
+"""Data is not replaced; grids and movies are."""
 
 
 def require_output(output: Path, clips: bool, folder: bool = False, source: str | Path | None = None) -> None:
-    """Raise an error where `save_examples` could not write `output`, or would replace `source`."""
+    """Raise an error where `save_examples` could not write `output`."""
     if output.suffix not in (*FILES, *[""] * folder):
         names = ", ".join(f"NAME{suffix}" for suffix in FILES)
         raise ValueError(f"output={output} is none of {names}{' and a folder' * folder}")
@@ -81,7 +80,7 @@ def require_scores(table: Path | None, heat_maps: Path | None) -> None:
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows of the same columns as CSV or JSON, by the suffix."""
+    """Write rows as CSV or JSON, by the suffix."""
     with written_whole(path) as aside, aside.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         if path.suffix == ".json":
             json.dump(rows, file, indent=1)
@@ -91,7 +90,7 @@ def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def write_csv(file: IO[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows of the same columns as CSV."""
+    """Write rows as CSV."""
     writer = csv.DictWriter(file, fieldnames=list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)

@@ -1,4 +1,4 @@
-"""What a machine has: devices, memory, the measured rate of its matrix products, and its choices."""
+"""What a machine has: devices, memory, and the measured rate of its matrix products."""
 
 import os
 import time
@@ -41,15 +41,13 @@ CONTROL_GROUPS = (
         "total_inactive_file",
     ),
 )
-"""Limit and use of memory, and the droppable cached files, in both versions."""
+"""Limit, use and droppable cache, in both versions."""
 
 INSTRUCTIONS = ("avx2", "avx512_f", "avx512_bf16", "avx512_fp16", "amx_bf16", "neon", "sve", "bf16")
-"""As torch calls them."""
 LIMITS = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "NUMBA_CPU_NAME",
     "NUMBA_CPU_FEATURES", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
 )  # fmt: skip
-"""Environment variables that limit instructions and threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,6 @@ class Machine:
     """The devices to train on; by default H100s."""
 
     devices: int = 1
-    """Each has its own process."""
     memory: float = 80.0
     """GB (1e9 bytes) of one device; of this machine, what is free."""
     rate: float | None = 989.0
@@ -65,7 +62,6 @@ class Machine:
     utilisation: float | None = 0.4
     """Share of that rate in training; None: unknown."""
     device: str = "cuda"
-    """Type: cpu or cuda."""
     is_this: bool = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The plan of a run: its model and settings, what they need, and whether a machine has it."""
+"""The plan of a run, and whether a machine has what it needs."""
 
 from collections.abc import Collection, Iterator, Sized
 from dataclasses import asdict, dataclass, replace
@@ -24,10 +24,8 @@ class Plan(Generic[Settings]):
 
     model: AxialTransformerConfig
     training: Settings
-    """Without `auto`."""
     machine: Machine
     examples: int | None
-    """None: unknown."""
 
     @cached_property
     def parameters(self) -> int:
@@ -35,7 +33,6 @@ class Plan(Generic[Settings]):
 
     @cached_property
     def needed(self) -> int:
-        """Bytes that a step needs on each device."""
         return needed_memory(self.model, self.training, self.machine.devices, self.machine.device)
 
     @property

@@ -1,6 +1,6 @@
-"""Memory of a training step, counted with the training code on the meta device, in a second and without memory.
+"""Memory of a training step, counted with the training code on the meta device.
 
-Code that differs on a GPU is replaced by the GPU's: autocast's casts, fused attention, fused dropout.
+The GPU's code is used: autocast's casts, fused attention, fused dropout.
 """
 
 import weakref
@@ -27,7 +27,6 @@ from axial_transformers.ops.torch_private import (
 )
 
 FLOAT = 4
-"""Bytes of a number."""
 
 
 class TrainingSettings(Protocol):
@@ -160,7 +159,6 @@ class Memory:
     gathered: int
     """All outside of blocks, and two blocks, of a sharded model."""
     activations: int
-    """See `activation_bytes`."""
 
     @property
     def total(self) -> int:
@@ -190,8 +188,7 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
 def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, device: str) -> int:
     """Return the bytes that a step on each device needs in all.
 
-    On a CPU this is the growth of resident memory, by measured factors. A GPU's allocator and driver get a tenth and 1
-    GB.
+    Factors for CPUs are measured; a GPU's allocator and driver get a tenth and 1 GB.
     """
     factor, constant = 1.1, 1e9
     if device == "cpu":

@@ -49,7 +49,7 @@ __all__ = ["NAMED", "NOT_YET_MEASURED", "Machine", "Recipe", "custom", "tiled", 
 
 
 def listed() -> str:
-    """Return all recipes with their data, the machine that each fits and what it reaches, in 80 columns."""
+    """Return all recipes in 80 columns."""
     indent, lines = " " * 4, []
     for name, make in NAMED.items():
         recipe = make()

@@ -18,13 +18,11 @@ from axial_transformers.training import TrainConfig
 LARGEST_WHOLE = 64
 """Longest side of images that are modelled whole by default."""
 LARGEST_CLIP = 63
-"""The same for the frames of clips and volumes."""
 TILE = 32
 LEAST_GAIN = 1.0
 """Least gain of a prediction, in bits a value without context."""
 LOG2 = log(2)
 LOOKED_AT = 1 << 20
-"""Values that choose a prediction."""
 
 
 def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]]) -> DataConfig:
@@ -95,7 +93,6 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
 
 
 def _entropy(x: torch.Tensor, values: int) -> float:
-    """Return the mean over the channels of x [N, *A, C] of the entropy of their values, in bits."""
     counts = [x[..., c].flatten().bincount(minlength=values) for c in range(x.shape[-1])]
     shares = torch.stack(counts).double() / (x.numel() // x.shape[-1])
     return -torch.xlogy(shares, shares).sum(1).mean().item() / LOG2

@@ -125,25 +125,25 @@ def photos32() -> Recipe:
 
 
 def imagenet32() -> Recipe:
-    """Return the paper's model of 32x32 images, trained as in the released code."""
+    """Return the paper's model, trained as in the released code."""
     reaches = f"{NOT_YET_MEASURED} (the paper: 3.76 bits/dim, old version of the data)"
     return imagenet_recipe(_paper(32), "the paper's model", reaches, accumulate=2)
 
 
 def imagenet64() -> Recipe:
-    """Return the paper's model of 64x64 images, trained as in the released code."""
+    """Return the paper's model, trained as in the released code."""
     reaches = f"{NOT_YET_MEASURED} (the paper: 3.44 bits/dim, old version of the data)"
     return imagenet_recipe(_paper(64), "the paper's model", reaches, accumulate=8)
 
 
 def imagenet32_released() -> Recipe:
-    """Return the released configuration for 32x32 images."""
+    """Return the released configuration."""
     model = _released(32, dim=1536, dropout=0.04)
     return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=2)
 
 
 def imagenet64_released() -> Recipe:
-    """Return the released configuration for 64x64 images."""
+    """Return the released configuration."""
     model = _released(64, dim=2048, dropout=0.0)
     return imagenet_recipe(model, "the released configuration", NOT_YET_MEASURED, accumulate=8)
 
@@ -272,7 +272,7 @@ def clips32() -> Recipe:
 
 
 def clips32_frames() -> Recipe:
-    """Return the paper's model of video: frames are channels, the first frame is known."""
+    """Return the paper's model of video."""
     return Recipe(
         title="clips of 16 frames of 32x32, frames as channels",
         reaches="2.547 bits/dim on 15 test clips, 21 % above x264 (one core, 53 minutes)",

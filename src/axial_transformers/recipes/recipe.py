@@ -26,16 +26,14 @@ class Recipe:
     """A whole configuration: data, model and training, and the likelihood that they reach."""
 
     title: str
-    """The data in a few words."""
     reaches: str
-    """Bits/dim with the data and the machine; or `NOT_YET_MEASURED`."""
+    """Bits/dim; or `NOT_YET_MEASURED`."""
     fits: Machine | None = None
     """A machine for a step; None: it depends on the data."""
     source: str | None = None
     """Source of the data, as for `data.load`; None: the user names one."""
     data: DataConfig = field(default_factory=DataConfig)
     model: AxialTransformerConfig
-    """The data must have its shape."""
     training: TrainConfig
 
 

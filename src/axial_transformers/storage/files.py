@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: written aside, synchronised to disk, renamed into place."""
+"""Files and folders that appear whole or not at all."""
 
 import errno
 import os
@@ -17,7 +17,6 @@ _KEPT = 40
 
 
 def _synchronise(path: Path) -> None:
-    """Wait until a file's content, or (where possible) a folder's entries, are on disk."""
     on_windows, is_folder = sys.platform == "win32", path.is_dir()
     if on_windows and is_folder:
         return
@@ -32,7 +31,7 @@ def _synchronise(path: Path) -> None:
 
 
 def require_inside(path: Path, folder: Path) -> Path:
-    """Return the path; raise ValueError if it is a link out of the folder."""
+    """Return the path; ValueError if it leads out of the folder."""
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ValueError(f"{path} is a link out of {folder}: if you trust it, put what it leads to in its place")
     return path

@@ -11,7 +11,7 @@ CARD = "README.md"
 LOGIN = "log in by the command `hf auth login`, or set HF_TOKEN"
 
 _NETWORK = {"TransportError", "ConnectionError", "Timeout", "OfflineModeIsEnabled"}
-"""Base classes of network errors in requests and httpx, and of the hub's own."""
+"""Base classes of network errors."""
 _ID = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[^@\s]+))?", re.ASCII)
 
 

@@ -194,7 +194,6 @@ class Entry:
     offset: int
     size: int
     checksum: int
-    """Masked CRC-32C."""
 
 
 class TensorBundle:
@@ -204,7 +203,6 @@ class TensorBundle:
     """
 
     entries: dict[str, Entry]
-    """By the variable's name."""
 
     def __init__(self, prefix: str | Path) -> None:
         prefix = Path(prefix)

@@ -14,7 +14,6 @@ from axial_transformers.progress import Item, Progress
 from axial_transformers.studio.studio_model import StudioModel
 
 MOST_DRAWN = 64
-"""Samples or completions at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ def draw_completions(
     options: DrawingOptions,
     progress: Progress = iter,
 ) -> Integer[np.ndarray, "n *a c"]:
-    """Return completions of an example, whose values at the erased sites do not matter."""
+    """Return completions of an example's erased sites."""
     if not erased.any():
         raise ValueError("nothing is erased: paint over a part of the picture, or erase the end of it")
     known = ~np.broadcast_to(erased[..., None], example.shape)
@@ -79,7 +78,7 @@ def draw_completions(
 
 
 def drawn_early(model: AxialTransformer, known: Bool[np.ndarray, "*a c"]) -> Bool[np.ndarray, "*a c"]:
-    """Return the missing sites [*A, C] before a known one in generation order; none for exact completions."""
+    """Return the missing sites [*A, C] before a known one in generation order."""
     sites = tuple(model.order.numpy().T)
     places = np.flatnonzero(known[sites])
     early = np.zeros(known.shape, bool)

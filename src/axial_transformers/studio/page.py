@@ -1,4 +1,4 @@
-"""The page in Gradio: fields, buttons, and their calls of `actions` and `views`."""
+"""The page in Gradio."""
 
 import os
 import socket
@@ -24,15 +24,13 @@ from axial_transformers.studio.request_limits import RequestLimits
 from axial_transformers.studio.studio_model import MOST_MEGABYTES, MOST_STORED, StudioModel
 
 STALE = 3600
-"""Seconds after which uploaded files are removed."""
+"""Seconds."""
 WAITING = 16
-"""Most waiting pieces of work, of all open pages."""
 BRUSH = 20
 """Least radius, in pixels of the enlarged image."""
 FONTS = ["system-ui", "sans-serif"]
 MONOSPACE = ["ui-monospace", "monospace"]
 MOST_THUMBNAILS = 60
-"""Most examples to choose from."""
 STYLE = """
 .thumbnails .grid-container {
     grid-template-columns: repeat(auto-fill, 3rem) !important; grid-auto-rows: 3rem !important;

@@ -24,7 +24,6 @@ class StudioModel:
     read: Callable[[str, str], Examples]
     """Reads the file of a path, fitted to the model (`exact`, `crop`, `stretch` or `tiles`)."""
     examples: Examples | None = None
-    """Examples of the model's data, or None."""
     uint16: bool = False
     class_names: tuple[str, ...] | None = None
     palette: Palette = "auto"
@@ -40,7 +39,6 @@ class StudioModel:
 
     @property
     def classes(self) -> list[str]:
-        """Names of the classes of a class-conditional model."""
         count = self.model.config.num_classes or 0
         return [*(self.class_names or ())][:count] or [str(i) for i in range(count)]
 

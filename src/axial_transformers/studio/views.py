@@ -22,9 +22,7 @@ from axial_transformers.studio.actions import drawn_early, share_below
 from axial_transformers.studio.studio_model import StudioModel
 
 MOST_ROWS = 200
-"""Rows of a ranking that are shown."""
 THUMBNAIL = 64
-"""Least width of its images in pixels."""
 
 
 def described(studio: StudioModel) -> str:
@@ -124,12 +122,7 @@ def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = No
 def ranking(
     studio: StudioModel, values: NDArray[np.uint8], names: list[str], scores: Scores, typical: Scores | None, by: str
 ) -> str:
-    """Return a table of examples [N, *A, C], highest score first, with images and heat maps.
-
-    Args:
-        typical: scores of the model's data, or None.
-        by: the score that ranks, `bits` or `corrected`.
-    """
+    """Return a table of examples [N, *A, C], highest score first."""
     score = getattr(scores, by)
     order = np.argsort(-score, kind="stable")[:MOST_ROWS]
     chosen = values[order]

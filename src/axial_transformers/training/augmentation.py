@@ -1,6 +1,6 @@
-"""Distribution augmentation (Jun et al. 2020): training on rearranged examples, with the rearrangement as conditioning.
+"""Distribution augmentation (Jun et al. 2020): rearranged examples, with the rearrangement as conditioning.
 
-Unchanged examples add zero, so the trained model is an ordinary one.
+Unchanged examples add zero.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,6 @@ class Symmetry(NamedTuple):
     """Mirrors along the axes of an example, then a transposition."""
 
     mirrored: tuple[bool, ...]
-    """For each axis."""
     transposed: bool
     """Exchange the last two axes, of equal length."""
 
@@ -39,7 +38,6 @@ class Shift(NamedTuple):
     """Cyclic moves along the axes of an example by at most one site."""
 
     sites: tuple[int, ...]
-    """For each axis: 1, 0 or -1."""
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
         return np.roll(example, self.sites, tuple(range(len(self.sites))))

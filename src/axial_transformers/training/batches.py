@@ -1,7 +1,4 @@
-"""The order of the examples, the random draws for each, and the batches: functions of seed and position.
-
-A position counts examples since the start of the run, so processes and resumes do not matter.
-"""
+"""The order of the examples, their random draws, and the batches: functions of seed and position."""
 
 from collections.abc import Generator
 from enum import IntEnum
@@ -81,9 +78,8 @@ WORKERS = 2
 
 
 class TrainingExamples(Protocol):
-    """A data set to train on, such as `data.Examples`."""
-
     @property
+    """A data set to train on."""
     def values(self) -> np.ndarray:
         """Integers [N, *A, C], or an object whose `values[indices]` are."""
 
@@ -93,11 +89,11 @@ class TrainingExamples(Protocol):
 
     @property
     def num_values(self) -> int:
-        """Number of values that a site can take."""
+        """As of `data.Examples`."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the examples."""
+        """A hash."""
 
 
 def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:
@@ -130,7 +126,6 @@ class Batch(NamedTuple):
     label: Int64[Tensor, " B"] | None
     channel: Int64[Tensor, " B"]
     operations: Bool[Tensor, "B n"] | None = None
-    """Of distribution augmentation."""
 
     def to(self, device: torch.device) -> "Batch":
         def move(tensor: Tensor) -> Tensor:

@@ -38,7 +38,6 @@ class Counters:
 
     step: int = 0
     seconds: float = 0.0
-    """Wall-clock time over all resumes."""
     clock: float = 0.0
     """`seconds` for the learning rate: equal in all processes."""
     evaluated_step: int | None = None
@@ -140,12 +139,7 @@ def newest_intact(
     expected: Mapping[str, Mapping[str, Tensor]],
     check_identity: Callable[[dict[str, Any]], None] = lambda identity: None,
 ) -> tuple[Checkpoint | None, dict[Path, Exception]]:
-    """Return the newest intact checkpoint, and why newer ones are damaged.
-
-    Args:
-        expected: by file, tensors of the expected names and shapes.
-        check_identity: raises OtherRun for another identity.
-    """
+    """Return the newest intact checkpoint with tensors as `expected`, and why newer ones are damaged."""
     damaged: dict[Path, Exception] = {}
     for path in _newest_first(run):
         try:

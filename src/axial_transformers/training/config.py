@@ -1,4 +1,4 @@
-"""The settings of a training run."""
+"""Settings of training."""
 
 import os
 import warnings
@@ -136,7 +136,6 @@ class TrainConfig:
 
     @property
     def saves_memory(self) -> bool:
-        """True if a step on a CPU returns freed memory to the system."""
         return self.accumulate > 1 or self.checkpoint_blocks
 
     def resolve_auto(self, begun: "TrainConfig | None" = None) -> "TrainConfig":

@@ -32,9 +32,7 @@ VALIDATION = "validation_"
 
 
 Figure = float | NDArray[np.uint8]
-"""A number, or an image [H, W] or [H, W, 3]."""
 Curve = list[tuple[float, float]]
-"""Pairs of step and value."""
 
 
 class NonFiniteLoss(ValueError):
@@ -46,11 +44,7 @@ class NonFiniteLoss(ValueError):
 
 
 class Meter:
-    """The loss and gradient norm of each step, read every `every` steps, since reading waits for the device.
-
-    Args:
-        full_speed: examples/s at the rate of matrix products; None: unknown.
-    """
+    """The loss and gradient norm of each step, read every `every` steps, since reading waits for the device."""
 
     def __init__(
         self, device: torch.device, batch_size: int, every: int, counters: Counters, full_speed: float | None = None

@@ -187,7 +187,7 @@ def moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tens
 
 
 def expected_moments(model: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """Return tensors of the names and shapes of `moments`."""
+    """Return tensors like `moments`."""
     kinds = {
         parameter: ("momentum_buffer",) if isinstance(each, Muon) else ("step", "exp_avg", "exp_avg_sq")
         for each in optimizers

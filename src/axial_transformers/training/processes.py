@@ -25,10 +25,7 @@ Result = TypeVar("Result")
 
 
 class Interrupts:
-    """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect.
-
-    Ignored signals stay ignored, as Ctrl-C in a shell's background processes.
-    """
+    """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect."""
 
     def __init__(self) -> None:
         self.asked = False

@@ -78,7 +78,7 @@ STEPS_BETWEEN_WAITS = 10
 
 
 class _MeasuredError(Exception):
-    """Ends a call that only measures an evaluation."""
+    """Ends a measurement."""
 
 
 class Run:

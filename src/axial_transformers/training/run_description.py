@@ -1,4 +1,4 @@
-"""A run as rows (name, value) for `train`, `inspect`, its page and the model card; `...` marks code."""
+"""A run as rows (name, value); `...` marks code."""
 
 import shlex
 from collections.abc import Mapping, Sequence

@@ -50,7 +50,6 @@ class Summary:
     """None: the source has no test part."""
     parameters: int
     memory_bytes: int
-    """Estimated memory of a step on each device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +87,6 @@ class Origin:
     uint16: bool = False
     class_names: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
-    """The fault of each damaged record."""
     validate_on: int = 1000
     """Most validation examples that are evaluated during training."""
     samples: int = 36
@@ -122,7 +120,6 @@ class RunRecord:
     """The model whose weights it started from; None: new weights."""
     examples: int
     machine: MachineRecord
-    """Of the last start or resume."""
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from axial_transformers.training.run_folder import RunRecord, read_run
 PAGE, DATA, BITS = "index.html", "data.png", "bits.png"
 SHARE = 0.02
 EXAMPLES, MOST_VALUES = 24, 1 << 20
-"""Most examples that are shown, and most numbers in them."""
 GRIDS = 6
 MOST_BYTES = 1 << 18
 """A larger image file is shrunk and stored as JPEG."""
@@ -90,13 +89,7 @@ def write_page(
     target: Path | None = None,
     sections: Sequence[str] = (),
 ) -> Path:
-    """Write the page of a run, and return its path.
-
-    Args:
-        standing: the run's state and step; None: by its lock and metrics.
-        refresh: seconds between reloads.
-        sections: further ones (HTML).
-    """
+    """Write the page of a run, and return its path; `sections` are HTML."""
     record = read_run(folder)
     if record is None:
         raise ValueError(f"{folder} holds no run: only a run has a page")

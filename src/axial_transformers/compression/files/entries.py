@@ -32,7 +32,7 @@ _NOT_ON_WINDOWS = re.compile(
 _KINDS = ({"pictures"}, {"videos"}, {"array", "dtype", "shape"})
 
 _ALWAYS = 1 << 24
-"""Bytes that a description may always unpack to."""
+"""Bytes."""
 _MOST = 1 << 27
 _RATIO = 64
 """Highest compression of a larger one: deflate reaches 1032."""
@@ -46,9 +46,7 @@ class Entry(ABC):
 
     AXES: ClassVar[int]
     SUFFIX: ClassVar[str]
-    """Appended to the name of a file that comes back in another format."""
     KIND: ClassVar[str]
-    """Name of such files in messages and in the description."""
     REASON: ClassVar[str]
 
     name: str

@@ -34,12 +34,11 @@ _FORMATS = {
     ".tif": ("TIFF", ("L", "RGB", _GRAY16)), ".tiff": ("TIFF", ("L", "RGB", _GRAY16)),
     ".webp": ("WEBP", ("RGB",)), ".ppm": ("PPM", ("RGB",)), ".pgm": ("PPM", ("L",)),
 }  # fmt: skip
-"""Format of files by suffix, and the modes that it keeps."""
 
 
 @dataclass(frozen=True)
 class PictureEntry(Entry):
-    """The description of one image file; `size` is height and width."""
+    """The description of an image."""
 
     AXES: ClassVar[int] = 2
     SUFFIX: ClassVar[str] = ".png"

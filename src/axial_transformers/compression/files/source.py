@@ -1,4 +1,4 @@
-"""What goes into an archive: the files of a folder, or one file, and their images."""
+"""What goes into an archive: files and their images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,6 @@ class Contents:
     """Images of the model's size, and everything else to store."""
 
     images: Images
-    """[N, *A, C], uint8, read on demand."""
     description: dict[str, Any]
     files: list[File] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -65,7 +64,7 @@ class Tiles:
 
 
 def tile_grid(axes: tuple[int, ...], tile: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of tiles that cover each axis."""
+    """Return the number of tiles along each axis."""
     return tuple(-(-size // length) for size, length in zip(axes, tile, strict=True))
 
 
@@ -108,7 +107,6 @@ class Source(NamedTuple):
     root: Path
     files: list[Path]
     left_out: list[str]
-    """Everything else below that folder."""
 
     def name(self, file: Path) -> str:
         return file.relative_to(self.root).as_posix()

@@ -40,7 +40,7 @@ _Video = tuple[Path, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class VideoEntry(Entry):
-    """The description of one video file; `size` is frames, height and width."""
+    """The description of a video."""
 
     AXES: ClassVar[int] = 3
     SUFFIX: ClassVar[str] = _SUFFIX
@@ -48,7 +48,6 @@ class VideoEntry(Entry):
     REASON: ClassVar[str] = "is no video that comes back in the model's channels of 8 bits"
 
     rate: Fraction = _USUAL_RATE
-    """Frames a second."""
 
     @classmethod
     def of_file(cls, path: Path, name: str, config: AxialTransformerConfig) -> "VideoEntry | None":

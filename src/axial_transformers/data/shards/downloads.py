@@ -14,9 +14,7 @@ from axial_transformers.storage.files import cache_folder, errors_name, written_
 from axial_transformers.storage.locks import only_one_process
 
 MOST_BYTES = 200 * 10**9
-"""Limit of all files of one source."""
 MOST_SECONDS = 24 * 3600.0
-"""Limit of downloading all files of one source."""
 
 _PATIENCE = 60.0  # seconds without a byte
 _ATTEMPTS = 5  # in a row of which none brought anything
@@ -66,7 +64,6 @@ class _Copy:
 
     @property
     def validator(self) -> str:
-        """ETag or time of change."""
         return self._validator.read_text(encoding="utf-8", errors="replace") if self._validator.is_file() else ""
 
     def begin(self, validator: str) -> None:

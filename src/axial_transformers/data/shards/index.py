@@ -1,7 +1,7 @@
-"""The index of a shard: the form of its records and the position of each whole one, to read it alone.
+"""The index of a shard: the form of its records and the position of each whole one.
 
-The first process that opens a shard decodes every record and caches the index, which belongs to the path, size, time of
-change and options. Its checksum finds accidents, not forgery.
+The first process that opens a shard decodes every record and caches the index. Its checksum finds accidents, not
+forgery.
 """
 
 import hashlib
@@ -109,7 +109,6 @@ def common_form(forms: Mapping[Form, str]) -> Form:
 
 
 ROW = np.dtype([("header", "<i8"), ("start", "<i8"), ("size", "<u4"), ("label", "<i4")])
-"""Positions of a record's header and of its bytes, number of bytes, class or -1."""
 
 _VERSION = 4
 _ROWS, _ABOUT = "rows.bin", "about.json"
@@ -126,11 +125,9 @@ class ShardIndex:
     rows: NDArray[np.void]
     """`ROW` [N], mapped from disk."""
     digest: str
-    """SHA-256 over the whole records."""
     forms: dict[Form, str]
     """The forms of the whole records, with the name of the first of each."""
     bad: list[str]
-    """A line about each damaged record."""
     state: tuple[int, int]
 
 

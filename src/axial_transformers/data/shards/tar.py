@@ -1,7 +1,6 @@
 """The records of a tar file as in webdataset: consecutive members whose names agree up to the first dot.
 
-`cat/0001.png`, `cat/0001.cls` and `cat/0001.json` are one record: an example, its class, and an ignored member. Nothing
-is ever unpacked to disk.
+Nothing is unpacked to disk.
 """
 
 import tarfile
@@ -34,11 +33,9 @@ class Record(NamedTuple):
 
     name: str
     header: int
-    """Position of that member's header, in bytes."""
     example: Place
     label: Place | None
     problem: str | None = None
-    """Why it is no example."""
 
 
 def records(path: Path) -> Iterator[Record]:
