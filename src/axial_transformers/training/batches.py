@@ -78,8 +78,9 @@ WORKERS = 2
 
 
 class TrainingExamples(Protocol):
-    @property
     """A data set to train on."""
+
+    @property
     def values(self) -> np.ndarray:
         """Integers [N, *A, C], or an object whose `values[indices]` are."""
 
