@@ -99,7 +99,7 @@ def decompress(
     Raises:
         WrongModelError: another model wrote it.
         WrongConditionsError: label or cond do not match those of `compress`.
-        OtherVersionError, TruncatedError, DamagedError: see `errors`.
+        OtherVersionError, TruncatedError, DamagedError: see `container`.
         ArchiveError: more than `most_values`.
         ValueError: no such chunk.
     """
@@ -179,7 +179,7 @@ class ArchiveReader:
     """Reader of an archive, chunk by chunk; arguments as for `decompress`.
 
     Raises:
-        ArchiveError: see `errors`.
+        ArchiveError: see `container`.
         ValueError: no open binary file that can seek, or a model that cannot compress.
     """
 

@@ -199,7 +199,7 @@ class Entry:
 class TensorBundle:
     """The variables of the checkpoint whose files begin with `prefix`.
 
-    FormatError: also for compressed blocks, partitioned variables, or types other than float16/32/64 and int32/64.
+    Compressed blocks, partitioned variables, and types other than float16/32/64 and int32/64 are a FormatError.
     """
 
     entries: dict[str, Entry]

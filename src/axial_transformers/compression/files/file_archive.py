@@ -150,7 +150,7 @@ def decompress_files(
     Raises:
         FileNotFoundError: no such archive.
         FileExistsError: `target` exists.
-        ArchiveError: see `errors`.
+        ArchiveError: see `container`.
     """
     target = Path(target)
     with Path(archive).open("rb") as file:
