@@ -36,19 +36,19 @@ def main() -> None:
         page.set_default_timeout(PATIENCE)
         page.goto(address)
         page.get_by_role("tab", name="Complete").click()
-        page.wait_for_function("document.querySelector('#editor canvas')?.width > 500")
+        page.wait_for_selector("#editor canvas")
         page.locator(".thumbnails .grid-container button:visible").nth(int(words.example)).click()
-        page.wait_for_timeout(3000)  # the example appears
-        page.locator("#editor select").select_option("4")
-        box = page.locator("#editor canvas").bounding_box()
+        page.wait_for_timeout(3000)  # the example is fitted into the editor
+        box = page.locator("#editor canvas").first.bounding_box()
         assert box is not None
         for height in (0.5, 0.6, 0.7):
-            across = [(box["x"] + part * box["width"], box["y"] + height * box["height"]) for part in (0.25, 0.75)]
+            across = [(box["x"] + part * box["width"], box["y"] + height * box["height"]) for part in (0.3, 0.7)]
             page.mouse.move(*across[0])
             page.mouse.down()
             page.mouse.move(*across[1], steps=20)
             page.mouse.up()
-        page.get_by_role("button", name="Complete", exact=True).click()
+        page.wait_for_timeout(1000)  # what is painted is sent
+        page.get_by_role("button", name="Complete", exact=True).and_(page.locator(":visible")).click()
         page.wait_for_selector("#completions img")
         page.wait_for_timeout(1000)
         taken = Image.open(io.BytesIO(page.screenshot(full_page=True)))
