@@ -119,10 +119,14 @@ def show_log() -> None:
 
     from axial_transformers.progress import rank
 
+    said = set[str]()
+
     class OnConsole(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if rank() == 0:
-                say(self.format(record), style="dim")
+            text = self.format(record)
+            if rank() == 0 and text not in said:
+                said.add(text)
+                say(text, style="dim")
 
     logger = logging.getLogger("axial_transformers")
     logger.handlers = [OnConsole()]

@@ -159,7 +159,10 @@ def _started(preset: Preset, start: str | None) -> Preset:
     if start is None:
         return preset
     before = preset.settings.model
-    model = replace(read_config(start), shape=before.shape, num_classes=before.num_classes)
+    trained = read_config(start)
+    if len(trained.shape) != len(before.shape):
+        raise ValueError(f"--from {start}: that model has {len(trained.shape)} axes, the data {len(before.shape)}")
+    model = replace(trained, shape=before.shape, num_classes=before.num_classes)
     for name in ("channels", "num_values"):
         if getattr(before, name) != getattr(model, name):
             raise ValueError(
