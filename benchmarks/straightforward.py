@@ -117,6 +117,12 @@ class Straightforward(nn.Module):
         if config.num_classes:
             self.labels = nn.Embedding(config.num_classes + 1, dim)
         self.values = nn.Embedding(config.num_values, dim)
+        self.reach = config.convolution
+        if self.reach:
+            numbers, kernel = 1 if self.predicts == "none" else 2, (self.reach, 2 * self.reach + 1)
+            self.of_pixel = config.channels if self.interleaved else 1
+            self.features = nn.Embedding(config.num_values, numbers)
+            self.near = nn.Conv2d(self.of_pixel * numbers, self.of_pixel * dim, kernel, bias=False)
         self.positions = Positions(height, width, dim)
         self.outer = nn.ModuleList(
             Block(config, (ROWS, COLUMNS)[i % 2], masked=i % 2 == 1) for i in range(config.layers_of_outer_decoders[0])
@@ -140,6 +146,8 @@ class Straightforward(nn.Module):
             context = context + self.labels(label)[:, None, None]
         target = x[torch.arange(len(x)), :, :, channel]
         h = self.values(target)
+        if self.reach:
+            context = context + self.rows_above(target)
         upper = h + context
         for block in self.outer:
             upper = block(upper)
@@ -153,6 +161,12 @@ class Straightforward(nn.Module):
             wraps = torch.arange(self.num_values, device=x.device) + predicted >= self.num_values
             logits = torch.where(wraps, *reversed(logits.chunk(2, dim=-1)))
         return F.cross_entropy(logits.float().flatten(0, 2), target.flatten())
+
+    def rows_above(self, target: Tensor) -> Tensor:
+        """A convolution of the pixels in the rows above, a pixel being all channels that alternate in a row."""
+        pixels = self.features(target).unflatten(2, (-1, self.of_pixel)).flatten(3).permute(0, 3, 1, 2)
+        found = self.near(F.pad(pixels, (self.reach, self.reach, self.reach, 0)))[:, :, :-1]
+        return found.permute(0, 2, 3, 1).unflatten(3, (self.of_pixel, -1)).flatten(2, 3)
 
     def encode(self, x: Tensor, label: Tensor | None, channel: Tensor) -> Tensor:
         number = torch.arange(self.channels, device=x.device)
@@ -172,6 +186,9 @@ class Straightforward(nn.Module):
         if "convolution.weight" in renamed:
             flat = renamed["convolution.weight"]
             renamed["convolution.weight"] = flat.view(len(flat), 3, 3, -1).permute(0, 3, 1, 2)
+        if self.reach:
+            flat = renamed["near.weight"]
+            renamed["near.weight"] = flat.view(len(flat), *self.near.kernel_size, -1).permute(0, 3, 1, 2)
         self.load_state_dict(renamed)
 
 
@@ -213,6 +230,8 @@ def _name(ours: str) -> str:
         ("encoder.convolution", "convolution"),
         ("encoder.blocks", "encoder"),
         ("outer_decoders.0.blocks", "outer"),
+        ("outer_decoders.0.convolution.features", "features.weight"),
+        ("outer_decoders.0.convolution.linear", "near"),
         ("inner_decoder.blocks", "inner"),
         ("head.0", "norm"),
         ("head.1", "head"),

@@ -71,6 +71,9 @@ VARIANTS = {
     "one column": small_config((7, 1), 2),
     "rotary": small_config((3, 5), 2, dim=12, rotary=7.0),
     "rotary 3d": small_config((2, 3, 4), rotary=100.0),
+    "convolution": small_config((4, 5), convolution=2),
+    "convolution 3d": small_config((3, 2, 4), 2, "columns", convolution=1),
+    "convolution of one row": small_config((1, 4), 2, convolution=1),
     "lstm": small_config((3, 4), 2, inner="lstm"),
     "lstm 1d": small_config((5,), inner="lstm"),
     "index plane": small_config((2, 3), 3, channel_planes="index"),
@@ -96,6 +99,7 @@ VARIANTS = {
     "predicted classes": small_config((1, 4), 3, "rows", prediction="neighbours", num_classes=3),
     "signed": small_config((3, 4), **SIGNED | {"prediction": "neighbours"}),
     "signed columns": small_config((2, 3), 3, "columns", **SIGNED),
+    "signed convolution": small_config((3, 2), 3, "columns", convolution=2, **SIGNED),
     "signed raster": small_config((3, 2), 2, "raster", inner="lstm", **SIGNED),
     "signed after known channels": small_config((3, 2), 3, known_channels=1, **SIGNED),
 }

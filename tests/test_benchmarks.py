@@ -22,6 +22,11 @@ CONFIGS = {
     "predicted columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels"),
     "signed columns": small_config((3, 4), 3, "columns", prediction="neighbours_and_channels", signed_differences=True),
     "signed channels": small_config((3, 4), 2, prediction="neighbours_and_channels", signed_differences=True),
+    "convolution": small_config((5, 4), convolution=2),
+    "convolution of channels": small_config((3, 4), 2, convolution=1),
+    "signed convolution": small_config(
+        (4, 3), 3, "columns", convolution=2, prediction="neighbours_and_channels", signed_differences=True
+    ),
     "channels and classes": small_config((5, 3), 2, num_classes=3),
 }
 

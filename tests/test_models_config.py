@@ -89,3 +89,14 @@ def test_fingerprints_do_not_depend_on_how_the_layers_were_given(fields, given):
     assert fingerprint(plain) == fingerprint(explicit)
     other = AxialTransformerConfig(**fields, **given | {"dropout": 0.5}, **SMALL)
     assert fingerprint(random_model(other)) != fingerprint(plain)
+
+
+def test_without_layers_an_outer_decoder_has_no_convolution():
+    config = small_config((2, 3, 4), outer_layers=(0, 2), convolution=1)
+    assert [outer.convolution is None for outer in AxialTransformer(config).outer_decoders] == [True, False]
+
+
+@pytest.mark.parametrize("reach", [-1, 9])
+def test_a_convolution_out_of_range_is_refused(reach):
+    with pytest.raises(ValueError, match=f"convolution must be between 0 and 8, not {reach}"):
+        AxialTransformerConfig(shape=(3, 2), convolution=reach)

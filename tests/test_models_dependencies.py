@@ -85,7 +85,7 @@ def unmask(model: AxialTransformer, part: torch.nn.Module) -> None:
 
 
 def forget_upper_context(model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model.outer_decoders[0], "forward", lambda h, context: context)
+    monkeypatch.setattr(model.outer_decoders[0], "forward", lambda h, context, values: context)
 
 
 def give_the_encoder_its_own_channel(model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:

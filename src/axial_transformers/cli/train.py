@@ -215,7 +215,6 @@ def pictures_of(
 
 
 def _labels(validation: Examples, config: AxialTransformerConfig, training: TrainConfig) -> torch.Tensor | None:
-    """Return the labels to condition on: only for models that never saw an example without."""
     if config.num_classes is None or training.label_dropout or validation.labels is None:
         return None
     return torch.from_numpy(validation.labels)

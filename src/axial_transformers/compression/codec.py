@@ -144,7 +144,6 @@ def _decode_stream(
 
 
 def _first_state(pixels: NDArray[np.uint8]) -> int:
-    """Return 2^31 and the lower 31 bits of the checksum of all pixels."""
     return LEAST_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (LEAST_STATE - 1)
 
 

@@ -44,7 +44,7 @@ def _frames(record: bytes, where: str) -> list[Image.Image]:
 
 
 def _features(record: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """Yield names and values of Example.features (1) . feature (1), a map of key (1) and value (2)."""
+    # Example.features (1) . feature (1): a map of key (1) and value (2)
     for entry in _nested(_merged(record, 1, where), 1, where):
         _, parts = parse(entry, where)
         name, value = (parts.get(number, [b""])[-1] for number in (1, 2))

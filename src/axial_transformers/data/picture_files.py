@@ -111,7 +111,6 @@ def is_gray16(image: Image.Image) -> bool:
 
 
 def _has_deep_colour(image: ImageFile.ImageFile) -> bool:
-    """Return True for several channels of more than 8 bits, cut off by Pillow."""
     if image.mode == "F" or image.mode.startswith("I"):
         return False
     if isinstance(image, TiffImagePlugin.TiffImageFile):

@@ -16,7 +16,7 @@ Slab = Any
 
 
 class Steps(Protocol):
-    """A causal part of a model, evaluated slab by slab."""
+    """An outer decoder, evaluated slab by slab."""
 
     def start(self, batch: int) -> Any:
         """Return the first state."""
@@ -24,6 +24,10 @@ class Steps(Protocol):
 
     def step(self, u: Slab, i: int, state: Any) -> Slab:
         """Return slab `i` of the output [B, *S, ..]; update `state`."""
+        ...
+
+    def near(self, slabs: Sequence[Tensor]) -> Slab | float:
+        """Return what slabs of values [B, *S] add to the context of the next."""
         ...
 
 

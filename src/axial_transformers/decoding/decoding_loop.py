@@ -72,8 +72,9 @@ class _Walk(NamedTuple):
         outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
         for i in range(context.shape[1]):
-            slabs.append(self.slab(level + 1, context[:, i] + upper))
-            upper = outer.step(parts.embed_value(slabs[-1]) + context[:, i], i, state)
+            here = context[:, i] + outer.near(slabs)
+            slabs.append(self.slab(level + 1, here + upper))
+            upper = outer.step(parts.embed_value(slabs[-1]) + here, i, state)
         return torch.stack(slabs, dim=1)
 
     def _row(self, context: Slab, row: int) -> Tensor:

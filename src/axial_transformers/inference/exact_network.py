@@ -22,6 +22,7 @@ from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import LineAttention
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.models.stacks import ChannelEncoder, InnerAttention, InnerLSTM, OuterDecoder
 from axial_transformers.ops.elementwise import shifted_copies
 from axial_transformers.ops.torch_private import has_hooks
@@ -31,7 +32,7 @@ Values = NDArray[np.int64]
 ENCODED_AT_ONCE = 1 << 14
 MODULES = {
     *(AxialTransformer, ChannelEncoder, OuterDecoder, InnerAttention, InnerLSTM, ModuleListOf, TransformerBlock),
-    *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions),
+    *(AttentionBlock, LineAttention, FeedforwardBlock, Dense, Dropout, Embedding, Labels, Positions, CausalConvolution),
     *(nn.LayerNorm, nn.LSTM, nn.ParameterList, nn.Sequential),
 }
 """No subclasses."""
@@ -142,7 +143,7 @@ class ExactNetwork:
             context = np.array(self.context(y, c, embedded), order="C")
             of_slice, predicted = (of[..., c].reshape(-1, length).cpu().numpy() for of in (y, predictions))
             for outer in self.outer_decoders:
-                outer.add_upper(context, of_slice, self._tables.table)
+                outer.add_upper(context, y[..., c].cpu(), self._tables.table)
             yield context.reshape(-1, length, self.dim), of_slice, predicted if signed else predicted[:0]
 
     @property
@@ -189,7 +190,9 @@ class _Outer:
     """See `OuterDecoder`."""
 
     def __init__(self, network: ExactNetwork, outer: OuterDecoder):
-        self._length, self._sites = outer.length, prod(outer.slab)
+        self._length, self._sites, self._convolution = outer.length, prod(outer.slab), outer.convolution
+        if outer.convolution is not None:
+            self._linear = network.arithmetic.Dense(_linear(outer.convolution.linear))
         self._slabs = network.slabs(outer.blocks, outer.slab) if len(outer.blocks) else None
 
     def start(self, batch: int) -> Any:
@@ -201,10 +204,21 @@ class _Outer:
         flat: Array = self._slabs.step(u.reshape(-1, u.shape[-1]), i, state)
         return flat.reshape(u.shape)
 
-    def add_upper(self, context: Array, values: Values, table: Array) -> None:
+    def near(self, slabs: Sequence[Tensor]) -> Array | float:
+        if self._convolution is None or not slabs:
+            return 0.0
+        return self._convolved(self._convolution, self._convolution.last_windows(slabs))[:, 0]
+
+    def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
+        found = self._linear(windows.detach().numpy().reshape(-1, windows.shape[-1]))
+        return convolution.of_channels(torch.from_numpy(found).view(*windows.shape[:-1], -1)).numpy()
+
+    def add_upper(self, context: Array, values: Tensor, table: Array) -> None:
+        if self._convolution is not None:
+            context += self._convolved(self._convolution, self._convolution.windows_before(values))
         if self._slabs is not None:
             rows = context.reshape(-1, context.shape[-1])
-            self._slabs.add_upper(rows, values.reshape(-1), table, self._length, self._sites)
+            self._slabs.add_upper(rows, values.numpy().reshape(-1), table, self._length, self._sites)
 
 
 class _Encoder:
@@ -295,7 +309,9 @@ def _lstm(inner: InnerLSTM) -> Lstm:
 
 
 def _linear(layer: nn.Module) -> Linear:
-    return Linear(_array(layer.get_parameter("weight")).T, _array(layer.get_parameter("bias")))
+    weight = _array(layer.get_parameter("weight"))
+    bias = np.zeros(len(weight), np.float32) if layer.bias is None else _array(layer.get_parameter("bias"))
+    return Linear(weight.T, bias)
 
 
 def _norm(norm: nn.Module) -> Norm:

@@ -99,7 +99,6 @@ def _nats_by_torch(model: AxialTransformer, x: Tensor, conditioning: Conditionin
 def _parts(
     model: AxialTransformer, x: Tensor, label: Tensor | int | None, cond: Tensor | None
 ) -> Iterator[tuple[Tensor, Conditioning]]:
-    """Yield a few examples at a time, or all where arguments do not fit."""
     conditioning = Conditioning(labels_of(label, len(x)), cond)
     size = PART // (model.config.dim * x.shape[1:].numel() // model.config.channels)
     fit = all(part is None or part.shape[:1] == x.shape[:1] for part in conditioning)

@@ -137,7 +137,7 @@ class AxialTransformer(nn.Module):
         values = _slice(y, channel)
         h = self.embed_value(values)
         for outer in self.outer_decoders:
-            context = outer(h, context)
+            context = outer(h, context, values)
         logits = self.head(self.inner_decoder(context + shift(h, -2)))
         if self.predictor is not None and predictions is not None and self.predictor.signed:
             logits = self.predictor.logits(logits, _slice(self.layout.to_model(predictions), channel))

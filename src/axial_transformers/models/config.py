@@ -64,6 +64,10 @@ class AxialTransformerConfig:
     """Planes that name the current channel c: one per channel (authors' code), or one of c/C (figure 3)."""
     input_divisor: int | None = None
     """Divisor of earlier channels' values in the channel encoder; None: V - 1. The authors' code has 255 for any V."""
+    convolution: int = 0
+    """Reach, in pixels, of a convolution of the values in earlier slabs (rows of an image, frames of a clip) that every
+    outer decoder adds to its context. 0, as in the paper: none.
+    """
     dropout: float = 0.0
     """Dropout probability on the residual branches."""
     rotary: float | None = None
@@ -87,6 +91,7 @@ class AxialTransformerConfig:
         )
         _require(self.dim % self.heads == 0, f"dim {self.dim} must be a multiple of heads {self.heads}")
         _require(1 / self.dim <= self.mlp_ratio <= 64, f"mlp_ratio must be in [1/dim, 64], not {self.mlp_ratio}")
+        _require(0 <= self.convolution <= 8, f"convolution must be between 0 and 8, not {self.convolution}")
         _require(0 <= self.dropout < 1, f"dropout must be in [0, 1), not {self.dropout}")
         _require(
             self.rotary is None or 1 < self.rotary <= LARGEST,
@@ -204,6 +209,7 @@ class AxialTransformerConfig:
             "layers": f"encoder {self.encoder_layers}, outer {outer}, inner {inner}",
             "layout": self.layout,
             "prediction": self.prediction + (", signed" if self.signed_differences else ""),
+            "convolution": f"reaches {self.convolution} pixels" if self.convolution else "none",
             "positions": "learned" + ("" if self.rotary is None else f", rotary of base {self.rotary:g}"),
         }
 

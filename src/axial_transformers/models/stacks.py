@@ -1,6 +1,6 @@
 """Channel encoder, outer decoders, inner decoders."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -12,6 +12,7 @@ from axial_transformers.layers.embeddings import Positions
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import KeyValueCache, LineAttention
 from axial_transformers.models.config import AxialTransformerConfig
+from axial_transformers.models.convolution import CausalConvolution
 from axial_transformers.ops.elementwise import shift, shifted_copies
 from axial_transformers.ops.positions import rotation_table
 
@@ -92,14 +93,23 @@ class OuterDecoder(nn.Module):
             for _ in range(config.layers_of_outer_decoders[level] // (inside + 1))
             for axis in range(-2, self.axis - 1, -1)
         )
+        self.convolution = CausalConvolution(config, level) if config.convolution and len(self.blocks) else None
 
-    def forward(self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(
+        self, h: Float[Tensor, "b *a d"], context: Float[Tensor, "..."], values: Integer[Tensor, " b *a"]
+    ) -> Float[Tensor, "..."]:
         if not self.blocks:
             return context
+        if self.convolution is not None:
+            context = context + self.convolution(values)
         u = h + context
         for block in self.blocks:
             u = block(u)
         return context + shift(u, self.axis)
+
+    def near(self, slabs: Sequence[Integer[Tensor, " b *s"]]) -> Float[Tensor, "b *s d"] | float:
+        """Return what these slabs add to the context of the next."""
+        return 0.0 if self.convolution is None or not slabs else self.convolution.next(slabs)
 
     def start(self, batch: int) -> list[KeyValueCache | None]:
         return [block.start(batch, self.slab, self.length) if block.causal else None for block in self.blocks]

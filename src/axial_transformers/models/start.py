@@ -48,7 +48,6 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
 
 
 def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, axis: int, name: str) -> Tensor:
-    """Return a table, cut or interpolated, for each channel along the axis by itself."""
     lengths = model.layout.shape[axis], trained.layout.shape[axis]
     channels = trained.layout.shape[axis] // trained.config.shape[axis] if axis < len(trained.config.shape) else 0
     if len(model.layout.shape) < len(model.config.shape) or not channels:

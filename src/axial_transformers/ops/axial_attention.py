@@ -281,7 +281,6 @@ def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], a
 
 
 def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
-    """Return True if fused kernels can read the lines by strides."""
     if not copies_count(x.device) or axis == x.ndim - 3:
         return False
     groups = range(axis - 1), range(axis + 1, x.ndim - 2)

@@ -92,8 +92,6 @@ def unpacked(tensors: Sequence[Tensor], packing: Packing) -> tuple[Tensor, ...]:
 
 
 class _Attention(torch.autograd.Function):
-    """Attention of one tensor or three, after a bias or tables."""
-
     @staticmethod
     def forward(
         ctx: Any,

@@ -194,7 +194,6 @@ def save_movie(path: str | Path, frames: NDArray[np.uint8], fps: int = 8) -> Non
 
 
 def _deep_colour_png(picture: NDArray[np.integer]) -> bytes:
-    """Return the PNG file of uint16 [H, W, 3], which Pillow cannot write."""
     av = pyav()
     encoder = av.CodecContext.create("png", "w")
     encoder.height, encoder.width = picture.shape[:2]

@@ -12,6 +12,7 @@ import torch
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import build, class_of
 from axial_transformers.models.baselines.sequence_attention import SequenceAttention
+from axial_transformers.models.convolution import inputs
 from axial_transformers.models.stacks import InnerAttention
 
 
@@ -53,6 +54,10 @@ def _operations(config: AxialTransformerConfig, cached: bool) -> int:
     for group in _layer_groups(config):
         attended = group.cached if cached else group.attended
         total += group.layers * (8 * dim**2 + 4 * dim * config.hidden + 4 * attended * dim)
+    if config.convolution:
+        for level, layers in enumerate(config.layers_of_outer_decoders):
+            share = 1 - 1 / shape[level] if cached else 1.0  # decoding skips the first slab
+            total += 2 * inputs(config, level) * dim * share if layers else 0
     if config.inner == "lstm":
         total += 16 * dim**2
     return round(total * prod(shape) * slices)

@@ -164,8 +164,7 @@ def imagenet_recipe(model: AxialTransformerConfig, origin: str, reaches: str, ac
 def _paper(size: int) -> AxialTransformerConfig:
     """8 encoder, 8 outer and 4 inner layers; 16 heads of width 128; hidden size 2048.
 
-    Feedforward blocks also have this width, as in the released code: 0.505 B parameters. The paper also says 1 to 4
-    times the width; 4 times (`mlp_ratio=4`) has 1.009 B.
+    Feedforward blocks also have this width, as in the released code; the paper also says 1 to 4 times.
     """
     return AxialTransformerConfig(
         shape=(size, size),

@@ -114,7 +114,6 @@ def locate(folder: str | Path, revision: str | None = None) -> Path:
 
 
 def _require_no_run(folder: Path) -> None:
-    """Raise FileNotFoundError for a folder among runs, without asking the hub."""
     runs = sorted(path.parent.name for path in folder.parent.glob(f"*/{CONFIG}"))
     if runs:
         raise FileNotFoundError(f"{folder}: no such run; {folder.parent} has {', '.join(runs)}")

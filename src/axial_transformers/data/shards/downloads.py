@@ -221,7 +221,6 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _validator(headers: httpx2.Headers) -> str:
-    """Return the ETag or time of change; "" if the server continues no download."""
     if "Content-Range" not in headers and headers.get("Accept-Ranges") != "bytes":
         return ""
     etag = headers.get("ETag", "")

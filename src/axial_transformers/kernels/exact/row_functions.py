@@ -220,8 +220,6 @@ attend_together = attention(QUERIES, 2, 2)
 
 
 def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, width: Any) -> Any:
-    """Replace vectors by e^((x - largest) / sqrt(width)); return the sum."""
-
     def vector(number: Any, first: Any = at) -> Any:
         return b.add(first, b.mul(number, count.type(LANES)))
 
