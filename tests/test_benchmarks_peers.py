@@ -148,7 +148,7 @@ def test_runs_write_rows_resume_and_take_the_best_rate_again(small_data, monkeyp
 
     monkeypatch.setattr(peers, "in_its_own_process", here)
     out = small_data / "out"
-    settings = {"seconds": 0.05, "rates": 2, "seeds": 2, "jobs": 1}
+    settings = {"seconds": 0.02, "rates": 2, "seeds": 2, "jobs": 1}
     peers.run(small_data, out, ("fashion",), ("axial", "gated PixelCNN"), **settings)
     rows = peers.read(out)
     assert len(rows) == len(asked) == 2 * 2 * (2 + 1)
