@@ -49,9 +49,6 @@ class Axial(nn.Module):
     def bits(self, x: Tensor) -> Tensor:
         return bits_per_dim(self.model, x)
 
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        return self.model(x).log_softmax(-1)
-
     def sample(self, count: int, generator: torch.Generator, compiled: bool | None = None) -> Tensor:
         return sample(self.model, count, generator=generator, compile=compiled)
 
@@ -60,7 +57,13 @@ class Axial(nn.Module):
 
 
 class Peer(nn.Module):
-    """Probabilities of images, site by site."""
+    """Probabilities of images, site by site. A peer has these methods besides:
+
+    nats(x [B, H, W, C])                -log p of each site [B, H, W, C]
+    log_probabilities(x [B, H, W, C])   of each value at each site [B, H, W, C, V]
+    decode(count, choose)               images whose values `choose` picks, one site after the other
+    matrices()                          those inside the blocks, each with the number of matrices that it stacks
+    """
 
     def __init__(self, images: Images) -> None:
         super().__init__()
@@ -73,22 +76,6 @@ class Peer(nn.Module):
     def bits(self, x: Tensor) -> Tensor:
         """Return the bits/dim of each image [B]."""
         return self.nats(x).flatten(1).double().mean(1) / LOG2
-
-    def nats(self, x: Tensor) -> Tensor:
-        """Return -log p of each site [B, H, W, C]."""
-        raise NotImplementedError
-
-    def log_probabilities(self, x: Tensor) -> Tensor:
-        """Return log p of each value at each site [B, H, W, C, V]."""
-        raise NotImplementedError
-
-    def decode(self, count: int, choose: Choose) -> Tensor:
-        """Return images [B, H, W, C] whose values `choose` picks, one site after the other."""
-        raise NotImplementedError
-
-    def matrices(self) -> dict[Tensor, int]:
-        """Return the matrices inside the blocks, each with the number of matrices that it stacks."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
@@ -118,14 +105,10 @@ class GPT(Peer):
         self.blocks = nn.ModuleList(GPTBlock(width, hidden, heads) for _ in range(layers))
         self.head = nn.Sequential(nn.LayerNorm(width), Dense(width, images.values, residual=True))
 
-    def inputs(self, before: Tensor) -> Tensor:
-        """Return the vectors of sites [B, S, D], from the values before each of the first S sites [B, S]."""
-        rows, columns, channels = self.positions
-        positions = (rows[:, None, None] + columns[:, None] + channels).flatten(0, 2)
-        return F.embedding(before, self.embed) + positions[: before.shape[1]]
-
     def logits(self, x: Tensor) -> Tensor:
-        h = self.inputs(F.pad(x.flatten(1)[:, :-1], (1, 0), value=self.images.values))
+        rows, columns, channels = self.positions
+        before = F.pad(x.flatten(1)[:, :-1], (1, 0), value=self.images.values)
+        h = F.embedding(before, self.embed) + (rows[:, None, None] + columns[:, None] + channels).flatten(0, 2)
         for block in self.blocks:
             h = block(h)
         return self.head(h).view(*x.shape, -1)
@@ -243,6 +226,7 @@ class TwoStacks(Peer):
     """A convolutional network without a blind spot: a vertical stack sees the rows above, a horizontal one the rest.
 
     The horizontal stack sees the pixels on the left, and per block what the vertical stack says (`sides`).
+    Networks add output(h), the last layers, and nats and log-probabilities of their outputs.
     """
 
     blocks: nn.ModuleList
@@ -296,9 +280,8 @@ class TwoStacks(Peer):
                     if c == 0 or self.own is not None:
                         horizontal.keep = self.own is None or c == channels - 1  # nothing sees the last channel here
                         outputs = self.horizontal(left, self.planes(here), beside, horizontal)
-                    here[..., c] = choose(self.log_probabilities_of(outputs, here)[:, 0, 0, c], (i, j, c))[
-                        :, None, None
-                    ]
+                    values = choose(self.log_probabilities_of(outputs, here)[:, 0, 0, c], (i, j, c))
+                    here[..., c] = values[:, None, None]
                 left = self.planes(here)
             above = self.planes(x[:, i : i + 1])
         return x
@@ -306,15 +289,6 @@ class TwoStacks(Peer):
     def matrices(self) -> dict[Tensor, int]:
         convs = [part for part in self.blocks.modules() if isinstance(part, Conv)]
         return {part.weight: getattr(part, "stacked", 1) for part in convs}
-
-    def output(self, h: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def nats_of(self, outputs: Tensor, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def log_probabilities_of(self, outputs: Tensor, x: Tensor) -> Tensor:
-        raise NotImplementedError
 
 
 def groups(count: int, channels: int) -> Tensor:

@@ -128,13 +128,7 @@ class Training:
 
 
 def trial(
-    data: Path,
-    kind: str,
-    model: str,
-    optimizer: Optimizing,
-    learning_rate: float,
-    seed: int,
-    seconds: float,
+    data: Path, kind: str, model: str, optimizer: Optimizing, learning_rate: float, seed: int, seconds: float
 ) -> dict[str, Any]:
     """One trial: memory of a step, training, validation; for the first of a model also the time of a sample."""
     torch.set_num_threads(1)
