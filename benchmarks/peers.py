@@ -1,0 +1,345 @@
+"""The axial model beside a GPT, a gated PixelCNN and PixelCNN++: equal parameters, data and CPU time of training.
+
+    python benchmarks/peers.py run DATA --out runs/peers --jobs 2
+    python benchmarks/peers.py run DATA --out runs/peers --data fashion --models axial GPT --seconds 150
+    python benchmarks/peers.py table --out runs/peers
+
+DATA is a folder with fashion_mnist_train.npz and photos/train/. The models are those of peer_models.py; the axial one
+is that of the recipe. Every trial is a process of its own, of one thread; what it found is a line of OUT/rows.jsonl,
+and trials that are there already are not run again. First each model and optimizer tries the learning rates with
+seed 0, then the best rate gets the other seeds. A changed recipe needs another OUT.
+
+Seconds are CPU time of training steps, float32, nothing compiled by torch. All models see the same batches. JSON on
+the last line.
+"""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from math import inf, isfinite, nan
+from pathlib import Path
+from statistics import mean, stdev
+from threading import Lock
+from typing import Annotated, Any, Literal
+
+import torch
+from cyclopts import Parameter
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+from ablation import some
+from axial_transformers.data import DataConfig, Examples, load
+from axial_transformers.recipes import NAMED
+from axial_transformers.recipes.recipe import Recipe
+from axial_transformers.training import TrainConfig
+from axial_transformers.training.batches import example_indices, step_positions
+from axial_transformers.training.optimizer import Muon, clip_gradients, ema_decay, step_all, update_average
+from axial_transformers.training.run import keep_freed_memory
+from command_line import run_command
+from peer_models import NAMES, Axial, Peer, build, size
+from timing import interleaved, now, peak_memory
+
+Optimizing = Literal["adamw", "muon"]
+
+WARM_UP = 0.05
+"""Share of the time in which the learning rate rises."""
+RATES = {"adamw": (3e-4, 1e-3, 3e-3, 1e-2), "muon": (1.25e-3, 2.5e-3, 5e-3, 1e-2)}
+"""Learning rates of AdamW; with Muon, of the weights outside the blocks, and four times that for the matrices."""
+TIMES_OF_MUON = 4
+SETTINGS = TrainConfig(betas=(0.9, 0.95), ema_decay=0.999, precision="float32", compile=False)
+WEIGHT_DECAY = 0.01
+EVALUATED_AT_ONCE = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Data to compare on: its validation part chooses the learning rate and is what the table shows."""
+
+    source: str
+    data: DataConfig = field(default_factory=DataConfig)
+    recipe: Callable[[], Recipe]
+    validation: int
+    """Validation examples looked at, evenly spread."""
+    timed_batches: tuple[int, ...] = (1, 16)
+    """Numbers of samples drawn at a time, to time them."""
+
+
+KINDS = {
+    "fashion": Kind(source="fashion_mnist_train.npz", recipe=NAMED["fashion_mnist"], validation=500),
+    "photos": Kind(
+        source="photos/train",
+        data=DataConfig(size=32, fit="tiles", mode="rgb"),
+        recipe=NAMED["photos32"],
+        validation=240,
+    ),
+}
+
+
+def optimizers(model: Axial | Peer, config: TrainConfig) -> list[Optimizer]:
+    """Return AdamW; or the package's Muon for the matrices of the blocks, and AdamW for the rest."""
+    matrices = model.matrices() if config.optimizer == "muon" else {}
+    others = [parameter for parameter in model.parameters() if parameter not in matrices]
+    rate, betas = config.learning_rate, config.betas
+    found: list[Optimizer] = [AdamW(others, rate, betas, weight_decay=WEIGHT_DECAY, fused=True)]
+    return [*found, Muon(matrices.items(), config.muon_learning_rate, dtype=torch.float32)] if matrices else found
+
+
+class Training:
+    """A model in training, and its EMA weights. The batches of a seed are the same for every model."""
+
+    def __init__(self, model: Axial | Peer, examples: Examples, config: TrainConfig) -> None:
+        self.model, self.average = model, copy.deepcopy(model)
+        self.examples, self.config = examples, config
+        self.optimizers = optimizers(model, config)
+        self.steps = 0
+
+    def batch(self) -> Tensor:
+        positions = step_positions(self.steps, self.config.batch_size)
+        indices = example_indices(self.config.seed, len(self.examples.values), positions)
+        return torch.from_numpy(self.examples.values[indices]).long()
+
+    def update(self, rate: float) -> bool:
+        """Make a step; return False, and make none, if the loss is not finite."""
+        self.model.zero_grad()
+        loss = self.model.loss(self.batch())
+        if not loss.isfinite():
+            return False
+        loss.backward()
+        clip_gradients(self.model, self.config)
+        step_all(self.optimizers, self.config, rate)
+        update_average(self.average, self.model, ema_decay(self.steps, self.config))
+        self.steps += 1
+        return True
+
+    def run(self, seconds: float) -> bool:
+        """Train for so much CPU time; return False if the loss stopped being finite."""
+        begun = now()
+        while (share := (now() - begun) / seconds) < 1:
+            if not self.update(self.config.learning_rate * min(share / WARM_UP, (1 - share) / (1 - WARM_UP))):
+                return False
+        return True
+
+
+def trial(
+    data: Path, kind: str, model: str, optimizer: Optimizing, learning_rate: float, seed: int, seconds: float
+) -> dict[str, Any]:
+    """One trial: memory of a step, training, validation; for the first of a model also the time of a sample."""
+    torch.set_num_threads(1)
+    plan = KINDS[kind]
+    recipe, examples = plan.recipe(), load(data / plan.source, plan.data, "train")
+    config = replace(
+        SETTINGS,
+        optimizer="muon" if optimizer == "muon" else "adam",
+        learning_rate=learning_rate,
+        muon_learning_rate=TIMES_OF_MUON * learning_rate,
+        batch_size=recipe.training.batch_size,
+        seed=seed,
+    )
+    torch.manual_seed(seed)
+    first = build(model, recipe.model)
+    training = Training(copy.deepcopy(first), examples, config)
+    first.loss(training.batch()[:1]).backward()  # kernels are compiled here
+    first.zero_grad()
+    megabytes = peak_memory(partial(Training(first, examples, config).update, learning_rate)) / 2**20
+    keep_freed_memory()  # as the package does in training
+    finite = training.run(seconds)
+    average = training.average.eval()
+    validation = torch.from_numpy(some(load(data / plan.source, plan.data, "validation"), plan.validation)).long()
+    with torch.no_grad():
+        bits = torch.cat([average.bits(part) for part in validation.split(EVALUATED_AT_ONCE)]).mean().item()
+    found: dict[str, Any] = {"kind": kind, "model": model, "optimizer": optimizer, "learning_rate": learning_rate}
+    found |= {"seed": seed, "seconds": seconds, "bits_per_dim": bits if finite and isfinite(bits) else None}
+    found |= {"steps": training.steps, "batch": config.batch_size, "validation": len(validation)}
+    found |= {"parameters": size(first), "step_megabytes": megabytes}
+    if (optimizer, learning_rate, seed) == ("adamw", RATES["adamw"][0], 0):
+        found["sample_seconds"] = sample_seconds(average.sample, plan.timed_batches)
+        if isinstance(average, Axial):
+            found["eager_sample_seconds"] = sample_seconds(partial(average.sample, compiled=False), plan.timed_batches)
+    return found
+
+
+def sample_seconds(sample: Callable[[int, torch.Generator], Tensor], counts: tuple[int, ...]) -> dict[str, float]:
+    """CPU seconds of a sample, by how many are drawn at a time."""
+    runs = {str(count): partial(sample, count, torch.Generator().manual_seed(0)) for count in counts}
+    return {count: used / int(count) for count, used in interleaved(runs, rounds=1, warm_up=1).items()}
+
+
+def run(
+    data: Path,
+    /,
+    out: Path,
+    kinds: Annotated[tuple[str, ...], Parameter(name="--data")] = tuple(KINDS),
+    models: tuple[str, ...] = NAMES,
+    seconds: float = 150.0,
+    rates: int = 4,
+    seeds: int = 3,
+    jobs: int = 1,
+) -> dict[str, Any]:
+    """Runs what is not in OUT/rows.jsonl yet, then prints the table.
+
+    Args:
+        kinds: fashion, photos.
+        models: axial, GPT, "gated PixelCNN", PixelCNN++.
+        seconds: CPU time of training, of each trial.
+        rates: learning rates of each model and optimizer, the lowest first.
+        seeds: 0 .. seeds-1; those after 0 for the best learning rate.
+        jobs: trials at once.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+
+    def wanted(kind: str, model: str, optimizer: str, rate: float, seed: int) -> dict[str, Any]:
+        names = {"kind": kind, "model": model, "optimizer": optimizer}
+        return {**names, "learning_rate": rate, "seed": seed, "seconds": seconds}
+
+    first = [
+        wanted(kind, model, optimizer, RATES[optimizer][number], 0)
+        for kind, number, optimizer, model in product(kinds, range(rates), RATES, models)
+    ]
+    run_missing(data, out, first, jobs)
+    best = summarised([row for row in read(out) if any(each.items() <= row.items() for each in first)])
+    names = ("kind", "model", "optimizer", "learning_rate")
+    again = [wanted(*(each[name] for name in names), seed) for seed in range(1, seeds) for each in best]
+    run_missing(data, out, again, jobs)
+    return table(out)
+
+
+def run_missing(data: Path, out: Path, trials: list[dict[str, Any]], jobs: int) -> None:
+    """Runs the trials that have no row yet, and writes each row as soon as it is there."""
+    rows, lock = read(out), Lock()
+    missing = [each for each in trials if not any(each.items() <= row.items() for row in rows)]
+
+    def run_one(wanted: dict[str, Any]) -> None:
+        found = in_its_own_process(data, wanted)
+        with lock, (out / "rows.jsonl").open("a") as file:
+            file.write(json.dumps(found) + "\n")
+            print(found, file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for ended in [pool.submit(run_one, each) for each in missing]:
+                ended.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def in_its_own_process(data: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    arguments = [str(data), *(str(value) for value in wanted.values())]
+    command = [sys.executable, __file__, "trial", *arguments]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if ran.returncode:
+        raise RuntimeError(f"the trial {wanted} failed")
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    """What was found so far."""
+    path = out / "rows.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def bits_of(row: dict[str, Any]) -> float:
+    """Bits/dim; infinity where training diverged."""
+    return inf if row["bits_per_dim"] is None else row["bits_per_dim"]
+
+
+def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each model, optimizer, data and time: its rate that is best with seed 0, means over seeds."""
+    together: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        together.setdefault((row["kind"], row["seconds"], row["optimizer"], row["model"]), []).append(row)
+    summary = []
+    for key in sorted(together, key=lambda key: (*key[:3], NAMES.index(key[3]))):
+        tried = [row for row in together[key] if row["seed"] == 0]
+        rate = min(tried, key=bits_of)["learning_rate"]
+        seeds = [row for row in together[key] if row["learning_rate"] == rate]
+        bits, all_rates = [*map(bits_of, seeds)], [row["learning_rate"] for row in tried]
+        means = {name: mean(row[name] for row in seeds) for name in ("steps", "step_megabytes")}
+        spread = stdev(bits) if len(bits) > 1 and inf not in bits else None
+        at_edge = rate in (min(all_rates), max(all_rates))
+        line = {**seeds[0], **means, "bits_per_dim": mean(bits), "spread": spread, "seeds": len(seeds)}
+        summary.append({**line, "rates": len(all_rates), "at_edge": at_edge})
+    return summary
+
+
+HEADINGS = ("model", "optimizer", "bits/dim", "learning rate", "seeds", "steps", "parameters", "MB a step")
+HEADINGS_OF_SAMPLES = ("s a sample, one at a time", "s a sample, 16 at a time")
+
+
+def table(out: Path) -> dict[str, Any]:
+    """Prints Markdown: a table for each kind of data, and what wins."""
+    rows = read(out)
+    summary = summarised(rows)
+    drawing = {(row["kind"], row["model"]): row for row in rows if "sample_seconds" in row}
+    for kind, seconds in dict.fromkeys((each["kind"], each["seconds"]) for each in summary):
+        print(f"\n**{kind}**, {seconds:g} s of CPU time\n")
+        print("| " + " | ".join(HEADINGS + HEADINGS_OF_SAMPLES) + " |")
+        print("|" + "---|" * len(HEADINGS + HEADINGS_OF_SAMPLES))
+        for line in summary:
+            if (line["kind"], line["seconds"]) == (kind, seconds):
+                print("| " + " | ".join([*cells(line), *sample_cells(drawing.get((kind, line["model"]), {}))]) + " |")
+    print("\nbits/dim: mean ± standard deviation over seeds. \\*: the lowest or the highest rate that was tried.\n")
+    for sentence in sentences(summary):
+        print(sentence)
+    return {"rows": summary}
+
+
+def cells(line: dict[str, Any]) -> list[str]:
+    spread = "" if line["spread"] is None else f" ± {line['spread']:.3f}"
+    return [
+        line["model"],
+        line["optimizer"],
+        f"{line['bits_per_dim']:.3f}{spread}",
+        f"{line['learning_rate']:g}" + (" \\*" if line["at_edge"] else ""),
+        f"{line['seeds']}",
+        f"{line['steps']:.0f}",
+        f"{line['parameters']:,}",
+        f"{line['step_megabytes']:.0f}",
+    ]
+
+
+def sample_cells(row: dict[str, Any]) -> list[str]:
+    """Seconds of a sample by batch; of the axial model also without compiled kernels."""
+    eager = row.get("eager_sample_seconds", {})
+    return [
+        f"{used:.3f}" + (f" ({eager[count]:.3f} eager)" if count in eager else "")
+        for count, used in row.get("sample_seconds", {"1": nan, "16": nan}).items()
+    ]
+
+
+def sentences(summary: list[dict[str, Any]]) -> list[str]:
+    """What wins, for each kind of data, time and optimizer; and the difference to the axial model."""
+    found = []
+    for key in dict.fromkeys((each["kind"], each["seconds"], each["optimizer"]) for each in summary):
+        lines = [each for each in summary if (each["kind"], each["seconds"], each["optimizer"]) == key]
+        ours = [each for each in lines if each["model"] == "axial"]
+        others = [each for each in lines if each["model"] != "axial"]
+        if not ours or not others:
+            continue
+        peer = min(others, key=bits_of)
+        name, bits, axial = peer["model"], peer["bits_per_dim"], ours[0]["bits_per_dim"]
+        percent = 100 * (axial / bits - 1)
+        start = f"{key[0]}, {key[2]}, {key[1]:g} s: "
+        if axial < bits:
+            best = f"the axial model has the fewest bits/dim, {axial:.3f}"
+            found.append(f"{start}{best}, {-percent:.1f} % below the best peer, {name} with {bits:.3f}.")
+        else:
+            best = f"{name} has the fewest bits/dim, {bits:.3f}"
+            found.append(f"{start}{best}; the axial model has {axial:.3f}, {percent:.1f} % more.")
+    return found
+
+
+def main() -> None:
+    """Runs the command and prints its JSON."""
+    print(json.dumps(run_command(run, trial, table)))
+
+
+if __name__ == "__main__":
+    main()
