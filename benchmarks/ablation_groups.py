@@ -69,6 +69,7 @@ def _groups() -> dict[str, Group]:
     )
     attention = AxialTransformerConfig(outer_layers=4, inner_layers=4, mlp_ratio=2.0, **gray)
     lstm = replace(attention, inner="lstm", inner_layers=1)
+    channels = AxialTransformerConfig(encoder_layers=2, outer_layers=4, inner_layers=2, mlp_ratio=2.0, **colours)
     return {
         "fashion": Group(
             train="fashion_mnist_train.npz",
@@ -95,9 +96,9 @@ def _groups() -> dict[str, Group]:
             steps=400,
             batch=4,
             rows={
-                "channels": AxialTransformerConfig(
-                    encoder_layers=2, outer_layers=4, inner_layers=2, mlp_ratio=2.0, **colours
-                ),
+                "channels": channels,
+                "channels, row-wise": replace(channels, outer_layers=0, inner_layers=6),
+                "channels, LSTM": replace(channels, inner="lstm", inner_layers=1),
                 "rows": AxialTransformerConfig(layout="rows", outer_layers=6, inner_layers=2, **colours),
                 "columns": AxialTransformerConfig(layout="columns", outer_layers=6, inner_layers=2, **colours),
                 "axis": AxialTransformerConfig(layout="axis", outer_layers=(3, 2), inner_layers=3, **colours),

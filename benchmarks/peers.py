@@ -50,7 +50,7 @@ Optimizing = Literal["adamw", "muon"]
 
 WARM_UP = 0.05
 """Share of the time in which the learning rate rises."""
-RATES = {"adamw": (3e-4, 1e-3, 3e-3, 1e-2), "muon": (1.25e-3, 2.5e-3, 5e-3, 1e-2)}
+RATES = {"adamw": (3e-3, 1e-3, 1e-2, 3e-4), "muon": (5e-3, 2.5e-3, 1e-2, 1.25e-3)}
 """Learning rates of AdamW; with Muon, of the weights outside the blocks, and four times that for the matrices."""
 TIMES_OF_MUON = 4
 SETTINGS = TrainConfig(betas=(0.9, 0.95), ema_decay=0.999, precision="float32", compile=False)
@@ -188,7 +188,7 @@ def run(
         kinds: fashion, photos.
         models: axial, GPT, "gated PixelCNN", PixelCNN++.
         seconds: CPU time of training, of each trial.
-        rates: learning rates of each model and optimizer, the lowest first.
+        rates: learning rates of each model and optimizer, the likeliest first.
         seeds: 0 .. seeds-1; those after 0 for the best learning rate.
         jobs: trials at once.
     """

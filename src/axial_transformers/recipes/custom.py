@@ -55,6 +55,7 @@ def custom(examples: Examples) -> Recipe:
             prediction=prediction,
             signed_differences=prediction != "none",
             rotary=100.0,
+            convolution=2 if axes < 4 else 1,
             dim=128,
             heads=4,
             mlp_ratio=2.0,
