@@ -1,6 +1,7 @@
 """What training is measured against is the same model, and benchmarks can be run."""
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -63,3 +64,27 @@ NEEDED = {
 def test_a_benchmark_finds_all_that_it_imports(name):
     pytest.importorskip(NEEDED.get(name, "torch"))
     importlib.import_module(name)
+
+
+def test_a_run_that_leaves_the_recorded_curve_is_told_where(tmp_path, monkeypatch, capsys):
+    import curves
+
+    monkeypatch.setattr(curves, "CURVES", tmp_path / "curves")
+    lines = [
+        {"step": 10, "bits_per_dim": 4.0},
+        {"step": 20, "bits_per_dim": 3.0},
+        {"step": 20, "validation_bits_per_dim": 3.1},
+    ]
+    for name, last in (("recorded", 3.1), ("near", 3.15), ("far", 3.3)):
+        run = tmp_path / name
+        run.mkdir()
+        lines[-1]["validation_bits_per_dim"] = last
+        (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    curves.record(tmp_path / "recorded", "it")
+    for name, status in (("near", 0), ("far", 1)):
+        with pytest.raises(SystemExit) as ended:
+            curves.compare(tmp_path / name, "it")
+        assert ended.value.code == status
+    assert "the largest difference is 6.5%, at 20: 3.300, recorded 3.100" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"there is no .*nowhere"):
+        curves.compare(tmp_path / "near", "nowhere")

@@ -1,0 +1,87 @@
+"""Photographs as other cameras and files would show them: the training data of the shipped `photos32`.
+
+    python benchmarks/varied_photos.py photos/train varied/ --copies 24
+
+Cameras and files differ in sharpness, contrast, noise, and in how finely they store colour. The first copy of a
+photograph is itself. Two of three others are smaller, down to a quarter of the side. Seven of ten have another contrast
+and brightness, stronger or weaker colours, colours at a half to a quarter of the resolution, or noise.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from axial_transformers.progress import bar
+from command_line import run_command
+
+Pixels = NDArray[np.float64]
+
+LUMA_AND_CHROMA = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]])
+"""From red, green and blue, as in JPEG files."""
+FILTERS = (Image.Resampling.LANCZOS, Image.Resampling.BOX, Image.Resampling.BICUBIC)
+
+
+def resized(plane: Pixels, size: tuple[int, int], by: Image.Resampling) -> Pixels:
+    """A plane [H, W] at another size (height, width)."""
+    image = Image.fromarray(plane.astype(np.float32)).resize(size[::-1], by)
+    return np.asarray(image, np.float64)
+
+
+def smaller(photo: Pixels, generator: np.random.Generator) -> Pixels:
+    """The photograph [H, W, 3] at its size, or, twice as often, at one down to a quarter of the side."""
+    by = FILTERS[generator.integers(len(FILTERS))]
+    factor = 1 + 3 * generator.random()
+    if generator.random() < 1 / 3:
+        return photo
+    height, width, channels = photo.shape
+    size = round(height / factor), round(width / factor)
+    return np.stack([resized(photo[..., channel], size, by) for channel in range(channels)], axis=-1)
+
+
+def of_another_camera(photo: Pixels, generator: np.random.Generator) -> Pixels:
+    """The photograph with other brightness, contrast, colours and noise; its values may leave 0..255."""
+    planes = photo @ LUMA_AND_CHROMA.T
+    luma, chroma = planes[..., 0], planes[..., 1:]
+    size = luma.shape
+    luma[:] = (luma - 128) * np.exp(generator.uniform(-0.35, 0.35)) + 128 + generator.uniform(-25, 25)
+    chroma *= np.exp(generator.uniform(-0.7, 0.5))
+    if generator.random() < 0.7:
+        factor = generator.choice([1.5, 2, 3, 4])
+        coarse = max(8, round(size[0] / factor)), max(8, round(size[1] / factor))
+        for plane in (0, 1):
+            few = resized(chroma[..., plane], coarse, Image.Resampling.BOX)
+            chroma[..., plane] = resized(few, size, Image.Resampling.BICUBIC)
+    if generator.random() < 0.7:
+        luma += generator.normal(size=size) * generator.uniform(0, 2.2)
+    if generator.random() < 0.5:
+        chroma += generator.normal(size=chroma.shape) * generator.uniform(0, 0.8)
+    return planes @ np.linalg.inv(LUMA_AND_CHROMA).T
+
+
+def main(photos: Path, out: Path, *, copies: int = 24, seed: int = 0) -> None:
+    """Write copies of photographs as PNG files.
+
+    Args:
+        photos: a folder of photographs.
+        out: a new folder.
+        copies: of each photograph, itself included.
+        seed: of the random choices.
+    """
+    paths = sorted(path for path in photos.iterdir() if path.is_file())
+    out.mkdir(parents=True)
+    generator = np.random.default_rng(seed)
+    for path in bar("photographs")(paths):
+        with Image.open(path) as image:
+            photo = np.asarray(image.convert("RGB"), np.float64)
+        for copy in range(copies):
+            changed = smaller(photo, generator) if copy else photo
+            if copy and generator.random() < 0.7:
+                changed = of_another_camera(changed, generator)
+            pixels = np.clip(np.rint(changed), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(out / f"{path.stem}_{copy:02}.png")
+
+
+if __name__ == "__main__":
+    run_command(main)
