@@ -79,6 +79,7 @@ def _groups() -> dict[str, Group]:
             batch=8,
             rows={
                 "axial, attention": attention,
+                "axial, row-wise": replace(attention, outer_layers=0, inner_layers=8),
                 "axial, LSTM": lstm,
                 "axial, LSTM, all else fixed": lstm,
                 "Strided Sparse Transformer": SparseTransformerConfig(**sequence),

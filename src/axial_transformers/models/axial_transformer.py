@@ -7,7 +7,8 @@ for outer in outer_decoders:                             one per axis but the la
     context = context + shift(outer(h + context), axis)  depends on earlier positions of its axis only
 logits  = head(inner(shift(h, last axis) + context))     masked over the last axis
 
-With `prediction`, x means differences, and a value has its difference's logit.
+With `prediction`, x means differences, and a value has its difference's logit. With `convolution`, every outer decoder
+first adds one of earlier values to the context.
 """
 
 from pathlib import Path
