@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from axial_transformers import data
 from axial_transformers.data.shards import downloads
@@ -21,6 +22,7 @@ from tfrecord_writer import video_record, write_records
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import datasets
+import varied_photos
 from dataset_sources import QUOTED, Quoted, Source
 
 ROOT = Path(__file__).parents[1]
@@ -151,6 +153,20 @@ def test_the_documentation_quotes_the_fingerprints_that_are_checked():
     checked = [part.fingerprint for parts in QUOTED.values() for part in parts if part.fingerprint]
     results = (ROOT / "docs" / "results.md").read_text()
     assert all(fingerprint[:16] in results for fingerprint in checked)
+    checked.append(varied_photos.FINGERPRINT)
     for page in [ROOT / "docs" / "results.md", *ROOT.glob("src/axial_transformers/pretrained/*/README.md")]:
         quoted = re.findall(r"`([0-9a-f]{16,64})(?:\.\.\.)?`", page.read_text())
         assert [each for each in quoted if not any(known.startswith(each) for known in checked)] == []
+
+
+def test_varied_copies_keep_the_photograph_itself_and_change_the_others(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    photo = np.random.default_rng(0).integers(0, 256, (160, 144, 3), dtype=np.uint8)
+    Image.fromarray(photo).save(tmp_path / "photos" / "one.png")
+    varied_photos.main(tmp_path / "photos", tmp_path / "varied", copies=6)
+    copies = [np.asarray(Image.open(path)) for path in sorted((tmp_path / "varied").iterdir())]
+    assert len(copies) == 6
+    assert (copies[0] == photo).all()
+    assert not any(copy.shape == photo.shape and (copy == photo).all() for copy in copies[1:])
+    assert min(copy.shape[0] for copy in copies) >= 40
+    assert "not the data of the shipped model" in capsys.readouterr().out
