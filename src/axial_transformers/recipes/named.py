@@ -100,7 +100,7 @@ def photos32() -> Recipe:
     """Return a model of 32x32 tiles of RGB photographs: differences from a prediction by neighbours."""
     return Recipe(
         title="photographs of any size, cut into 32x32 tiles",
-        reaches="1.633 bits/dim on tiles of 3 photographs, a fifth below JPEG XL (52 minutes, one core)",
+        reaches="1.633 bits/dim on tiles of 3 photographs, a fifth below JPEG XL (varied copies, 52 minutes)",
         fits=Machine("cpu", 1),
         data=DataConfig(size=32, fit="tiles", offsets="random", mode="rgb"),
         model=AxialTransformerConfig(
