@@ -2,7 +2,7 @@
 
 Images are integers x[B, H, W, C] of V values. Peers generate pixels in raster order, and the channels of a pixel in
 order. Each trains in parallel, and decodes with caches: every position is computed once (in the gated PixelCNN, the
-horizontal stack once for each channel).
+horizontal stack once for each channel). Where the axial model predicts values by neighbours, peers do the same.
 
 `width` and `hidden` are the two sizes of a peer; `of_size` finds those with a wanted number of parameters.
 """
@@ -22,6 +22,7 @@ from axial_transformers.layers.blocks import matrices_of_blocks
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.likelihood.bits import LOG2, bits_per_dim, random_slice_loss
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.models.prediction import Predictor
 
 Choose = Callable[[Tensor, tuple[int, int, int]], Tensor]
 """Takes log-probabilities [B, V] of a site (row, column, channel), returns values [B]."""
@@ -111,7 +112,7 @@ class GPT(Peer):
         h = F.embedding(before, self.embed) + (rows[:, None, None] + columns[:, None] + channels).flatten(0, 2)
         for block in self.blocks:
             h = block(h)
-        return self.head(h).view(*x.shape, -1)
+        return self.head(h).view(*x.shape, -1).to(self.embed.dtype)
 
     def nats(self, x: Tensor) -> Tensor:
         return cross_entropy(self.logits(x), x)
@@ -254,7 +255,7 @@ class TwoStacks(Peer):
             h = h + self.own(here[:, :-1])
         for block, side in zip(self.blocks, sides):
             h = block.horizontal(h, side, past)
-        return self.output(h).permute(0, 2, 3, 1)
+        return self.output(h).permute(0, 2, 3, 1).to(self.above.weight.dtype)
 
     def outputs(self, x: Tensor) -> Tensor:
         planes, past = self.planes(x), Past()
@@ -438,6 +439,50 @@ def both_elus(x: Tensor) -> Tensor:
     return F.elu(torch.cat([x, -x], 1))
 
 
+class OfDifferences(Peer):
+    """A peer that models differences from a prediction, as the axial model of photographs does.
+
+    The peer sees d = x - prediction + V / 2, modulo V. The prediction depends on earlier sites only.
+    """
+
+    def __init__(self, peer: Peer, predictor: Predictor) -> None:
+        super().__init__(peer.images)
+        self.peer, self.predictor = peer, predictor
+        self.matrices = peer.matrices
+
+    def differences(self, x: Tensor) -> Tensor:
+        return (self.predictor.differences(x) + self.images.values // 2) % self.images.values
+
+    def nats(self, x: Tensor) -> Tensor:
+        return self.peer.nats(self.differences(x))
+
+    def log_probabilities(self, x: Tensor) -> Tensor:
+        return self.of_values(self.peer.log_probabilities(self.differences(x)), self.predictor.predictions(x))
+
+    def of_values(self, log_p: Tensor, predictions: Tensor) -> Tensor:
+        """Return the log-probabilities of values [.., V], given those of differences."""
+        values = self.images.values
+        return log_p.gather(-1, (torch.arange(values) - predictions.unsqueeze(-1) + values // 2) % values)
+
+    def decode(self, count: int, choose: Choose) -> Tensor:
+        height, width, channels, values = self.images
+        x = torch.zeros(count, height * width * channels, dtype=torch.int64)
+        planes = torch.full((count, x.shape[1] + 1), values // 2)  # the last: of sites outside
+        neighbours = self.predictor.neighbours((height, width, channels)).tolist()
+
+        def difference(log_p: Tensor, site: tuple[int, int, int]) -> Tensor:
+            n = (site[0] * width + site[1]) * channels + site[2]
+            *near, before = neighbours[n]
+            base = x[:, before] if before >= 0 else planes[:, -1]
+            prediction = self.predictor.predicted(*planes[:, near].unbind(1), base)
+            x[:, n] = choose(self.of_values(log_p, prediction), site)
+            planes[:, n] = self.predictor.plane(x[:, n], base)
+            return (x[:, n] - prediction + values // 2) % values
+
+        self.peer.decode(count, difference)
+        return x.view(count, height, width, channels)
+
+
 class Kind(NamedTuple):
     """A peer, how many times the width `hidden` is (about), and what divides the width."""
 
@@ -488,12 +533,13 @@ def of_size(name: str, images: Images, parameters: int) -> tuple[int, int]:
 
 
 def build(name: str, config: AxialTransformerConfig) -> Axial | Peer:
-    """Return the axial model of a configuration, or a peer with as many parameters."""
+    """Return the axial model of a configuration, or a peer with as many parameters and the same prediction."""
     axial = Axial(config)
     if name == "axial":
         return axial
     images = images_of(config)
-    return PEERS[name].build(images, *of_size(name, images, size(axial)))
+    peer = PEERS[name].build(images, *of_size(name, images, size(axial)))
+    return peer if config.predictor is None else OfDifferences(peer, config.predictor)
 
 
 NAMES = ("axial", *PEERS)

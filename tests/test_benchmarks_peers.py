@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,23 @@ import torch
 from torch import nn
 
 from axial_transformers.likelihood.dependencies import check
+from axial_transformers.models.prediction import Predictor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import peers
-from peer_models import NAMES, PEERS, Images, PixelCNNPlusPlus, TwoStacks, build, images_of, of_size, size
+from peer_models import (
+    NAMES,
+    PEERS,
+    Images,
+    OfDifferences,
+    PixelCNNPlusPlus,
+    TwoStacks,
+    build,
+    images_of,
+    of_size,
+    size,
+)
 
 SMALL = {"one channel": Images(5, 4, 1, 6), "three channels": Images(3, 4, 3, 5)}
 WIDTHS = {"GPT": (8, 12), "gated PixelCNN": (24, 48), "PixelCNN++": (8, 6)}
@@ -40,10 +53,14 @@ def random_images(images, count):
     return torch.randint(images.values, (count, *images[:3]), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture(params=[(name, images) for name in PEERS for images in SMALL], ids=" ".join)
+@pytest.fixture(
+    params=[(*each, of) for each in product(PEERS, SMALL) for of in ("values", "differences")], ids=" ".join
+)
 def peer(request):
-    name, images = request.param
-    return random_peer(name, SMALL[images])
+    name, images, of = request.param
+    found = random_peer(name, SMALL[images])
+    predictor = Predictor(found.images.values, of_channels=found.images.channels > 1, signed=True)
+    return found if of == "values" else OfDifferences(found, predictor)
 
 
 @torch.no_grad()
