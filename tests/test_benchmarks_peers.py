@@ -106,6 +106,15 @@ def test_draws_have_the_probabilities_of_the_model():
     assert (shares - p).abs().max().item() < 0.03
 
 
+@pytest.mark.parametrize("name", PEERS)
+def test_likelihoods_are_float32_where_products_are_bfloat16(name):
+    peer, x = random_peer(name, SMALL["three channels"]).float(), random_images(SMALL["three channels"], 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        nats, log_p = peer.nats(x), peer.log_probabilities(x)
+    assert nats.dtype == log_p.dtype == torch.float32
+    assert torch.allclose(log_p.exp().sum(-1), torch.ones(x.shape), atol=1e-5)
+
+
 def test_extreme_logistics_have_finite_gradients():
     peer = PixelCNNPlusPlus(Images(2, 3, 3, 256), 8, 8)
     with torch.no_grad():
