@@ -1,5 +1,6 @@
 """Fixtures that many tests share, and one thread for each of them."""
 
+import gc
 import os
 import signal
 import sys
@@ -19,9 +20,11 @@ from axial_transformers.training import config
 from small_models import random_model, small_config
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has
+gc.set_threshold(10_000)  # collections of all generations took a twentieth of the time
 settings.register_profile("for busy machines", deadline=None)  # by default an example may take 0.2 seconds
 settings.load_profile("for busy machines")
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background processes with it ignored
 
 collect_ignore = [
@@ -39,6 +42,12 @@ collect_ignore = [
 """Tests that limit memory, fork or kill processes, which Windows can not."""
 
 GIGABYTE = 1 << 30
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by then stays: the garbage collector need not look at it again and again."""
+    gc.freeze()
+
 
 TINY = ["--model.dim", "8", "--model.heads", "2", "--model.outer-layers", "2", "--model.inner-layers", "1"]
 """Overrides that make any recipe of images small."""

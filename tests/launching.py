@@ -26,10 +26,10 @@ def fork(processes: int, call: Callable[[], int], logs: Path) -> list[tuple[int,
     Python for each. An error that is raised is status 1, with its text on stderr."""
     place = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
     children = []
-    gc.collect()  # garbage of PyAV, collected in a forked process, waits for threads that are not there
     for rank in range(processes):
         child = os.fork()
         if not child:
+            gc.freeze()  # garbage of PyAV, collected in a forked process, waits for threads that are not there
             os.environ.update(place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
             stdout, stderr = ((logs / f"{name}-{rank}").open("w", newline="") for name in ("out", "err"))
             with stdout as sys.stdout, stderr as sys.stderr:

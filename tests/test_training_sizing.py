@@ -22,7 +22,7 @@ from axial_transformers.training.run import Run
 MODEL = AxialTransformerConfig(
     shape=(16, 24), channels=2, num_values=64, dim=64, heads=2, encoder_layers=2, outer_layers=4, inner_layers=2
 )
-TRAINING = TrainConfig(batch_size=8, device="cpu")
+TRAINING = TrainConfig(batch_size=4, device="cpu")
 IMAGENET64 = dataclasses.replace(
     recipes.imagenet64(),
     training=dataclasses.replace(recipes.imagenet64().training, accumulate=1, precision="bfloat16"),
