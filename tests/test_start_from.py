@@ -10,6 +10,7 @@ from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.layouts import LAYOUTS
 from axial_transformers.models.start import start_from
+from axial_transformers.planning import machine
 from axial_transformers.training import TrainConfig, read_run, train
 from conftest import Axial
 from small_models import random_model, small_config
@@ -48,7 +49,15 @@ def test_other_classes_start_anew_and_all_else_is_kept():
     assert changed == ["classes start anew: 3 before, 5 now"]
     kept = trained.state_dict()
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items() if "labels" not in name)
-    assert started(SMALL, replace(SMALL, num_classes=None))[2] == ["classes start anew: 3 before, None now"]
+    assert started(SMALL, replace(SMALL, num_classes=None))[2] == ["classes start anew: 3 before, none now"]
+
+
+def test_new_classes_begin_with_the_outputs_of_a_model_without_any():
+    trained, model, changed = started(replace(SMALL, num_classes=None), SMALL)
+    assert changed == ["classes start anew: none before, 3 now"]
+    x = torch.randint(SMALL.num_values, (3, 4, 6, 2))
+    for label in (None, torch.tensor([0, 2, 1])):
+        assert torch.equal(model(x, label), trained(x))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +93,42 @@ def test_a_run_in_python_starts_from_a_model_and_goes_on_by_itself(tmp_path):
     more = replace(training, steps=2)
     train(AxialTransformer(config), examples, more, tmp_path / "run", resume=True, start_from=tmp_path / "trained")
     assert read_run(tmp_path / "run").started_from == str(tmp_path / "trained")
+
+
+def test_a_run_that_has_no_checkpoint_yet_starts_from_the_model_again(tmp_path, monkeypatch):
+    config = small_config((4,), 1, num_values=5)
+    random_model(config, torch.float32, seed=1).save_pretrained(tmp_path / "trained")
+    examples = Examples(np.zeros((8, 4, 1), np.uint8), [str(i) for i in range(8)], num_values=5)
+    training = TrainConfig(steps=1, batch_size=4, learning_rate=1e-12, device="cpu", precision="float32")
+    with monkeypatch.context() as killed:
+        killed.setattr("axial_transformers.training.training_loop._train", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(AxialTransformer(config), examples, training, tmp_path / "run", start_from=tmp_path / "trained")
+    train(AxialTransformer(config), examples, training, tmp_path / "run", resume=True)
+    trained, exported = (AxialTransformer.from_pretrained(tmp_path / name) for name in ("trained", "run"))
+    for one, other in zip(trained.parameters(), exported.parameters()):
+        torch.testing.assert_close(one, other)
+
+
+def interrupt(*arguments: object) -> None:
+    """In place of training: it ends before the first step."""
+    raise KeyboardInterrupt
+
+
+def test_a_run_goes_on_from_its_own_weights_only(refused, trained):
+    assert f"{trained} is a run, which goes on from its own weights: leave out --from digits" in refused(
+        "train", trained, "--from", "digits"
+    )
+
+
+def test_the_width_of_the_weights_is_not_changed_to_save_memory(axial: Axial, tmp_path, monkeypatch):
+    np.save(tmp_path / "photos.npy", np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8))
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 200_000_000)
+    status, _, said = axial("train", tmp_path / "photos.npy", "--from", "photos32", "--out", tmp_path / "run")
+    assert status == 2
+    assert "a training step would need" in said
+    assert "--model.dim" not in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_takes_the_model_of_the_weights_and_the_shape_of_the_data(axial: Axial, tmp_path):

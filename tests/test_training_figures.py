@@ -131,9 +131,9 @@ from axial_transformers.training.metrics import peak_memory
 from axial_transformers.training.run import keep_freed_memory
 
 def faults():
-    "Of three tensors of 64 MB, one after the other: the least of five counts, since a busy system moves pages about."
+    "Of three tensors of 64 MB, one after the other: the least of three counts, since a busy system moves pages about."
     counts = []
-    for _ in range(5):
+    for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(3):
             torch.zeros(1 << 24)

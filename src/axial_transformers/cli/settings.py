@@ -77,6 +77,8 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
     if name in recipes.NAMED:
         preset = _started(recipe_preset(name, source), start)
     elif record := read_run(name):
+        if start is not None:
+            raise ValueError(f"{name} is a run, which goes on from its own weights: leave out --from {start}")
         preset = _run_preset(Path(name), record, source)
     elif Path(name).exists() or names_shards(name):
         preset = _started(_custom_preset(name, overrides, start), start)

@@ -72,7 +72,7 @@ def run(preset: Preset, command: Sequence[str]) -> TrainResult:
     with rank_zero_output():
         examples, validation, tests = _read(preset)
         wanted = _plan(preset, examples)
-        found = wanted if wanted.fits else wanted.fitted(_changeable(preset))
+        found = wanted if wanted.fits else wanted.fitted(_changeable(preset), _possible(preset))
         planned = describe(found)
     settings = replace(preset.settings, model=found.model, training=found.training)
     torch.manual_seed(settings.training.seed)
@@ -147,8 +147,12 @@ def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
     return plan(preset.settings.model, training, examples, this_machine(training.torch_device()))
 
 
+def _possible(preset: Preset) -> list[str]:
+    return [option for option in CHANGEABLE if option != "model.dim" or not preset.settings.start_from]
+
+
 def _changeable(preset: Preset) -> list[str]:
-    return [option for option in CHANGEABLE if option not in preset.given] if preset.name == "custom" else []
+    return [option for option in _possible(preset) if option not in preset.given] if preset.name == "custom" else []
 
 
 def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Summary:

@@ -15,7 +15,8 @@ POSITIONS, LABELS = "position.tables.", "labels."
 def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) -> list[str]:
     """Copy the weights of a trained model, and return a line for each table that could not be copied.
 
-    Tables of positions are cut or interpolated; that of other classes starts anew.
+    Tables of positions are cut or interpolated. That of another number of classes starts anew: at zero if the trained
+    model has none, so that all classes begin with its outputs.
 
     Args:
         name: what messages call the trained model.
@@ -40,10 +41,13 @@ def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) ->
             new.copy_(_resized(old, model, trained, axis, name))
             how = "cut" if len(new) < len(old) else "interpolated"
             changed.append(f"positions along axis {axis + 1} are {how}: {len(old)} to {len(new)}")
-        elif key.startswith(LABELS):
-            changed.append(f"classes start anew: {trained.config.num_classes} before, {model.config.num_classes} now")
-        elif key in dict(model.named_parameters()) or new is None:
+        elif not key.startswith(LABELS) and (key in dict(model.named_parameters()) or new is None):
             raise ValueError(f"{name} cannot be used for shape {model.config.shape}: its {key} depends on the shape")
+    before, now = trained.config.num_classes, model.config.num_classes
+    if before != now:
+        changed.append(f"classes start anew: {before or 'none'} before, {now or 'none'} now")
+    if before is None and model.labels is not None:
+        model.labels.embed.table.zero_()
     return changed
 
 

@@ -52,12 +52,12 @@ class Plan(Generic[Settings]):
             return None
         return self.operations / (machine.devices * machine.rate * 1e12 * machine.utilisation)
 
-    def fitted(self, changeable: Collection[str] = ()) -> "Plan[Settings]":
-        """Return the plan that fits and differs least, or raise ValueError with options that would fit."""
+    def fitted(self, changeable: Collection[str] = (), offered: Collection[str] = CHANGEABLE) -> "Plan[Settings]":
+        """Return the plan that fits and differs least, or raise ValueError with `offered` options that would fit."""
         if found := next(self._fitting(changeable), None):
             return found
         same_model = [*self._fitting(CHANGEABLE[:2])]
-        would = [other.options(self) for other in same_model or islice(self._fitting(CHANGEABLE), 1)]
+        would = [other.options(self) for other in same_model or islice(self._fitting(offered), 1)]
         if not would:
             raise ValueError(f"{self.shortage}: make the examples smaller (--data.size, --data.frames)")
         raise ValueError(f"{self.shortage}: {' or '.join(would)} would fit")

@@ -11,6 +11,7 @@ from axial_transformers.models.baselines.by_name import read_model
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit
+from axial_transformers.training.checkpoints import newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import progress_figures
 from axial_transformers.training.parallelism import Loss
@@ -87,10 +88,9 @@ def train(  # noqa: PLR0913
         progress, uint16 = progress or Display(), about is not None and about.uint16
         with opened_run(Path(folder), resume) if processes.rank_zero else nullcontext():
             before = read_run(Path(folder)) if resume else None
-            origin = before.started_from if before else None
-            if start_from and not before:
-                origin = str(start_from)
-                for line in start.start_from(model, read_model(start_from), str(start_from)):
+            origin = before.started_from if before else str(start_from) if start_from else None
+            if origin and newest_checkpoint(Path(folder)) is None:
+                for line in start.start_from(model, read_model(origin), origin):
                     progress.say(line)
             run = Run(model, examples, config, Path(folder), processes, loss=loss, about=about, started_from=origin)
             with run.meter.paused():
