@@ -15,8 +15,7 @@ POSITIONS, LABELS = "position.tables.", "labels."
 def start_from(model: AxialTransformer, trained: AxialTransformer, name: str) -> list[str]:
     """Copy the weights of a trained model, and return a line for each table that could not be copied.
 
-    Tables of positions are cut or interpolated. That of another number of classes starts anew: at zero if the trained
-    model has none, so that all classes begin with its outputs.
+    Positions are cut or interpolated. Other classes start anew, at zero if there were none.
 
     Args:
         name: what messages call the trained model.

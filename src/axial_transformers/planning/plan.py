@@ -53,7 +53,7 @@ class Plan(Generic[Settings]):
         return self.operations / (machine.devices * machine.rate * 1e12 * machine.utilisation)
 
     def fitted(self, changeable: Collection[str] = (), offered: Collection[str] = CHANGEABLE) -> "Plan[Settings]":
-        """Return the plan that fits and differs least, or raise ValueError with `offered` options that would fit."""
+        """Return the plan that fits and differs least, or raise ValueError with `offered` ones that would."""
         if found := next(self._fitting(changeable), None):
             return found
         same_model = [*self._fitting(CHANGEABLE[:2])]
