@@ -4,8 +4,9 @@
     python benchmarks/peers.py run DATA --out runs/peers --data fashion --models axial GPT --seconds 600
     python benchmarks/peers.py table --out runs/peers
 
-DATA is a folder with fashion_mnist_train.npz and photos/train/. The models are those of peer_models.py; the axial one
-is that of the recipe, for Fashion-MNIST narrower and with half the batch. Every trial is a process of its own, of one
+DATA is a folder with fashion_mnist_train.npz, photos/train/ and varied/. The last holds copies of these photographs by
+varied_photos.py, but none of guitar and mies, which validate. The models are those of peer_models.py; the axial one is
+that of the recipe, for Fashion-MNIST narrower and with half the batch. Every trial is a process of its own, of one
 thread; what it found is a line of OUT/rows.jsonl, and trials that are there already are not run again. First each model
 and optimizer tries the learning rates with seed 0, then the best rate gets the other seeds. A changed recipe needs
 another OUT.
@@ -63,12 +64,19 @@ class Kind:
     """Data to compare on: its validation part chooses the learning rate and is what the table shows."""
 
     source: str
+    trained_on: str | None = None
+    """A folder of which all trains, in place of the training part of the source."""
     data: DataConfig = field(default_factory=DataConfig)
     recipe: Callable[[], Recipe]
     validation: int
     """Validation examples looked at, evenly spread."""
     timed_batches: tuple[int, ...] = (1, 16)
     """Numbers of samples drawn at a time, to time them."""
+
+    def training_part(self, data: Path) -> Examples:
+        if self.trained_on is None:
+            return load(data / self.source, self.data, "train")
+        return load(data / self.trained_on, self.data, "all")
 
 
 def narrow_fashion_mnist() -> Recipe:
@@ -87,6 +95,7 @@ KINDS = {
         validation=240,
     ),
 }
+KINDS["varied"] = replace(KINDS["photos"], trained_on="varied")
 
 
 def optimizers(model: Axial | Peer, config: TrainConfig) -> list[Optimizer]:
@@ -142,7 +151,7 @@ def trial(
     """One trial: memory of a step, training, validation; for the first of a model also the time of a sample."""
     torch.set_num_threads(1)
     plan = KINDS[kind]
-    recipe, examples = plan.recipe(), load(data / plan.source, plan.data, "train")
+    recipe, examples = plan.recipe(), plan.training_part(data)
     config = replace(
         SETTINGS.resolve_auto(),
         optimizer="muon" if optimizer == "muon" else "adam",
@@ -194,7 +203,7 @@ def run(
     """Runs what is not in OUT/rows.jsonl yet, then prints the table.
 
     Args:
-        kinds: fashion, photos.
+        kinds: fashion, photos, varied.
         models: axial, GPT, "gated PixelCNN", PixelCNN++.
         seconds: CPU time of training, of each trial.
         rates: learning rates of each model and optimizer, the likeliest first.

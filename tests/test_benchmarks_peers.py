@@ -191,6 +191,15 @@ def test_runs_write_rows_resume_and_take_the_best_rate_again(small_data, monkeyp
     assert "gated PixelCNN" in printed.splitlines()[-1]
 
 
+def test_all_of_a_folder_of_its_own_trains_and_the_source_validates(small_data, monkeypatch):
+    kind = replace(peers.KINDS["fashion"], trained_on="more.npz")
+    monkeypatch.setitem(peers.KINDS, "fashion", kind)
+    np.savez(small_data / "more.npz", images=np.zeros((7, 6, 5), dtype=np.uint8))
+    assert len(kind.training_part(small_data).values) == 7
+    found = peers.trial(small_data, "fashion", "axial", "muon", 0.01, 0, 0.02)
+    assert (found["validation"], found["steps"] > 0) == (3, True)
+
+
 def line(model, bits, rate=1.0, seed=0):
     row = {"kind": "fashion", "model": model, "optimizer": "muon", "learning_rate": rate, "seed": seed, "seconds": 1.0}
     return row | {"bits_per_dim": bits, "steps": 5, "parameters": 9, "step_megabytes": 1.0}
