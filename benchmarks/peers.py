@@ -193,7 +193,7 @@ def run(
     data: Path,
     /,
     out: Path,
-    kinds: Annotated[tuple[str, ...], Parameter(name="--data")] = tuple(KINDS),
+    kinds: Annotated[tuple[str, ...], Parameter(name="--data")] = ("fashion", "photos"),
     models: tuple[str, ...] = NAMES,
     seconds: float = 150.0,
     rates: int = 4,

@@ -207,12 +207,12 @@ def test_masks_keep_sizes_of_one(options, numbers, monkeypatch):
     monkeypatch.setattr(torch_attention, "copies_count", lambda device: True)
     for most_lines in (torch_attention.MOST_LINES, 5, 2):
         monkeypatch.setattr(torch_attention, "MOST_LINES", most_lines)
+        given.clear()
         found = axial_attention.axial_attention(*arguments, bias)
-        assert given[0] == numbers
+        assert given == [numbers] if most_lines > 5 else len(given) > 1
         torch.testing.assert_close(found, expected)
         for mine, right in zip(torch.autograd.grad(found, inputs, grad), gradients):
             torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
-    assert len(given) > 3
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 7, 7), (4, 2, 7, 7), (1, 3, 2, 7, 7)], ids=str)
