@@ -31,6 +31,7 @@ CASES: dict[str, Any] = {
     "seed": 1, "device": "auto", "workers": 1, "log_every": 2, "evaluate_every": 2, "sample_every": 2,
     "save_every": 2, "checkpoint_blocks": True, "time_limit": 1e-6, "tensorboard": True,
     "muon_learning_rate": ({"optimizer": "muon"}, 0.1),
+    "muon_weight_decay": ({"optimizer": "muon"}, 0.1),
     "longest_warmup": ({"warmup_steps": None, "steps": 16}, 1),
     "as_released": ({"warmup_steps": 2}, True),
 }  # fmt: skip

@@ -68,8 +68,8 @@ def test_steps_are_those_of_torchs_muon_with_each_matrix_by_itself(monkeypatch, 
     shapes = {(24, 8): 3, (8, 8): 1, (32, 8): 1, (8, 32): 1}
     ours = {nn.Parameter(torch.randn(shape, generator=generator)): count for shape, count in shapes.items()}
     theirs = [nn.Parameter(part.clone()) for each, count in ours.items() for part in each.detach().chunk(count)]
-    muon = Muon(ours.items(), lr=0.1)
-    reference = torch.optim.Muon(theirs, lr=0.1, weight_decay=0.0)
+    muon = Muon(ours.items(), lr=0.1, weight_decay=0.5)
+    reference = torch.optim.Muon(theirs, lr=0.1, weight_decay=0.5)
     before = [each.detach().clone() for each in ours]
     for _ in range(3):
         for each in ours:

@@ -47,8 +47,7 @@ def load(
         Shards: tar files as webdataset writes them (`shards.shard_files`), or a folder of them. Their names state
             splits (train-000.tar, val/000.tar); otherwise the end of train validates.
 
-    Names that begin with a dot are left out. A few damaged or unfit files are left out with a warning. `progress` wraps
-    the loops over files.
+    Hidden files are left out; a few damaged or unfit ones too, with a warning. `progress` wraps the loops over files.
 
     Raises:
         FileNotFoundError: no such source.

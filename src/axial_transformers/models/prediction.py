@@ -1,8 +1,7 @@
 """Integers as differences, modulo V, from a prediction by neighbours: a bijection.
 
 The prediction is the median of w, n and w + n - nw, as in LOCO-I (Weinberger, Seroussi, Sapiro 2000): the sites before
-along the last axis, the axis outside, and both. They come earlier in every layout, so probabilities are those of the
-values.
+along the last axis, the axis outside, and both. They come earlier in every layout.
 """
 
 from typing import NamedTuple

@@ -34,6 +34,8 @@ class TrainConfig:
     """Adam's step size after the warm-up."""
     muon_learning_rate: float = 0.02
     """Muon's step size, about the spectral norm of a step."""
+    muon_weight_decay: float = 0.0
+    """Share of Muon's step size by which a step shrinks the matrices."""
     warmup_steps: int | None = None
     """Updates in which the learning rate rises. None: longest_warmup, at most an eighth of the run."""
     longest_warmup: int = 5_000
@@ -63,7 +65,7 @@ class TrainConfig:
     """Mirror half of the examples along their last axis."""
     distribution_augmentation: float = 0.0
     """Share of the examples that are mirrored and transposed at random, with the operation as conditioning (Jun et al.
-    2020), against overfitting on small data."""
+    2020)."""
     shift_augmentation: float = 0.0
     """Share of the examples that are moved cyclically by at most one site along each axis, with the move as
     conditioning."""
@@ -103,6 +105,7 @@ class TrainConfig:
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise ValueError(f"{name} must be above 0, not {value}")
         for name, shares in {
+            "muon_weight_decay": [self.muon_weight_decay],
             "betas": self.betas,
             "ema_decay": [self.ema_decay],
             "label_dropout": [self.label_dropout],

@@ -28,10 +28,11 @@ class Muon(Optimizer):
     """Steps along the orthogonalised momentum of each matrix.
 
     M <- momentum * M + (1 - momentum) * gradient
+    W <- (1 - lr * weight_decay) * W
     W <- W - lr * sqrt(max(1, rows / columns)) * orthogonalised(momentum * M + (1 - momentum) * gradient)
 
-    Unlike in torch.optim.Muon, there is no weight decay, and a parameter can stack several matrices. Processes with
-    copies of one model divide the matrices.
+    Unlike in torch.optim.Muon, a parameter can stack several matrices. Processes with copies of one model divide the
+    matrices.
 
     Args:
         parameters: each with its number of stacked matrices.
@@ -44,6 +45,7 @@ class Muon(Optimizer):
         parameters: Iterable[tuple[Tensor, int]],
         lr: float,
         momentum: float = 0.95,
+        weight_decay: float = 0.0,
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         alike: dict[tuple[int, int, int], list[Tensor]] = {}
@@ -51,7 +53,7 @@ class Muon(Optimizer):
             rows, columns = parameter.shape
             alike.setdefault((count, rows // count, columns), []).append(parameter)
         groups = [{"params": each, "matrices": shape} for shape, each in alike.items()]
-        super().__init__(groups, {"lr": lr, "momentum": momentum})
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = dtype
 
     @torch.no_grad()
@@ -77,6 +79,7 @@ class Muon(Optimizer):
                 sent.wait()
             _, rows, columns = group["matrices"]
             rate = group["lr"] * sqrt(max(1.0, rows / columns))
+            multiply_each(parameters, 1 - group["lr"] * group["weight_decay"])
             add_to_each(parameters, steps.to(parameters[0].dtype).unbind(), alpha=-rate)
 
     def _momentum(self, parameters: list[Tensor], momentum: float) -> Tensor:
@@ -140,7 +143,8 @@ def optimizers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
     found: list[Optimizer] = [Adam(others, lr=config.learning_rate, betas=config.betas, fused=fused)]
     if matrices:
         dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
-        found.append(Muon(matrices.items(), config.muon_learning_rate, dtype=dtype))
+        rate, decay = config.muon_learning_rate, config.muon_weight_decay
+        found.append(Muon(matrices.items(), rate, weight_decay=decay, dtype=dtype))
     return found
 
 
