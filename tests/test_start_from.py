@@ -44,6 +44,15 @@ def test_positions_are_cut_along_shorter_axes_and_interpolated_along_longer_ones
         torch.testing.assert_close(new[1::2], (old[1:] + old[:-1]) / 2)
 
 
+def test_channels_one_below_the_other_do_not_mix_either():
+    before = small_config((4, 6), 2, "rows")
+    for height, changed in ((3, "cut: 8 to 6"), (7, "interpolated: 8 to 14")):
+        trained, model, said = started(before, replace(before, shape=(height, 6)))
+        assert said == [f"positions along axis 1 are {changed}"]
+        for new, old in zip(model.position.tables[0].chunk(2), trained.position.tables[0].chunk(2), strict=True):
+            torch.testing.assert_close(*((new[::2], old) if height > 4 else (new, old[:3])))
+
+
 def test_other_classes_start_anew_and_all_else_is_kept():
     trained, model, changed = started(SMALL, replace(SMALL, num_classes=5))
     assert changed == ["classes start anew: 3 before, 5 now"]

@@ -56,8 +56,9 @@ def _resized(old: Tensor, model: AxialTransformer, trained: AxialTransformer, ax
     if len(model.layout.shape) < len(model.config.shape) or not channels:
         raise ValueError(f"{name} has the layout {trained.config.layout}, which needs shape={trained.config.shape}")
     length, before = (each // channels for each in lengths)
-    table = old.view(before, channels, -1)
+    channel_major = trained.config.layout == "rows"
+    table = old.view(channels, before, -1) if channel_major else old.view(before, channels, -1).transpose(0, 1)
     if length > before:
-        grown = torch.nn.functional.interpolate(table.permute(1, 2, 0), length, mode="linear", align_corners=True)
-        table = grown.permute(2, 0, 1)
-    return table[:length].reshape(length * channels, -1)
+        table = torch.nn.functional.interpolate(table.mT, length, mode="linear", align_corners=True).mT
+    table = table[:, :length]
+    return (table if channel_major else table.transpose(0, 1)).reshape(length * channels, -1)
