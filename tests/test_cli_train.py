@@ -162,6 +162,17 @@ def test_a_users_own_choice_that_does_not_fit_is_refused_with_what_would(refused
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_resume_changes_nothing_by_itself_on_a_fuller_machine(axial: Axial, tmp_path, monkeypatch):
+    arrays(tmp_path / "photos.npz")
+    assert axial("train", "photos.npz", "--training.steps", 1, "--samples", 0, "--validate-on", 1).status == 0
+    before = (tmp_path / "runs/photos/train.json").read_bytes()
+    monkeypatch.setattr(machine, "free_memory", lambda device, whole: 208_000_000)
+    status, _, err = axial("train", "runs/photos", "--training.steps", 2)
+    assert status == 2
+    assert "--training.accumulate 2 or --training.checkpoint-blocks would fit" in err
+    assert (tmp_path / "runs/photos/train.json").read_bytes() == before
+
+
 def test_the_plan_is_on_the_screen_and_in_the_record(axial: Axial, tmp_path):
     arrays(tmp_path / "photos.npz", (40, 6, 4, 3))
     status, _, err = axial("train", "photos.npz", *TINY, *QUICK, "--samples", "1", "--validate-on", "3")

@@ -148,11 +148,14 @@ def _plan(preset: Preset, examples: Examples) -> Plan[TrainConfig]:
 
 
 def _possible(preset: Preset) -> list[str]:
-    return [option for option in CHANGEABLE if option != "model.dim" or not preset.settings.start_from]
+    of_weights = preset.settings.start_from or preset.resumed
+    return [option for option in CHANGEABLE if option != "model.dim" or not of_weights]
 
 
 def _changeable(preset: Preset) -> list[str]:
-    return [option for option in _possible(preset) if option not in preset.given] if preset.name == "custom" else []
+    if preset.name != "custom" or preset.resumed:
+        return []
+    return [option for option in _possible(preset) if option not in preset.given]
 
 
 def _summary(found: Plan[TrainConfig], validation: int, test: int | None) -> Summary:
