@@ -134,6 +134,8 @@ def test_large_pictures_are_cut_into_tiles_unless_told(axial: Axial):
     small = [(8, 8)] * 3
     assert tiled(DataConfig(), small) == tiled(DataConfig(), []) == DataConfig()
     assert tiled(DataConfig(), [(64, 64), (64, 63)]) == DataConfig(size=32, fit="tiles")
+    assert tiled(DataConfig(), [(64, 64), (64, 65)], tile=64) == DataConfig(size=64, fit="tiles")
+    assert tiled(DataConfig(), [(48, 48), (60, 60)], tile=64) == DataConfig()
     assert tiled(DataConfig(size=16, fit="crop"), [(640, 480)]) == DataConfig(size=16, fit="crop")
     assert tiled(DataConfig(), [(640, 480), (20, 20), (9, 9)]) == DataConfig()
 

@@ -73,7 +73,9 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
         raise ValueError(f"a recipe or a source comes first, then overrides: axial {command} digits --model.dim 96")
     name, source = words[0], words[1] if len(words) > 1 else None
     _check_number_of_sources(words, command)
-    start = parse_known(_DataAndStart, [word for word in overrides if word not in HELP], command)[0].start_from
+    wanted = [word for word in overrides if word not in HELP]
+    options = parse_known(_DataAndStart, wanted, command)[0]
+    start = options.start_from
     if name in recipes.NAMED:
         preset = _started(recipe_preset(name, source), start)
     elif record := read_run(name):
@@ -81,7 +83,8 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
             raise ValueError(f"{name} is a run, which goes on from its own weights: leave out --from {start}")
         preset = _run_preset(Path(name), record, source)
     elif Path(name).exists() or names_shards(name):
-        preset = _started(_custom_preset(name, overrides, start), start)
+        any_fit = any(word.startswith("--data.fit") for word in wanted)
+        preset = _started(_custom_preset(name, options, any_fit), start)
     else:
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
     settings = _overridden(preset.settings, overrides, f"{command} {name}")
@@ -174,15 +177,13 @@ def _started(preset: Preset, start: str | None) -> Preset:
     return replace(preset, settings=replace(preset.settings, start_from=start, model=model))
 
 
-def _custom_preset(source: str, overrides: Sequence[str], start: str | None) -> Preset:
-    """Return a model fitted to the data. Options of the data come first, since the model depends on them."""
-    wanted = [word for word in overrides if word not in HELP]
-    options, _ = parse_known(_DataAndStart, wanted, "train")
+def _custom_preset(source: str, options: _DataAndStart, any_fit: bool) -> Preset:
+    """Return a model fitted to the data: of a source, and of its options."""
     data = options.data
-    if data.size is None and not any(word.startswith("--data.fit") for word in wanted):
-        data = recipes.tiled(data, picture_sizes(source, data))
-        if data.size is not None and start is not None:
-            data = replace(data, size=read_config(start).shape[-1])
+    if data.size is None and not any_fit:
+        sides = {*read_config(options.start_from).shape[-2:]} if options.start_from else set()
+        tile = {"tile": sides.pop()} if len(sides) == 1 else {}
+        data = recipes.tiled(data, picture_sizes(source, data), **tile)
     if data != options.data:
         tiles = f"examples of large or different sizes are cut into {data.size}x{data.size} tiles"
         say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch; or --data.fit exact")

@@ -25,16 +25,16 @@ LOG2 = log(2)
 LOOKED_AT = 1 << 20
 
 
-def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]]) -> DataConfig:
+def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]], tile: int = TILE) -> DataConfig:
     """Return the options, with tiles for large or different sizes unless the user set a size."""
     if options.size is not None or options.fit != "exact" or not sizes:
         return options
     largest = LARGEST_WHOLE if len(sizes[0]) == 2 else LARGEST_CLIP
     sides = [size[-2:] for size in sizes]
     one_small_size = len(set(sides)) == 1 and max(sides[0]) <= largest
-    if one_small_size or median_low(min(size) for size in sides) < TILE:
+    if one_small_size or median_low(min(size) for size in sides) < tile:
         return options
-    return replace(options, size=TILE, fit="tiles")
+    return replace(options, size=tile, fit="tiles")
 
 
 def custom(examples: Examples) -> Recipe:
