@@ -196,7 +196,7 @@ def run(
     kinds: Annotated[tuple[str, ...], Parameter(name="--data")] = ("fashion", "photos"),
     models: tuple[str, ...] = NAMES,
     seconds: float = 150.0,
-    rates: int = 4,
+    rates: Literal[1, 2, 3, 4] = 4,
     seeds: int = 3,
     jobs: int = 1,
 ) -> dict[str, Any]:
