@@ -11,6 +11,7 @@ from axial_transformers.recipes.named import (
     digits,
     fashion_mnist,
     fashion_mnist_gpu,
+    fashion_mnist_wide,
     imagenet32,
     imagenet32_block_transformer,
     imagenet32_image_transformer,
@@ -28,6 +29,7 @@ NAMED: dict[str, Callable[[], Recipe]] = {
     for recipe in (
         digits,
         fashion_mnist,
+        fashion_mnist_wide,
         fashion_mnist_gpu,
         photos32,
         imagenet32,
