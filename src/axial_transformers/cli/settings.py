@@ -74,8 +74,8 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
     name, source = words[0], words[1] if len(words) > 1 else None
     _check_number_of_sources(words, command)
     wanted = [word for word in overrides if word not in HELP]
-    options = parse_known(_DataAndStart, wanted, command)[0]
-    start = options.start_from
+    early = parse_known(_DataAndStart, wanted, command)[0]
+    start = early.start_from
     if name in recipes.NAMED:
         preset = _started(recipe_preset(name, source), start)
     elif record := read_run(name):
@@ -84,7 +84,7 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
         preset = _run_preset(Path(name), record, source)
     elif Path(name).exists() or names_shards(name):
         any_fit = any(word.startswith("--data.fit") for word in wanted)
-        preset = _started(_custom_preset(name, options, any_fit), start)
+        preset = _started(_custom_preset(name, early, any_fit), start)
     else:
         raise ValueError(f"no recipe, folder or file {name!r}{did_you_mean(name, recipes.NAMED)}")
     settings = _overridden(preset.settings, overrides, f"{command} {name}")
