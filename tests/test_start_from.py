@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
@@ -138,6 +139,19 @@ def test_the_width_of_the_weights_is_not_changed_to_save_memory(axial: Axial, tm
     assert "a training step would need" in said
     assert "--model.dim" not in said
     assert not (tmp_path / "run").exists()
+
+
+def test_images_are_cut_into_tiles_of_the_size_of_the_model_or_of_the_usual_one(axial: Axial, tmp_path):
+    (tmp_path / "photos").mkdir()
+    for n, size in enumerate([(48, 60), (60, 48), (60, 60)] * 6):
+        pixels = np.random.default_rng(n).integers(0, 256, size, dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{n}.png")
+    for shape, side in (((12, 12), 12), ((6, 12), 32)):
+        config = small_config(shape, 1, num_values=256)
+        random_model(config, torch.float32).save_pretrained(tmp_path / f"model of {side}")
+        status, _, said = axial("inspect", tmp_path / "photos", "--from", tmp_path / f"model of {side}")
+        assert status == 0, said
+        assert f"are cut into {side}x{side} tiles" in said
 
 
 def test_the_command_takes_the_model_of_the_weights_and_the_shape_of_the_data(axial: Axial, tmp_path):
