@@ -26,7 +26,7 @@ LOOKED_AT = 1 << 20
 
 
 def tiled(options: DataConfig, sizes: Sequence[tuple[int, ...]], tile: int = TILE) -> DataConfig:
-    """Return the options, with tiles for large or different sizes unless the user set a size."""
+    """Return the options, with tiles of this side for large or different sizes unless the user set a size."""
     if options.size is not None or options.fit != "exact" or not sizes:
         return options
     largest = LARGEST_WHOLE if len(sizes[0]) == 2 else LARGEST_CLIP

@@ -35,7 +35,7 @@ class TrainConfig:
     muon_learning_rate: float = 0.02
     """Muon's step size, about the spectral norm of a step."""
     muon_weight_decay: float = 0.0
-    """Share of Muon's step size by which a step shrinks the matrices."""
+    """A step multiplies Muon's matrices by 1 - muon_learning_rate * this."""
     warmup_steps: int | None = None
     """Updates in which the learning rate rises. None: longest_warmup, at most an eighth of the run."""
     longest_warmup: int = 5_000
