@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from axial_transformers.models import AxialTransformer
@@ -165,9 +166,19 @@ class Checkpoints:
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
 
     def save(self, state: State) -> None:
-        """Write the state whole, then remove old checkpoints; a collective operation."""
-        path = self.run / CHECKPOINTS / checkpoint_name(state.counters.step)
-        files, before = state.tensors(keep=self.processes.rank_zero), newest_checkpoint(self.run)
+        """Write the state whole, then remove old checkpoints; a collective operation.
+
+        Raises:
+            ValueError: the processes' copies of the weights differ, in any bit.
+            OSError: the checkpoint cannot be written.
+        """
+        path, before = self.run / CHECKPOINTS / checkpoint_name(state.counters.step), newest_checkpoint(self.run)
+        if self.processes.count > 1 and not self.processes.agree(_digest_of_copies(state.model)):
+            raise ValueError(
+                f"the weights of the {self.processes.count} processes differ after step {state.counters.step}, and no "
+                f"checkpoint of them was kept. Run `axial doctor`; then resume from {before or 'the start'}"
+            )
+        files = state.tensors(keep=self.processes.rank_zero)
         if self.processes.rank_zero:
             try:
                 self._write(path, state, files)
@@ -245,6 +256,15 @@ def _step(path: Path) -> int:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of_copies(model: AxialTransformer) -> int:
+    """Return a hash of the tensors that this process holds whole: with shards, few."""
+    digest = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        if not isinstance(tensor, DTensor):
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return int.from_bytes(digest.digest()[:7])
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -72,6 +72,7 @@ class Muon(Optimizer):
                 matrices = ahead.view(-1, *group["matrices"][1:])
                 ahead = orthogonalised(matrices).reshape(ahead.shape)
             if several:
+                ahead = ahead.contiguous()  # gloo sends the storage as it lies, and tall matrices come transposed
                 sent = dist.broadcast(ahead, owner, async_op=True)
             found.append((ahead, sent))
         for (group, parameters), (steps, sent) in zip(parts, found, strict=True):

@@ -105,6 +105,13 @@ class Processes:
         dist.all_reduce(flags, dist.ReduceOp.MAX)
         return bool(flags)
 
+    def agree(self, number: int) -> bool:
+        """Return True if every process gives the same number, below 2^63; a collective operation."""
+        both = torch.tensor([number, -number], device=self.device)
+        if self.count > 1:
+            dist.all_reduce(both, dist.ReduceOp.MAX)
+        return int(both[0]) == -int(both[1])
+
     def mean(self, x: Tensor) -> Tensor:
         if self.count > 1:
             dist.all_reduce(x)
@@ -152,7 +159,7 @@ class Processes:
         """Copy the first process's tensors to all, but no shards."""
         for tensor in tensors if self.count > 1 else ():
             if not isinstance(tensor, DTensor):
-                values = tensor.detach().to(self.device)
+                values = tensor.detach().to(self.device).contiguous()
                 dist.broadcast(values, 0)
                 tensor.detach().copy_(values)
 
