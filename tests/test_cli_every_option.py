@@ -47,6 +47,7 @@ BASE = {
     "import-official": "checkpoint --output converted",
     "completion": "bash",
     "recipes": "",
+    "doctor": "",
     "push": "run owner/name",
     "inspect": "digits",
 }
@@ -118,6 +119,7 @@ CASES: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "completion": {"shell": ("bash", "zsh")},
     "recipes": {},
+    "doctor": {},
     "push": {
         "folder": ("run owner/name", "other owner/name"), "repository": ("run owner/name", "run owner/other"),
         "private": "", "revision": "v2", "licence": "mit", "dry-run": "",
@@ -274,6 +276,7 @@ REPLACEMENTS = {
     "import-official": _ends_at("import_official_to"),
     "completion": lambda *given: None,
     "recipes": lambda *given: None,
+    "doctor": lambda *given: None,
     "push": _push,
     "inspect": _inspect,
 }

@@ -39,7 +39,8 @@ GROUPS = {
             "axial import-official logdir -o models/imagenet32",
         ),
     },
-    "Shell": {
+    "This machine": {
+        "doctor": ("check what differs between processors; say which parts can be trusted here", "axial doctor"),
         "completion": ("a script that completes commands and options in a shell", "axial completion bash"),
     },
 }
