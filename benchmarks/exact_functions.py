@@ -16,9 +16,16 @@ from numba import njit
 from axial_transformers.kernels.exact import reference
 from axial_transformers.kernels.exact.definition import LANES
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
-from axial_transformers.kernels.exact.instructions import VECTOR, exponential, hyperbolic_tangent, logarithm, logistic
+from axial_transformers.kernels.exact.instructions import (
+    VECTOR,
+    exponential,
+    hyperbolic_tangent,
+    load,
+    logarithm,
+    logistic,
+)
 from axial_transformers.kernels.exact.row_functions import quick_gelu, vectors
-from axial_transformers.kernels.llvm import constant, instructions, load, store
+from axial_transformers.kernels.llvm import constant, instructions, store
 from command_line import run_command
 
 AT_A_TIME = 1 << 20
