@@ -65,6 +65,16 @@ def test_steps_under_autocast_give_the_logits_of_the_forward_pass_under_it(confi
     assert 0 < (follow.logits - exact).square().mean().sqrt() < 0.01
 
 
+def test_an_lstm_on_a_cpu_ignores_autocast():
+    """Many processors have none in bfloat16: torch would raise there."""
+    lstm = random_model(VARIANTS["lstm"], torch.float32).inner_decoder
+    r, state = torch.randn(2, 3, 4, 8), lstm.start(2)
+    expected, first = lstm(r), lstm.step(r[:, 0, 0], 0, lstm.start(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(lstm(r), expected)
+        assert torch.equal(lstm.step(r[:, 0, 0], 0, state), first)
+
+
 def test_caches_under_autocast_have_its_dtype():
     model = random_model(VARIANTS["2d"], torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

@@ -151,7 +151,10 @@ class InnerAttention(nn.Module):
 
 
 class InnerLSTM(nn.Module):
-    """r + Dropout(LSTM(LayerNorm(r))) over the last axis, one layer."""
+    """r + Dropout(LSTM(LayerNorm(r))) over the last axis, one layer.
+
+    On a CPU it ignores autocast: many have no LSTM in bfloat16.
+    """
 
     def __init__(self, config: AxialTransformerConfig):
         super().__init__()
@@ -160,7 +163,8 @@ class InnerLSTM(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, r: Float[Tensor, "b *a d"]) -> Float[Tensor, "b *a d"]:
-        rows, _ = self.lstm(self.norm(r).flatten(0, -3))
+        with torch.autocast("cpu", enabled=False):
+            rows, _ = self.lstm(self.norm(r).flatten(0, -3))
         return self.dropout.add_to(r, rows.view(r.shape))
 
     def start(self, batch: int) -> list[Tensor]:
@@ -168,5 +172,6 @@ class InnerLSTM(nn.Module):
         return [zeros, zeros]
 
     def step(self, r: Float[Tensor, "b d"], i: int, state: list[Any]) -> Float[Tensor, "b d"]:
-        state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
+        with torch.autocast("cpu", enabled=False):
+            state[:] = torch.lstm_cell(self.norm(r), state, *self.lstm.all_weights[0])
         return r + self.dropout(state[0])
