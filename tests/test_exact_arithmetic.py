@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from fractions import Fraction
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,9 +35,11 @@ from axial_transformers.kernels.exact.definition import (
 pytest.importorskip("numba", reason="exact kernels are compiled by numba")
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+from llvmlite import binding
 from numba import njit
 
 import exact_functions
+from axial_transformers.kernels import llvm
 from axial_transformers.kernels.exact import compiled, float_environment, instructions, steps
 
 D, HIDDEN, VALUES, LENGTH = 40, 21, 19, 17
@@ -208,6 +211,25 @@ def test_the_callers_state_of_the_processor_makes_no_difference_and_is_restored(
     finally:
         float_environment.write_register(before)
     assert_same_bits(of_reference, found)
+
+
+def test_on_arm_the_register_is_reached_without_inline_assembly(monkeypatch):
+    """LLVM ends the process where code has any and nothing has started a parser of it, and numba starts none."""
+    monkeypatch.setattr(float_environment, "ON_ARM", True)
+    monkeypatch.setattr(float_environment, "ON_X86", False)
+    module, register = llvm.ir.Module(), float_environment.REGISTER
+    function = llvm.ir.Function(module, llvm.ir.FunctionType(register, [register]), "exchange")
+    builder = llvm.ir.IRBuilder(function.append_basic_block())
+    before = float_environment._read._defn(None)[1](None, builder, None, ())
+    context = SimpleNamespace(get_dummy_value=lambda: None)
+    float_environment._write._defn(None, llvm.types.int64)[1](context, builder, None, function.args)
+    builder.ret(before)
+    assert " asm " not in str(module)
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    arm = binding.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine()
+    code = arm.emit_assembly(binding.parse_assembly(str(module)))
+    assert re.findall(r"\b(mrs|msr)\b.*FPCR", code, re.IGNORECASE) == ["mrs", "msr"]
 
 
 def test_the_reference_keeps_denormal_numbers_too():

@@ -13,22 +13,22 @@ ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 IEEE = 0x1F80 if ON_X86 else 0
 """MXCSR on x86, FPCR on ARM."""
 NOTHING, REGISTER, MEMORY = ir.VoidType(), ir.IntType(64), ir.IntType(32)
+ADDRESS = ir.IntType(8).as_pointer()
 
 
-def _x86(builder: Any, name: str, place: Any) -> None:
-    address = ir.IntType(8).as_pointer()
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(NOTHING, [address]), name)
-    builder.call(function, [builder.bitcast(place, address)])
+def _call(builder: Any, name: str, result: Any, *operands: Any) -> Any:
+    kind = ir.FunctionType(result, [operand.type for operand in operands])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), operands)
 
 
 @intrinsic
 def _read(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if ON_ARM:
-            return builder.asm(ir.FunctionType(REGISTER, []), "mrs $0, fpcr", "=r", [], side_effect=True)
+        if ON_ARM:  # inline assembly would end the process: numba starts no parser of it
+            return _call(builder, "llvm.aarch64.get.fpcr", REGISTER)
         place = cgutils.alloca_once_value(builder, MEMORY(IEEE))
         if ON_X86:
-            _x86(builder, "llvm.x86.sse.stmxcsr", place)
+            _call(builder, "llvm.x86.sse.stmxcsr", NOTHING, builder.bitcast(place, ADDRESS))
         return builder.zext(builder.load(place), REGISTER)
 
     return types.int64(), generate
@@ -38,10 +38,10 @@ def _read(typing_context: Any) -> Any:
 def _write(typing_context: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if ON_ARM:
-            builder.asm(ir.FunctionType(NOTHING, [REGISTER]), "msr fpcr, $0", "r", arguments, side_effect=True)
+            _call(builder, "llvm.aarch64.set.fpcr", NOTHING, *arguments)
         if ON_X86:
             place = cgutils.alloca_once_value(builder, builder.trunc(arguments[0], MEMORY))
-            _x86(builder, "llvm.x86.sse.ldmxcsr", place)
+            _call(builder, "llvm.x86.sse.ldmxcsr", NOTHING, builder.bitcast(place, ADDRESS))
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
