@@ -285,13 +285,13 @@ def compared(name: str, dtype: torch.dtype, seed: int, layouts: Counter[str]) ->
 @contextmanager
 def kernels(pay_from: float) -> Iterator[None]:
     """Compiled kernels, and oneDNN, for inputs of so many numbers or operations."""
-    modules, before = (kernel_choice, elementwise, linear), linear.onednn_is_faster
+    modules, before = (kernel_choice, elementwise, linear), linear.library
     kept = [module.PAYS_FROM for module in modules]
     for module in modules:
         module.PAYS_FROM = pay_from
-    linear.onednn_is_faster = lambda: linear.HAS_ONEDNN
+    linear.library = lambda: "oneDNN"
     yield
-    linear.onednn_is_faster = before
+    linear.library = before
     for module, number in zip(modules, kept):
         module.PAYS_FROM = number
 

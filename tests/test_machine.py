@@ -77,8 +77,8 @@ def test_bfloat16_that_is_faster_is_not_warned_of(on):
 def test_the_library_of_linear_layers_changes_only_where_the_other_is_clearly_faster(on):
     for times, changes in ((0.5, False), (1.2, False), (2.0, linear.HAS_ONEDNN)):
         on(ProductRates(float32=1e11, onednn=times * 1e11, bfloat16=0))
-        assert linear.onednn_is_faster() is changes
-        assert linear.onednn_adds_biases() is (times > 0.5 and linear.HAS_ONEDNN)
+        assert (linear.library() == "oneDNN") is changes
+        assert (linear.library() == "torch") is (times == 0.5 or not linear.HAS_ONEDNN)
 
 
 def test_rates_are_measured_and_the_state_is_left_alone():
@@ -111,6 +111,13 @@ def test_a_run_is_begun_in_what_suits_the_machine_and_resumed_in_what_it_was_beg
     with pytest.warns(UserWarning, match="20 times"):
         again = TrainConfig(device="cpu", compile="bfloat16").resolve_auto(record.training)
     assert (again.precision, again.compile) == ("bfloat16", record.training.compile) == ("bfloat16", False)
+
+
+@pytest.mark.filterwarnings("ignore:precision=bfloat16")
+def test_an_lstm_trains_in_bfloat16_on_every_processor(axial: Axial, tmp_path):
+    begin = ["--training.steps", 1, "--training.device", "cpu", "--validate-on", 2, "--samples", 1]
+    lstm = ["--model.inner", "lstm", "--training.precision", "bfloat16"]
+    assert axial("train", "digits", *TINY, *begin, *lstm, "--out", tmp_path / "run").status == 0
 
 
 def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(monkeypatch):

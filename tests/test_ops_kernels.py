@@ -306,7 +306,7 @@ def test_a_layer_is_the_same_by_compiled_attention(layer, shape, monkeypatch):
 @pytest.mark.parametrize("biased", [False, True])
 def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inputs, outputs, biased, monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
-    monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(linear, "library", lambda: "oneDNN")
     tensors = [torch.randn(*sites, inputs), torch.randn(outputs, inputs), torch.randn(outputs)][: 3 if biased else 2]
     tensors = [tensor.requires_grad_() for tensor in tensors]
     wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
@@ -327,8 +327,7 @@ def test_linear_maps_by_onednn_have_the_right_values_and_derivatives(sites, inpu
 @needs_onednn
 def test_layers_with_a_bias_are_the_same_by_onednn(monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
-    monkeypatch.setattr(linear, "onednn_is_faster", lambda: False)
-    monkeypatch.setattr(linear, "onednn_adds_biases", lambda: True)
+    monkeypatch.setattr(linear, "library", lambda: "oneDNN with a bias")
     tensors = [torch.randn(*shape).requires_grad_() for shape in ((3, 7, 40), (24, 40), (24,))]
     wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
     got, expected = linear.linear(*tensors), F.linear(*wide)
@@ -345,7 +344,7 @@ def test_layers_with_a_bias_are_the_same_by_onednn(monkeypatch):
 @pytest.mark.parametrize("sites", [(), (0,), (1,), (5, 0)], ids=str)
 def test_what_onednn_cannot_do_is_left_to_torch(sites, monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
-    monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(linear, "library", lambda: "oneDNN")
     x, weight = torch.randn(*sites, 64), torch.randn(32, 64)
     torch.testing.assert_close(linear.linear(x, weight), F.linear(x, weight))
 
@@ -353,7 +352,7 @@ def test_what_onednn_cannot_do_is_left_to_torch(sites, monkeypatch):
 @needs_onednn
 def test_rows_with_gaps_are_multiplied_as_they_are(monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
-    monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(linear, "library", lambda: "oneDNN")
     x, weight = torch.randn(40, 96)[:, 32:64], torch.randn(48, 64)[:, ::2]
     torch.testing.assert_close(linear.linear(x, weight), x @ weight.mT)
 
@@ -396,7 +395,7 @@ def test_gradients_are_as_good_at_large_inputs(layer, length, width, scale, monk
 @pytest.mark.parametrize("bias", [torch.randn(48, 3)[:, 1], torch.randn(1).expand(48)], ids=["gaps", "expanded"])
 def test_a_bias_that_lies_anyhow_in_memory_is_read_right(bias, monkeypatch):
     monkeypatch.setattr(linear, "PAYS_FROM", 0)
-    monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(linear, "library", lambda: "oneDNN")
     x, weight = torch.randn(40, 32), torch.randn(48, 32)
     torch.testing.assert_close(linear.linear(x, weight, bias), F.linear(x, weight, bias))
 

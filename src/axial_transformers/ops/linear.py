@@ -1,6 +1,9 @@
 """A linear layer by the fastest library for the CPU."""
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +17,11 @@ from axial_transformers.ops.torch_private import HAS_ONEDNN, is_transformed, one
 PAYS_FROM = 2**24
 NARROWEST = 16
 """Least rows, inputs and outputs: below, oneDNN is slow."""
+
+Library = Literal["torch", "oneDNN with a bias", "oneDNN"]
+"""For float32 on a CPU. torch copies a bias into every row: oneDNN may be faster with one only."""
+
+_stated = ContextVar[Library | None]("_stated", default=None)
 
 
 def linear(
@@ -35,20 +43,30 @@ def _onednn_pays(x: Tensor, weight: Tensor, biased: bool = False) -> bool:
         and x.numel() * len(weight) >= PAYS_FROM
         and min(x.shape[:-1].numel(), *weight.shape) >= NARROWEST
         and not torch.is_autocast_enabled("cpu")
-        and (onednn_is_faster() or (biased and onednn_adds_biases()))
+        and HAS_ONEDNN
+        and library() in ("oneDNN", "oneDNN with a bias" if biased else "oneDNN")
     )
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def onednn_is_faster() -> bool:
-    """Return True if oneDNN is clearly faster than torch's library in float32."""
-    return HAS_ONEDNN and product_rates().onednn_is_faster
+def library() -> Library:
+    """Return the stated library, or else the faster one by this process's measurement."""
+    if stated := _stated.get():
+        return stated
+    if not HAS_ONEDNN:
+        return "torch"
+    rates = product_rates()
+    return "oneDNN" if rates.onednn_is_faster else "oneDNN with a bias" if rates.onednn_keeps_up else "torch"
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def onednn_adds_biases() -> bool:
-    """Return True if oneDNN is faster with a bias, which torch first copies into every row."""
-    return HAS_ONEDNN and product_rates().onednn_keeps_up
+@contextmanager
+def stated_library(name: Library) -> Iterator[None]:
+    """State the library within a context: rounding differs, and measurements vary."""
+    token = _stated.set(name)
+    try:
+        yield
+    finally:
+        _stated.reset(token)
 
 
 class _Linear(torch.autograd.Function):

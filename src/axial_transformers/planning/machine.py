@@ -14,7 +14,7 @@ import torch
 from axial_transformers.kernels import compiled_for
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.ops.kernel_choice import HAS_NUMBA
-from axial_transformers.ops.linear import linear, onednn_adds_biases, onednn_is_faster
+from axial_transformers.ops.linear import library, linear
 from axial_transformers.ops.processor import (
     cpp_compiler,
     multiplies_bfloat16,
@@ -185,8 +185,7 @@ def machine_facts() -> dict[str, Any]:
         "devices": {str(each): torch.cuda.get_device_name(each) if each.type == "cuda" else "" for each in devices},
         "chosen": {
             "precision": {str(each): "bfloat16" if multiplies_bfloat16(each) else "float32" for each in devices},
-            "linear": "oneDNN" if onednn_is_faster() else "torch",
-            "linear with a bias": "oneDNN" if onednn_is_faster() or onednn_adds_biases() else "torch",
+            "linear": library(),
             "attention": "compiled" if HAS_NUMBA else "torch",
             "compiler": cpp_compiler(),
         },
@@ -215,7 +214,7 @@ def machine_rows(found: dict[str, Any]) -> dict[str, dict[str, str]]:
         "chosen by it": {
             **{f"precision auto, {device}": name for device, name in chosen["precision"].items()},
             "bfloat16 on the CPU": f"{gain:.2g} times as fast as float32",
-            "linear layers, float32": f"{chosen['linear']}; with a bias {chosen['linear with a bias']}",
+            "linear layers, float32": chosen["linear"],
             "kernels of attention, decoding": compiled.format(**kernels) if kernels else "torch's: numba is missing",
             "compiled blocks": f"by {chosen['compiler']}" if chosen["compiler"] else "none: there is no C++ compiler",
         },

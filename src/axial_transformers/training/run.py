@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from axial_transformers.likelihood.evaluation import Fill
 from axial_transformers.models import AxialTransformer
 from axial_transformers.models.baselines.by_name import class_of
 from axial_transformers.ops.cuda_arithmetic import arithmetic
+from axial_transformers.ops.linear import Library, library
 from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.planning.operations import training_operations
@@ -96,7 +97,8 @@ class Run:
         about: Origin | None = None,
         started_from: str | None = None,
     ) -> None:
-        self.config = config = _resolve_auto(config, folder, processes)
+        config, self.linear = _resolve_auto(config, folder, processes)
+        self.config = config
         self.folder, self.processes, self.device = folder, processes, processes.device
         self.dtype = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         record = RunRecord(
@@ -107,7 +109,7 @@ class Run:
             about=about,
             started_from=started_from,
             examples=len(examples.values),
-            machine=MachineRecord.found(self.device, processes.count),
+            machine=MachineRecord.found(self.device, processes.count, self.linear),
         )
         processes.barrier()  # the folder is ready
         self._distribute(model, loss)
@@ -321,12 +323,15 @@ class Run:
             ) from None
 
 
-def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> TrainConfig:
+def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> tuple[TrainConfig, Library]:
     """Let the first process choose for all, since processors may differ."""
     record = read_run(folder) if processes.rank_zero else None
     config = config.resolve_auto(None if record is None else record.training)
     half = processes.broadcast(float(config.precision == "bfloat16"))
-    return replace(config, precision="bfloat16" if half else "float32")
+    config = replace(config, precision="bfloat16" if half else "float32")
+    libraries: tuple[Library, ...] = get_args(Library)
+    first = libraries.index(library() if record is None else record.machine.linear)
+    return config, libraries[int(processes.broadcast(float(first)))]
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4

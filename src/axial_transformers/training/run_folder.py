@@ -28,6 +28,7 @@ from torch import Tensor
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import class_called
+from axial_transformers.ops.linear import Library
 from axial_transformers.ops.processor import processor_name
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import HOLDER, LOCK, folder_held
@@ -63,9 +64,11 @@ class MachineRecord:
     system: str
     torch_version: str
     python_version: str
+    linear: Library
+    """Measured when the run began; a resume takes it, since rounding differs."""
 
     @classmethod
-    def found(cls, device: torch.device, processes: int) -> Self:
+    def found(cls, device: torch.device, processes: int, linear: Library) -> Self:
         return cls(
             processor=processor_name(),
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -74,6 +77,7 @@ class MachineRecord:
             system=platform.platform(),
             torch_version=torch.__version__,
             python_version=platform.python_version(),
+            linear=linear,
         )
 
 

@@ -8,6 +8,7 @@ from axial_transformers.data.workers import deaths_of_workers
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer, start
 from axial_transformers.models.baselines.by_name import read_model
+from axial_transformers.ops.linear import stated_library
 from axial_transformers.progress import Display
 from axial_transformers.storage import require_extra
 from axial_transformers.training.batches import TrainingExamples, check_fit
@@ -105,7 +106,7 @@ def _train(
 ) -> TrainResult:
     config, counters = run.config, run.state.counters
     begun = counters.step
-    with deaths_of_workers(), run.interrupts, closing(run), run.log, run.page, progress:
+    with stated_library(run.linear), deaths_of_workers(), run.interrupts, closing(run), run.log, run.page, progress:
         progress.start(config.steps, counters.step)
         if counters.step:
             progress.say(f"resumed at step {counters.step}")
