@@ -9,7 +9,7 @@ STUDIO := .venv-studio
 STUDIO_READY := $(STUDIO)/.ready
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test check test-slow test-gpu gpu-report docs docs-serve docs-check studio-test release-check clean
+.PHONY: demo test check test-slow test-processors test-gpu gpu-report docs docs-serve docs-check studio-test release-check clean
 
 demo: $(READY)  ## train on the digits and show everything on one page
 	$(BIN)/axial demo
@@ -25,6 +25,9 @@ check: $(READY)  ## style, types, the direction of imports, and prose
 
 test-slow: $(READY)  ## what takes longer than the test run allows
 	$(BIN)/python -m pytest -m slow
+
+test-processors: $(READY)  ## kernels, layers, decoding, archives as on other x86 processors; PROCESSORS=AVX2: as on one
+	$(BIN)/python tests/processors.py $(PROCESSORS)
 
 test-gpu: $(READY)  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu
