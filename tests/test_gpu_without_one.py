@@ -15,7 +15,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
+from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import (
     Choose,
     Draw,
@@ -603,3 +605,54 @@ def test_a_decoded_site_takes_no_more_operations_than_it_did(fields, most):
             row(context, sites, None)
         counts.append(launches.count)
     assert counts[1] - counts[0] <= most
+
+
+class Far(Tensor):
+    """A tensor of the CPU that `TwoDevices` takes for one of a GPU."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class TwoDevices(TorchFunctionMode):
+    """Runs with values as on a CPU and a GPU: what mixes them raises, unless CUDA copies or only reads an index."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        far = bool(tensors) and any(isinstance(each, Far) for each in tensors)
+        if func == Tensor.device.__get__:
+            return torch.device("cuda:0") if far else func(*args)
+        if func in (Tensor.numpy, Tensor.__array__) and far:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+        named = [torch.device(each) for each in (*args, kwargs.get("device")) if isinstance(each, (str, torch.device))]
+        if func is Tensor.cpu or named:
+            here = lambda each: "cpu" if isinstance(each, (str, torch.device)) else each  # noqa: E731
+            found = func(*map(here, args), **{name: here(value) for name, value in kwargs.items()})
+            if func is Tensor.cpu or named[0].type == "cpu":
+                return found.clone().as_subclass(Tensor)
+            return found.clone().as_subclass(Far)
+        copies = func is Tensor.copy_ or (func is Tensor.__setitem__ and not _has_tensor(args[1]))
+        if func is Tensor.__getitem__ or (func is Tensor.__setitem__ and isinstance(args[0], Far)):
+            tensors = [args[0], *args[2:]]  # CUDA reads an index of the CPU
+        if not copies and len({isinstance(each, Far) for each in tensors if each.ndim}) > 1:
+            raise RuntimeError(f"{func.__name__}: expected all tensors to be on the same device")
+        found = func(*args, **kwargs)
+        if not far or isinstance(found, torch.Size):
+            return found
+        return tree_map(lambda each: each.as_subclass(Far) if isinstance(each, Tensor) else each, found)
+
+
+def _has_tensor(index: Any) -> bool:
+    return any(isinstance(each, Tensor) for each in (index if isinstance(index, tuple) else (index,)))
+
+
+@pytest.mark.parametrize("name", ["2d", "columns", "lstm", "classes", "convolution", "predicted", "signed convolution"])
+def test_a_model_on_a_gpu_writes_and_reads_the_archives_of_a_cpu(name):
+    model = random_model(VARIANTS[name], torch.float32)
+    images, given = random_values(model, 3).to(torch.uint8), random_given(model, 3)
+    archive = compress(model, images, **given)
+    with TwoDevices():
+        model.load_state_dict({name: each.to("cuda") for name, each in model.state_dict().items()}, assign=True)
+        assert {each.device.type for each in model.parameters()} == {"cuda"}
+        assert compress(model, images, **given) == archive
+        assert torch.equal(decompress(model, archive, **given), images)

@@ -77,9 +77,10 @@ class ValuesSoFar:
         return RowPredictions(predictor, places, known, blank, blank.clone())
 
     def keep(self, row: int, differences: Integer[Tensor, "b l"], predictions: RowPredictions | None) -> None:
-        sites = self._rows[row].to(self._values.device)
+        device = self._values.device
+        sites = self._rows[row].to(device)
         if predictions is None:
-            self._values[:, sites] = differences
+            self._values[:, sites] = differences.to(device)  # an archive's decoder chooses on the CPU
             return
         self._values[:, sites] = predictions.values
         self._planes[:, sites] = predictions.planes

@@ -66,7 +66,8 @@ def obstacle(model: AxialTransformer) -> str | None:
 
 
 def _parts(model: AxialTransformer) -> dict[str, object]:
-    settings: dict[str, object] = {name: module.extra_repr() for name, module in model.named_modules()}
+    described = (each for each in model.named_modules() if not isinstance(each[1], nn.ParameterList))  # names a device
+    settings: dict[str, object] = {name: module.extra_repr() for name, module in described}
     return settings | {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
@@ -210,7 +211,7 @@ class _Outer:
         return self._convolved(self._convolution, self._convolution.last_windows(slabs))[:, 0]
 
     def _convolved(self, convolution: CausalConvolution, windows: Tensor) -> Array:
-        found = self._linear(windows.detach().numpy().reshape(-1, windows.shape[-1]))
+        found = self._linear(_array(windows).reshape(-1, windows.shape[-1]))
         return convolution.of_channels(torch.from_numpy(found).view(*windows.shape[:-1], -1)).numpy()
 
     def add_upper(self, context: Array, values: Tensor, table: Array) -> None:

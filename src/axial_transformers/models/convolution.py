@@ -50,7 +50,8 @@ class CausalConvolution(nn.Module):
         """Return the features in `count` windows, zeros outside; the last is after all values."""
         first = values.ndim - 1 - self.inside
         missing = count + self.reach - 1 - values.shape[first]
-        padded = F.embedding(values, self.features).unflatten(-2, (-1, self.channels)).flatten(-2)
+        found = F.embedding(values.to(self.features.device), self.features)
+        padded = found.unflatten(-2, (-1, self.channels)).flatten(-2)
         padded = F.pad(padded, (0, 0) + (self.reach, self.reach) * self.inside + (missing, 0))
         widths = (self.reach,) + (2 * self.reach + 1,) * self.inside
         copies = []
