@@ -242,7 +242,7 @@ class AxialTransformer(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, revision: str | None = None) -> Self:
-        """Return the model of a folder, in evaluation mode on the CPU.
+        """Return the model of a folder, in evaluation mode on the CPU; 16-bit weights become float32.
 
         Args:
             folder: a model folder; a model in the package, such as "fashion_mnist", unless that is a folder; or a hub

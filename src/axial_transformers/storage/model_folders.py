@@ -147,14 +147,14 @@ def count_tensors(folder: Path) -> int:
 
 
 def load_tensors(folder: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the weights in `folder`; 16-bit weights of the package become float32."""
+    """Read the weights in `folder`; 16-bit weights become float32, in which a CPU computes faster."""
     path = _weights(folder)
     tensors = read_tensors(path, expected)
     first = {tensor.dtype: name for name, tensor in reversed(tensors.items()) if tensor.is_floating_point()}
     if len(first) > 1:
         mixed = ", ".join(f"{name} is {dtype}" for dtype, name in reversed(first.items()))
         raise ValueError(f"{path}: the weights are of several types ({mixed}): convert them to one")
-    return {name: tensor.float() for name, tensor in tensors.items()} if folder.parent == SHIPPED else tensors
+    return {name: tensor.float() if tensor.itemsize == 2 else tensor for name, tensor in tensors.items()}
 
 
 def _weights(folder: Path) -> Path:
