@@ -384,6 +384,39 @@ def test_a_non_finite_step_stops_and_keeps_what_was_last_good(uninterrupted, tmp
     assert_same(weights(tmp_path / "run"), weights(uninterrupted))
 
 
+@pytest.mark.parametrize(("broken", "step", "kept"), [(7, 8, 6), (12, 12, 10)], ids=["seen by a loss", "by a save"])
+def test_weights_that_are_not_finite_are_no_good_state(uninterrupted, tmp_path, monkeypatch, broken, step, kept):
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "axial_transformers.training.run.learning_rate",
+            lambda *given: 1e39 if given[0] == broken - 1 else learning_rate(*given),
+        )
+        with pytest.raises(NonFiniteLoss, match=rf"step {step} .* last good state is in .*step-{kept:08d}$"):
+            run(tmp_path / "run")
+    assert AxialTransformer.from_pretrained(tmp_path / "run")
+    run(tmp_path / "run", resume=True)
+    assert_same(weights(tmp_path / "run"), weights(uninterrupted))
+
+
+def test_weights_that_are_not_finite_are_not_exported(tmp_path):
+    config = dataclasses.replace(CONFIG, steps=1, warmup_steps=0, schedule="constant", learning_rate=1e39)
+    with pytest.raises(NonFiniteLoss, match=r"step 1 left weights that are not finite: .*; no state had been saved"):
+        run(tmp_path / "run", config)
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_a_metric_that_is_not_finite_is_no_best_one_and_the_run_goes_on(tmp_path, value):
+    def broken(averaged: AxialTransformer, step: int) -> dict[str, float]:
+        return {"bits_per_dim": value}
+
+    half = dataclasses.replace(CONFIG, steps=12)
+    with pytest.warns(UserWarning, match=rf"step 10 is evaluated to bits_per_dim {value:g}, which is no best one"):
+        result = train(model(), examples(), half, tmp_path / "run", evaluate=broken)
+    assert (result.ending, result.best_step, result.best_bits_per_dim) == ("finished", None, None)
+    assert run(tmp_path / "run", resume=True).best_step in (20, 24)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [({"seed": 1}, "training.seed = 0, not 1"), ({"batch_size": 6}, "training.batch_size = 4, not 6")],

@@ -22,6 +22,7 @@ from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
 from axial_transformers.ops.processor import ProductRates
 from axial_transformers.training import TrainConfig, checkpoints, train
+from axial_transformers.training import run as run_module
 from launching import fork
 from shard_writer import array, write
 
@@ -204,3 +205,22 @@ def test_shards_train_as_memory_does(alone, tmp_path, monkeypatch):
     run(folder, 1, source=source, steps=12, workers=0)
     assert before + examples_seen(folder, 1) == examples_seen(alone, 1)[:12]
     assert ((losses(alone)[:12] - losses(folder)).abs() / losses(alone)[:12]).max() < 1e-5
+
+
+@pytest.mark.parametrize("shard", [False, True])
+def test_all_processes_end_where_the_weights_of_one_are_not_finite(tmp_path, shard):
+    def step_all(optimizers, config, rate, step=run_module.step_all):
+        step(optimizers, config, rate)
+        if os.environ["RANK"] == "1":
+            weight = optimizers[-1].param_groups[0]["params"][0]
+            (weight.to_local() if isinstance(weight, DTensor) else weight).detach().fill_(torch.nan)
+
+    def broken() -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_module, "step_all", step_all)
+            return trained(tmp_path / "run", None, {"steps": 1, "shard": shard})
+
+    ended = fork(2, broken, tmp_path)
+    assert [status for status, _, _ in ended] == [1, 1], ended
+    assert all("step 1 left weights that are not finite" in said for _, _, said in ended), ended
+    assert not list((tmp_path / "run").rglob("*.safetensors"))

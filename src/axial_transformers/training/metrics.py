@@ -36,7 +36,7 @@ Curve = list[tuple[float, float]]
 
 
 class NonFiniteLoss(ValueError):
-    """The loss or its gradient became infinite or not a number in the update numbered `step`."""
+    """The loss, its gradient or the weights became infinite or not a number in the update numbered `step`."""
 
     def __init__(self, step: int, message: str) -> None:
         super().__init__(message)

@@ -3,12 +3,13 @@
 import ctypes
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -48,6 +49,7 @@ from axial_transformers.training.parallelism import (
     Loss,
     Objective,
     full_tensors,
+    local_shard,
     parallelise,
     skeleton_of,
     synchronise_gradients,
@@ -205,6 +207,9 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint; export its average if no evaluation has chosen one."""
         with self.meter.paused():  # reads the losses first: nothing that is not finite is ever saved
+            if not self._is_finite():
+                step = self.state.counters.step
+                raise self._diverged(step, f"step {step} left weights that are not finite")
             self.checkpoints.save(self.state)
             if self.state.counters.best_step is None:
                 self._export()
@@ -227,7 +232,11 @@ class Run:
         assert figures is not None
         bits_per_dim = self.processes.broadcast(float(figures["bits_per_dim"]) if self.processes.rank_zero else 0.0)
         counters.evaluated_step = counters.step
-        if counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
+        if not isfinite(bits_per_dim):
+            if self.processes.rank_zero:
+                said = f"step {counters.step} is evaluated to bits_per_dim {bits_per_dim:g}, which is no best one"
+                warnings.warn(said, stacklevel=2)
+        elif counters.best_bits_per_dim is None or bits_per_dim < counters.best_bits_per_dim:
             counters.best_step, counters.best_bits_per_dim = counters.step, bits_per_dim
             self._export()
         self.checkpoints.save(self.state)
@@ -315,12 +324,19 @@ class Run:
         try:
             self.meter.add(step, nats, norm)
         except NonFiniteLoss as error:
-            if error.step == step:  # noticed before the weights were touched
+            if error.step == step and self._is_finite():  # noticed before the weights were touched
                 self.checkpoints.save(self.state)
-            kept = newest_checkpoint(self.folder) or "nowhere, no checkpoint had been written"
-            raise NonFiniteLoss(
-                error.step, f"{error}: try a smaller learning rate; the last good state is in {kept}"
-            ) from None
+            raise self._diverged(error.step, str(error)) from None
+
+    def _is_finite(self) -> bool:
+        """Return True if the state is finite in every process; a collective operation."""
+        tensors = [local_shard(each) for own in self.state.held().values() for each in own.values()]
+        return not self.processes.any(not all(bool(each.isfinite().all()) for each in tensors))
+
+    def _diverged(self, step: int, what: str) -> NonFiniteLoss:
+        kept = newest_checkpoint(self.folder)
+        state = f"the last good state is in {kept}" if kept else "no state had been saved yet"
+        return NonFiniteLoss(step, f"{what}: try a smaller learning rate; {state}")
 
 
 def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> tuple[TrainConfig, Library]:
