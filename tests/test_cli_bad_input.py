@@ -1,13 +1,16 @@
 """Bad input through the command line: one clear line, status 2, nothing written, little memory."""
 
+import os
 import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import Axial, Refused
+from conftest import TINY, Axial, Refused
 
 pytestmark = pytest.mark.usefixtures("at_most_a_gigabyte_more")
 
@@ -119,3 +122,52 @@ def test_a_batch_is_at_most_all_there_is(axial: Axial, model, verb):
     assert done.status == 2
     assert "--batch-size must be in 1.." in done.err
     assert axial(verb, model, "digits", "--split", "validation", "--batch-size", 2**63 - 1).status == 0
+
+
+def test_frames_of_one_axis_in_a_foreign_configuration(refused, model):
+    (model / "config.json").write_text('{"model": "axial_transformer", "shape": [4], "layout": "frames"}')
+    assert "layout 'frames' needs frames and at least one more axis" in refused("sample", model)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["evaluate", "MODEL", ""], ["score", "MODEL", ""], ["compress", "MODEL", "", "x.axl"],
+     ["decompress", "MODEL", "", "x"], ["complete", "MODEL", "", "--rows", "4"], ["train", ""],
+     ["train", "digits", "--out="], ["inspect", ""]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_word_that_an_unset_variable_left_empty(refused, model, photos, monkeypatch, words):
+    monkeypatch.chdir(photos)
+    assert "a word is empty" in refused(*(model if word == "MODEL" else word for word in words))
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Path]:
+    """A pipe that nobody writes to; what reads it raises an error after ten seconds."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError("reads a pipe")
+
+    os.mkfifo(tmp_path / "pipe.npy")
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(10)
+    yield tmp_path / "pipe.npy"
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["evaluate MODEL PIPE", "score MODEL PIPE", "compress MODEL PIPE x.axl", "decompress MODEL PIPE x", "train PIPE",
+     "complete MODEL PIPE --rows 4", "inspect PIPE"],
+)  # fmt: skip
+def test_a_pipe_is_no_source(refused, model, pipe, words):
+    named = {"MODEL": model, "PIPE": pipe}
+    assert "pipe.npy is no file and no folder" in refused(*(named.get(word, word) for word in words.split()))
+
+
+def test_a_time_limit_below_that_of_a_step_leaves_no_folder(axial: Axial, tmp_path):
+    ended = axial("train", "digits", *TINY, "--training.time-limit", "1e-9", "--out", tmp_path / "run")
+    assert ended.status == 2
+    assert "over a tenth of --training.time-limit 1e-09" in ended.err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())

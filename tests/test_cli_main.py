@@ -83,6 +83,10 @@ def test_an_unknown_verb_is_one_line_with_the_nearest_one(axial: Axial):
             "axial sample: not enough memory: lower --count or --scale ([x] DefaultCPUAllocator: can't allocate "
             "memory: 8 bytes)\n",
         ),
+        (
+            SystemError("error return without exception set"),
+            "axial sample: not enough memory: lower --count or --scale (error return without exception set)\n",
+        ),
     ],
 )
 def test_what_a_user_got_wrong_is_one_line(axial: Axial, monkeypatch, error, line):
@@ -96,12 +100,13 @@ def test_what_a_user_got_wrong_is_one_line(axial: Axial, monkeypatch, error, lin
         axial("sample")
 
 
-def test_a_mistake_of_ours_keeps_its_traceback(axial: Axial, monkeypatch):
+@pytest.mark.parametrize("kind", [RuntimeError, SystemError])
+def test_a_mistake_of_ours_keeps_its_traceback(axial: Axial, monkeypatch, kind):
     def fail(argv):
-        raise RuntimeError("a bug")
+        raise kind("a bug")
 
     monkeypatch.setattr(sample, "main", fail)
-    with pytest.raises(RuntimeError, match="a bug"):
+    with pytest.raises(kind, match="a bug"):
         axial("sample")
 
 

@@ -1,5 +1,7 @@
 """Bad input: each gives one clear line that names the file, and takes little memory."""
 
+import io
+import struct
 import subprocess
 import sys
 import zipfile
@@ -11,7 +13,9 @@ import pytest
 from PIL import Image
 
 from axial_transformers import data
+from axial_transformers.compression.files.pictures import PictureEntry
 from axial_transformers.data import DataConfig
+from axial_transformers.models import AxialTransformerConfig
 
 _PIXELS = np.random.default_rng(0).integers(0, 256, (16, 16, 3)).astype(np.uint8)
 _IMAGES = _PIXELS.reshape(4, 4, 16, 3)
@@ -38,6 +42,25 @@ def test_a_truncated_png_is_named(tmp_path, kept):
     whole = _png(tmp_path, "torn.png").read_bytes()
     (tmp_path / "torn.png").write_bytes(whole[: int(len(whole) * kept)])
     assert "torn.png is not a whole image" in _line(tmp_path)
+
+
+def test_a_tiff_that_claims_more_pixels_than_its_strips_hold_is_named(tmp_path):
+    written = io.BytesIO()
+    Image.fromarray(_PIXELS[:8, :8]).save(written, "TIFF")
+    content = written.getvalue()
+    honest, claims = (struct.pack("<HHI", 257, 4, 1) + struct.pack("<I", height) for height in (8, 8_323_080))
+    assert content.count(honest) == 1
+    (tmp_path / "tall.tif").write_bytes(content.replace(honest, claims))
+    assert "it claims 8x8323080 pixels, and holds 64" in _line(tmp_path / "tall.tif")
+    assert PictureEntry.of_file(tmp_path / "tall.tif", "tall.tif", AxialTransformerConfig(shape=(8, 8))) is None
+
+
+def test_a_source_without_a_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    _png(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert len(data.load(".", split="all")) == 1
+    with pytest.raises(ValueError, match="the name of the source is empty"):
+        data.load("", split="all")
 
 
 def test_a_text_file_named_png_is_named(tmp_path):

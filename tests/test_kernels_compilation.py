@@ -45,6 +45,14 @@ def run_in(folder: Path) -> tuple[dict[str, np.ndarray], str]:
     return dict(np.load(folder / "outputs.npz")), ran.stderr
 
 
+def test_numba_without_its_compiler_is_refused_in_one_line():
+    command = [sys.executable, "-m", "axial_transformers", "evaluate", "digits", "digits"]
+    ran = subprocess.run(command, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "axial evaluate: NUMBA_DISABLE_JIT is set" in ran.stderr.splitlines()[-1]
+    assert "Traceback" not in ran.stderr
+
+
 @pytest.mark.slow
 def test_kernels_are_compiled_again_when_a_file_that_they_take_constants_from_changes(tmp_path):
     source = Path(axial_transformers.__file__).parent

@@ -41,6 +41,25 @@ def test_layers_that_do_not_fit_are_refused():
         AxialTransformerConfig(shape=(4, 4, 4), outer_layers=4)
 
 
+def test_frames_need_a_second_axis():
+    with pytest.raises(ValueError, match=r"layout 'frames' needs frames and at least one more axis, not shape \(4,\)"):
+        AxialTransformerConfig(shape=(4,), layout="frames")
+
+
+@pytest.mark.parametrize(
+    ("axes", "reach", "positions"),
+    [(3, 8, None), (4, 4, None), (4, 5, "5 x 11^3 = 6,655"), (4, 8, "8 x 17^3 = 39,304"), (8, 2, "2 x 5^7 = 156,250")],
+)
+def test_the_window_of_a_convolution_is_bounded(axes, reach, positions):
+    fields = {"shape": (2,) * axes, "convolution": reach}
+    if positions is None:
+        assert AxialTransformerConfig(**fields).convolution == reach
+        return
+    with pytest.raises(ValueError, match="more than 4,096: choose a smaller one") as error:
+        AxialTransformerConfig(**fields)
+    assert f"convolution={reach} over {axes} axes sees {positions} positions" in str(error.value)
+
+
 def test_the_largest_value_is_one_to_the_channel_encoder():
     config = small_config((3, 5), 3, num_values=17)
     new, old = random_model(config), random_model(dataclasses.replace(config, input_divisor=255))

@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
-    except (ValueError, OSError, MemoryError, RuntimeError) as error:
+    except (ValueError, OSError, MemoryError, RuntimeError, SystemError) as error:
         message = _message(command, error)
         if message is None or os.environ.get("AXIAL_TRACEBACK"):
             raise
@@ -106,6 +106,8 @@ def _run(command: str, argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         return _fail("axial", f"no command {command!r}{did_you_mean(command, COMMANDS)}")
 
+    if any(not word or (word.startswith("--") and word.endswith("=")) for word in argv):
+        return _fail(f"axial {command}", "a word is empty, as where a variable is not set: give a name or a value")
     show_log()
     return import_module(f"{__name__}.{command.replace('-', '_')}").main(argv) or 0
 
@@ -141,10 +143,10 @@ def _fail(who: str, message: str) -> int:
 
 def _message(command: str, error: Exception) -> str | None:
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _says_out_of_memory(text)):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError | SystemError) and _says_out_of_memory(text)):
         way_out = LESS_MEMORY.get(command, "free some, or use a machine with more")
         return f"not enough memory: {way_out}" + f" ({printable(text)})" * bool(text)
-    if isinstance(error, RuntimeError):
+    if isinstance(error, RuntimeError | SystemError):
         return None
     if isinstance(error, OSError) and error.strerror:
         named = isinstance(error.filename, str | bytes | os.PathLike)
@@ -158,10 +160,11 @@ def _in_options(message: str) -> str:
 
 
 def _says_out_of_memory(text: str) -> bool:
-    return any(
-        words in text
-        for words in ("allocate memory", "out of memory", "start new thread", "Storage size calculation overflowed")
-    )
+    signs = (
+        "allocate memory", "out of memory", "start new thread", "Storage size calculation overflowed",
+        "error return without exception set",  # CPython 3.11, of an import
+    )  # fmt: skip
+    return any(words in text for words in signs)
 
 
 def _shows_each_once() -> Callable[..., None]:

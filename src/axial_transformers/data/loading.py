@@ -23,6 +23,7 @@ from axial_transformers.data.splits import (
 )
 from axial_transformers.data.windows import WindowedExamples
 from axial_transformers.progress import Progress
+from axial_transformers.storage.files import source_path
 
 Parts = dict[Part, list[Path]]
 FEW = 8
@@ -80,7 +81,7 @@ def _load(source: str | Path, config: DataConfig, split: Split, progress: Progre
         raise ValueError(f"no split {split!r}: choose one of {', '.join(get_args(Split))}")
     if source == "digits":
         return load_digits(split)
-    path = Path(source)
+    path = source_path(source)
     if path.is_dir():
         return _load_folder(path, config, split, progress)
     if shards.names_shards(str(source)):

@@ -54,9 +54,16 @@ def opened(
         if image.width * image.height > MOST_PIXELS:
             size = f"{image.width}x{image.height}"
             raise PictureError(f"{file} is {size} pixels, above {MOST_PIXELS:,}: cut or shrink it first")
+        if image.format == "TIFF" and (held := _pixels_of_tiles(image)) < image.width * image.height:
+            raise _damaged(file, ValueError(f"it claims {image.width}x{image.height} pixels, and holds {held:,}"))
         if not of_any_kind and (problem := unread_part(file, image)):
             raise PictureError(f"{file} {problem}")
         yield image
+
+
+def _pixels_of_tiles(image: ImageFile.ImageFile) -> int:
+    boxes = [tile.extents for tile in image.tile if tile.extents]
+    return sum((right - left) * (bottom - top) for left, top, right, bottom in boxes)
 
 
 def unread_part(file: Path | Member, image: ImageFile.ImageFile) -> str | None:

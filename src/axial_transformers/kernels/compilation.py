@@ -27,6 +27,8 @@ LOOSE = {"reassoc", "contract", "nsz", "arcp"}
 """In any order; infinities and NaN keep their meaning."""
 
 config: Any = numba_config
+if config.DISABLE_JIT:
+    raise ValueError("NUMBA_DISABLE_JIT is set, and without its compiler no kernel runs: unset the variable")
 log = logging.getLogger("axial_transformers")
 
 

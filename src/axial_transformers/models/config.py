@@ -11,6 +11,8 @@ LARGEST = 1 << 20
 """A damaged file must not allocate without limit."""
 MOST_AXES = 8
 MOST_LAYERS = 1024
+MOST_WINDOW = 4096
+"""Positions in the window of a convolution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,13 @@ class AxialTransformerConfig:
         layout = self.bijection
         axes = len(layout.shape)
         self._fill_in(layout)
+        reach, side = self.convolution, 2 * self.convolution + 1
+        window = reach * side ** (axes - 1)
+        _require(
+            window <= MOST_WINDOW,
+            f"convolution={reach} over {axes} axes sees {reach} x {side}^{axes - 1} = {window:,} positions, more than "
+            f"{MOST_WINDOW:,}: choose a smaller one",
+        )
         _require(prod(layout.shape) * layout.channels <= 1 << 31, f"shape {self.shape} has too many sites")
         _require(layout.channels <= LARGEST, f"{layout.channels} channels are more than {LARGEST}")
         _require(

@@ -109,6 +109,7 @@ class Axis(Layout):
         return x.squeeze(self._channel + 1)
 
 
+@dataclass(frozen=True)  # or __post_init__ would not run
 class Frames(Layout):
     """Frames are channels, outermost."""
 

@@ -37,6 +37,16 @@ def require_inside(path: Path, folder: Path) -> Path:
     return path
 
 
+def source_path(source: str | Path) -> Path:
+    """Return the path of a source; ValueError for an empty name, and for a pipe or a device, which may have no end."""
+    if not str(source):
+        raise ValueError("the name of the source is empty: name a file or a folder (. is the current one)")
+    path = Path(source)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{path} is no file and no folder (a pipe or a device may never end): save it as a file first")
+    return path
+
+
 @contextmanager
 def errors_name(path: str | Path, aside: str | Path | None = None) -> Iterator[None]:
     """Name the path in an OSError that names no file, or names `aside`."""

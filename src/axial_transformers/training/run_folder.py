@@ -189,17 +189,22 @@ def raw_weights(folder: str | Path, expected: Mapping[str, Tensor]) -> tuple[str
 
 @contextmanager
 def opened_run(folder: Path, resume: bool) -> Iterator[None]:
-    """Lock `folder` for training, and remove half-written files."""
+    """Lock `folder` for training, and remove half-written files; remove a new folder to which nothing was written."""
     _require_usable(folder, resume)
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with folder_held(folder):
-        _require_usable(folder, resume)  # again: another process may have trained in it since
-        for stray in _strays(folder):
-            if stray.is_dir() and not stray.is_symlink():
-                shutil.rmtree(stray)
-            else:
-                stray.unlink(missing_ok=True)  # it was in such a folder
-        yield
+    try:
+        with folder_held(folder):
+            _require_usable(folder, resume)  # again: another process may have trained in it since
+            for stray in _strays(folder):
+                if stray.is_dir() and not stray.is_symlink():
+                    shutil.rmtree(stray)
+                else:
+                    stray.unlink(missing_ok=True)  # it was in such a folder
+            yield
+    finally:
+        if is_new and folder.is_dir() and {*folder.iterdir()} <= {folder / LOCK}:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _require_usable(folder: Path, resume: bool) -> None:

@@ -41,7 +41,7 @@ from axial_transformers.compression.files.videos import VideoEntry
 from axial_transformers.data import picture_files, video
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig, Conditioning
 from axial_transformers.progress import Progress
-from axial_transformers.storage.files import folder_written_whole, require_place, written_whole
+from axial_transformers.storage.files import folder_written_whole, require_place, source_path, written_whole
 
 _Images = Iterator[NDArray[np.uint8] | None]
 _Files = Iterator[bytes | None]
@@ -87,7 +87,7 @@ def compress_files(
         FileExistsError: `target` exists.
         ValueError: no images of this model, or of another size.
     """
-    source, target = Path(source), Path(target)
+    source, target = source_path(source), Path(target)
     require_free(target, source, force)
     contents = _read(source, model, other_sizes)
     found = source_of(source)
@@ -153,7 +153,7 @@ def decompress_files(
         ArchiveError: see `container`.
     """
     target = Path(target)
-    with Path(archive).open("rb") as file:
+    with source_path(archive).open("rb") as file:
         reader = ArchiveReader(model, file, most_values=most_values)
         files_held = sum(not entry.images for entry in reader.header.chunks)
         description = unpack(reader.header.metadata, reader.header.images + files_held)
