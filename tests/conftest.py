@@ -15,8 +15,9 @@ from hypothesis import settings
 from PIL import Image
 
 from axial_transformers import cli
+from axial_transformers.ops import processor
+from axial_transformers.planning import machine as _  # noqa: F401  # takes its names before one is patched
 from axial_transformers.storage.files import cache_folder
-from axial_transformers.training import config
 from small_models import random_model, small_config
 
 os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # the user's, whatever home a test has
@@ -67,7 +68,7 @@ Refused = Callable[..., str]
 def float32() -> Iterator[None]:
     """Precision auto is float32 on every processor, so that the tests compute the same; those of the choice choose."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "multiplies_bfloat16", lambda device: False)
+        patch.setattr(processor, "multiplies_bfloat16", lambda device: False)
         yield
 
 

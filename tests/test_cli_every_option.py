@@ -371,7 +371,7 @@ APART = {"model.known-channels": "1 --model.channels 2 --model.encoder-layers 2"
 
 def reached(patch: pytest.MonkeyPatch, settings: dict[str, str]) -> dict[str, list[Any]]:
     """What reaches the library of each setting of `axial train digits`, in each place."""
-    module, recorder = import_module("axial_transformers.cli.train"), Recorder(patch)
+    module, recorder = import_module("axial_transformers.cli.training"), Recorder(patch)
 
     def train(*given: Any, evaluate: Any, sample: Callable[..., Any], **options: Any) -> None:
         evaluate.call(None, 0, None)

@@ -41,6 +41,15 @@ def test_every_command_is_in_one_group_of_the_help(axial: Axial):
     assert titles == [*cli.GROUPS]
 
 
+@pytest.mark.parametrize("words", ["train --help", "train digits --help", "train digits --training.stepz 3"])
+def test_settings_are_read_and_refused_without_torch(words):
+    command = [sys.executable, "-X", "importtime", "-m", "axial_transformers", *words.split()]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == (2 if "stepz" in words else 0)
+    assert "torch" not in run.stderr.split()
+    assert "cyclopts" in run.stderr.split(), "the imports are listed"
+
+
 def test_help_waits_for_no_library():
     script = (
         "import sys; from axial_transformers.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"

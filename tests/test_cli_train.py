@@ -14,7 +14,7 @@ import torch
 from PIL import ExifTags, Image
 
 from axial_transformers import recipes
-from axial_transformers.cli import INTERRUPTED, evaluate, train
+from axial_transformers.cli import INTERRUPTED, evaluate, training
 from axial_transformers.cli.settings import recipe_preset, resolve_preset
 from axial_transformers.data import DataConfig, Examples, load
 from axial_transformers.likelihood.bits import bits_per_dim
@@ -82,7 +82,7 @@ def test_downsampled_imagenets_version_is_told_by_the_number_of_images(count, ve
 
 def test_an_interrupted_run_says_how_to_go_on(axial: Axial, monkeypatch):
     stopped = TrainResult(ending="interrupted", step=3, seconds=1.0, best_step=None, best_bits_per_dim=None)
-    monkeypatch.setattr(train, "run", lambda *_: stopped)
+    monkeypatch.setattr(training, "run", lambda *_: stopped)
     status, out, _ = axial("train", "digits", "--out", "somewhere")
     assert status == 130
     assert "go on with: axial train somewhere" in out
@@ -142,7 +142,7 @@ def test_what_is_made_up_for_the_data_fits_into_the_memory_and_says_so(axial: Ax
         trained.append(config)
         return TrainResult(ending="interrupted", step=0, seconds=0.0, best_step=None, best_bits_per_dim=None)
 
-    monkeypatch.setattr("axial_transformers.cli.train.train", train)
+    monkeypatch.setattr("axial_transformers.cli.training.train", train)
     status, _, err = axial("train", "photos.npz")
     assert status == INTERRUPTED, err
     assert "a training step would need about" in err

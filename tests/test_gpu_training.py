@@ -28,7 +28,6 @@ from axial_transformers.planning import machine
 from axial_transformers.planning.machine import this_machine
 from axial_transformers.planning.step_memory import LiveBytes, _as_on_gpu, device_batch, memory
 from axial_transformers.training import TrainConfig, augmentation, metrics, parallelism
-from axial_transformers.training import config as training_config
 from axial_transformers.training.checkpoints import Counters
 from axial_transformers.training.config import find_device
 from axial_transformers.training.optimizer import clip_gradients, optimizers, update_average
@@ -45,7 +44,7 @@ def test_what_is_auto_follows_the_device_and_is_decided_once(monkeypatch):
     on_cpu = config.resolve_auto()
     assert on_cpu.compile is False
     monkeypatch.setattr(TrainConfig, "torch_device", lambda self: CUDA)
-    monkeypatch.setattr(training_config, "why_not_compiled", lambda device: None)
+    monkeypatch.setattr(processor, "why_not_compiled", lambda device: None)
     on_gpu = config.resolve_auto()
     assert on_gpu.compile is True
     assert on_cpu.resolve_auto() == on_cpu

@@ -14,7 +14,7 @@ from axial_transformers.ops import linear, processor
 from axial_transformers.ops.processor import ProductRates, multiplies_bfloat16, product_rates
 from axial_transformers.planning import machine
 from axial_transformers.planning.machine import free_memory
-from axial_transformers.training import TrainConfig, config, read_run
+from axial_transformers.training import TrainConfig, read_run
 from conftest import GIGABYTE, TINY, Axial
 
 WITH_BFLOAT16, WITHOUT = (ProductRates(float32=1e11, onednn=0.9e11, bfloat16=rate) for rate in (7e11, 0.05e11))
@@ -29,9 +29,9 @@ def on(monkeypatch):
     """Puts the tests on a processor of given rates."""
 
     def use(rates: ProductRates) -> None:
-        for module in (processor, config, linear):
+        for module in (processor, linear):
             monkeypatch.setattr(module, "product_rates", lambda: rates)
-        monkeypatch.setattr(config, "multiplies_bfloat16", multiplies_bfloat16)
+        monkeypatch.setattr(processor, "multiplies_bfloat16", multiplies_bfloat16)
 
     return use
 

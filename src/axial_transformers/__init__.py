@@ -1,7 +1,8 @@
 """Axial-attention models of multidimensional data: exact likelihood, fast sampling, lossless compression."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from axial_transformers.doors import opened_at_first_use
 
 if TYPE_CHECKING:
     from axial_transformers.compression import compress, decompress
@@ -74,11 +75,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: `axial --help` need not wait for torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = opened_at_first_use(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

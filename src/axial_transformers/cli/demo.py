@@ -15,7 +15,7 @@ from axial_transformers.cli import INTERRUPTED
 from axial_transformers.cli.console import working
 from axial_transformers.cli.parsing import parse
 from axial_transformers.cli.settings import Preset, recipe_preset
-from axial_transformers.cli.train import run
+from axial_transformers.cli.training import run
 from axial_transformers.data import Examples, load
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.evaluation import Evaluation, evaluate

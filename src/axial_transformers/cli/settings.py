@@ -8,16 +8,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from axial_transformers import recipes
+from axial_transformers import data as sources
+from axial_transformers import recipes, training  # their doors open at first use: a mistyped option waits for no torch
 from axial_transformers.cli import did_you_mean
 from axial_transformers.cli.console import say
 from axial_transformers.cli.parsing import parse, parse_known
-from axial_transformers.data import DataConfig, Examples, load, names_shards, picture_sizes
+from axial_transformers.data.config import DataConfig
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.baselines.by_name import read_config
 from axial_transformers.progress import bar
-from axial_transformers.training import RunRecord, TrainConfig, read_run
-from axial_transformers.training.run_folder import RUN_RECORD
+from axial_transformers.training import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +52,12 @@ class Preset:
     name: str
     source: str
     settings: Settings
-    examples: Examples | None = None
+    examples: "sources.Examples | None" = None
     recorded: bool = False
     """True if the record of the run names the source, not the command line."""
     given: frozenset[str] = frozenset()
     """Overridden settings, such as training.steps."""
-    resumed: RunRecord | None = None
+    resumed: "training.RunRecord | None" = None
 
 
 def resolve_preset(argv: Sequence[str], command: str) -> Preset:
@@ -78,11 +77,11 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
     start = early.start_from
     if name in recipes.NAMED:
         preset = _started(recipe_preset(name, source), start)
-    elif record := read_run(name):
+    elif record := training.read_run(name):
         if start is not None:
             raise ValueError(f"{name} is a run, which goes on from its own weights: leave out --from {start}")
         preset = _run_preset(Path(name), record, source)
-    elif Path(name).exists() or names_shards(name):
+    elif Path(name).exists() or sources.names_shards(name):
         any_fit = any(word.startswith("--data.fit") for word in wanted)
         preset = _started(_custom_preset(name, early, any_fit), start)
     else:
@@ -90,7 +89,7 @@ def resolve_preset(argv: Sequence[str], command: str) -> Preset:
     settings = _overridden(preset.settings, overrides, f"{command} {name}")
     options = (word.removeprefix("--").split("=")[0] for word in overrides if word.startswith("--"))
     given = frozenset(option.replace("_", "-").replace(".no-", ".") for option in options)
-    resumed = read_run(settings.out) if settings.resume else None
+    resumed = training.read_run(settings.out) if settings.resume else None
     return replace(preset, settings=settings, given=given, resumed=resumed)
 
 
@@ -123,7 +122,7 @@ def _is_nested(value: object) -> bool:
 def _check_number_of_sources(words: Sequence[str], command: str) -> None:
     """Raise ValueError where a word would be ignored."""
     first, *others = words
-    if len(others) > (1 if first in recipes.NAMED or (Path(first) / RUN_RECORD).is_file() else 0):
+    if len(others) > (1 if first in recipes.NAMED or training.read_run(first) else 0):
         more = " and ".join(others[1:] if first in recipes.NAMED else others)
         raise ValueError(
             f"axial {command} takes one source, and {more} is one more: put the files into one folder, or name shards "
@@ -164,6 +163,8 @@ def _started(preset: Preset, start: str | None) -> Preset:
     if start is None:
         return preset
     before = preset.settings.model
+    from axial_transformers.models.baselines.by_name import read_config
+
     trained = read_config(start)
     if len(trained.shape) != len(before.shape):
         raise ValueError(f"--from {start}: that model has {len(trained.shape)} axes, the data {len(before.shape)}")
@@ -181,13 +182,15 @@ def _custom_preset(source: str, options: _DataAndStart, any_fit: bool) -> Preset
     """Return a model fitted to the data: of a source, and of its options."""
     data = options.data
     if data.size is None and not any_fit:
+        from axial_transformers.models.baselines.by_name import read_config
+
         sides = {*read_config(options.start_from).shape[-2:]} if options.start_from else set()
         tile = {"tile": sides.pop()} if len(sides) == 1 else {}
-        data = recipes.tiled(data, picture_sizes(source, data), **tile)
+        data = recipes.tiled(data, sources.picture_sizes(source, data), **tile)
     if data != options.data:
         tiles = f"examples of large or different sizes are cut into {data.size}x{data.size} tiles"
         say(f"{tiles}; other ways: --data.size 64 --data.fit crop, or stretch; or --data.fit exact")
-    examples = load(source, data, "train", bar("reading"))
+    examples = sources.load(source, data, "train", bar("reading"))
     recipe = recipes.custom(examples)
     stem = Path(source).resolve().stem if Path(source).exists() else Path(source).stem
     out = Path("runs") / (re.split(r"\W*\{", stem)[0] or "shards")
@@ -195,7 +198,7 @@ def _custom_preset(source: str, options: _DataAndStart, any_fit: bool) -> Preset
     return Preset("custom", source, settings, examples)
 
 
-def _run_preset(folder: Path, record: RunRecord, moved_to: str | None) -> Preset:
+def _run_preset(folder: Path, record: "training.RunRecord", moved_to: str | None) -> Preset:
     about = record.about
     if about is None:
         raise ValueError(f"{folder}/train.json names no data: the run was begun from Python, resume it there")

@@ -1,7 +1,22 @@
 """The Axial Transformer of Ho et al. 2019."""
 
-from axial_transformers.models.arguments import UNCONDITIONAL, Conditioning
-from axial_transformers.models.axial_transformer import AxialTransformer
-from axial_transformers.models.config import AxialTransformerConfig
+from typing import TYPE_CHECKING
+
+from axial_transformers.doors import opened_at_first_use
+
+if TYPE_CHECKING:
+    from axial_transformers.models.arguments import UNCONDITIONAL, Conditioning
+    from axial_transformers.models.axial_transformer import AxialTransformer
+    from axial_transformers.models.config import AxialTransformerConfig
 
 __all__ = ["UNCONDITIONAL", "AxialTransformer", "AxialTransformerConfig", "Conditioning"]
+
+__getattr__ = opened_at_first_use(
+    __name__,
+    {
+        "UNCONDITIONAL": "arguments",
+        "AxialTransformer": "axial_transformer",
+        "AxialTransformerConfig": "config",
+        "Conditioning": "arguments",
+    },
+)

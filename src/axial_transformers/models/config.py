@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from axial_transformers.models.layouts import LAYOUTS, Layout
-from axial_transformers.models.prediction import Predictor
+
+if TYPE_CHECKING:
+    from axial_transformers.models.prediction import Predictor
 
 LARGEST = 1 << 20
 """A damaged file must not allocate without limit."""
@@ -187,9 +189,11 @@ class AxialTransformerConfig:
         return self.num_values - 1 if self.input_divisor is None else self.input_divisor
 
     @property
-    def predictor(self) -> Predictor | None:
+    def predictor(self) -> "Predictor | None":
         if self.prediction == "none":
             return None
+        from axial_transformers.models.prediction import Predictor  # torch is not needed before
+
         return Predictor(self.num_values, self.prediction == "neighbours_and_channels", self.signed_differences)
 
     @property

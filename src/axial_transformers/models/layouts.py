@@ -11,9 +11,10 @@ raster        [B, *A, C]          [B, A1*..*Ad*C, 1]: one sequence, channels adj
 
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # a configuration is read without torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -31,21 +32,23 @@ class Layout:
     def channels(self) -> int:
         return self.data_channels
 
-    def to_model(self, x: Tensor) -> Tensor:
+    def to_model(self, x: "Tensor") -> "Tensor":
         """[B, *A, C, ..] -> [B, *A', C', ..]."""
         return x
 
-    def to_data(self, x: Tensor) -> Tensor:
+    def to_data(self, x: "Tensor") -> "Tensor":
         return x
 
-    def expand_cond(self, cond: Tensor) -> Tensor:
+    def expand_cond(self, cond: "Tensor") -> "Tensor":
         """Repeat conditioning for channels that became sites: [B, *A, D] -> [B, *A', D]."""
         repeated = cond.unsqueeze(-2).expand(*cond.shape[:-1], self.data_channels, -1)
         return self.to_model(repeated).select(len(self.shape) + 1, 0)
 
     @property
-    def order(self) -> Tensor:
+    def order(self) -> "Tensor":
         """Return the sites in generation order and data coordinates."""
+        import torch
+
         axes = [torch.arange(size) for size in (*self.data_shape, self.data_channels)]
         sites = torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
         return self.to_model(sites.unsqueeze(0)).squeeze(0).movedim(-2, 0).reshape(-1, len(axes))
@@ -66,10 +69,10 @@ class Rows(Layout):
     def channels(self) -> int:
         return 1
 
-    def to_model(self, x: Tensor) -> Tensor:
+    def to_model(self, x: "Tensor") -> "Tensor":
         return x.movedim(self._channel, 1).flatten(1, 2).unsqueeze(self._channel)
 
-    def to_data(self, x: Tensor) -> Tensor:
+    def to_data(self, x: "Tensor") -> "Tensor":
         return x.squeeze(self._channel).unflatten(1, (self.data_channels, -1)).movedim(1, self._channel)
 
 
@@ -84,10 +87,10 @@ class Columns(Layout):
     def channels(self) -> int:
         return 1
 
-    def to_model(self, x: Tensor) -> Tensor:
+    def to_model(self, x: "Tensor") -> "Tensor":
         return x.flatten(self._channel - 1, self._channel).unsqueeze(self._channel)
 
-    def to_data(self, x: Tensor) -> Tensor:
+    def to_data(self, x: "Tensor") -> "Tensor":
         return x.squeeze(self._channel).unflatten(self._channel - 1, (-1, self.data_channels))
 
 
@@ -102,10 +105,10 @@ class Axis(Layout):
     def channels(self) -> int:
         return 1
 
-    def to_model(self, x: Tensor) -> Tensor:
+    def to_model(self, x: "Tensor") -> "Tensor":
         return x.unsqueeze(self._channel + 1)
 
-    def to_data(self, x: Tensor) -> Tensor:
+    def to_data(self, x: "Tensor") -> "Tensor":
         return x.squeeze(self._channel + 1)
 
 
@@ -125,13 +128,13 @@ class Frames(Layout):
     def channels(self) -> int:
         return self.data_shape[0] * self.data_channels
 
-    def to_model(self, x: Tensor) -> Tensor:
+    def to_model(self, x: "Tensor") -> "Tensor":
         return x.movedim(1, self._channel - 1).flatten(self._channel - 1, self._channel)
 
-    def to_data(self, x: Tensor) -> Tensor:
+    def to_data(self, x: "Tensor") -> "Tensor":
         return x.unflatten(self._channel - 1, (-1, self.data_channels)).movedim(self._channel - 1, 1)
 
-    def expand_cond(self, cond: Tensor) -> Tensor:
+    def expand_cond(self, cond: "Tensor") -> "Tensor":
         raise ValueError("layout 'frames' takes no cond: its frames are channels, and a cond is one for all channels")
 
 
@@ -146,10 +149,10 @@ class Raster(Layout):
     def channels(self) -> int:
         return 1
 
-    def to_model(self, x: Tensor) -> Tensor:
+    def to_model(self, x: "Tensor") -> "Tensor":
         return x.flatten(1, self._channel).unsqueeze(2)
 
-    def to_data(self, x: Tensor) -> Tensor:
+    def to_data(self, x: "Tensor") -> "Tensor":
         return x.squeeze(2).unflatten(1, (*self.data_shape, self.data_channels))
 
 

@@ -4,16 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import log
 from statistics import median_low
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 
 from axial_transformers.data import DataConfig, Examples
 from axial_transformers.models import AxialTransformerConfig
-from axial_transformers.models.prediction import Predictor
 from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Recipe
 from axial_transformers.training import TrainConfig
+
+if TYPE_CHECKING:
+    import torch
 
 LARGEST_WHOLE = 64
 """Longest side of images that are modelled whole by default."""
@@ -81,6 +82,10 @@ def custom(examples: Examples) -> Recipe:
 
 def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbours_and_channels"]:
     """Return the prediction with clearly less entropy, or none."""
+    import torch
+
+    from axial_transformers.models.prediction import Predictor
+
     count = max(1, min(len(examples), LOOKED_AT // examples.values[:1].size))
     spread = np.linspace(0, len(examples) - 1, count).astype(np.int64)
     values, x = examples.num_values, torch.from_numpy(examples.values[spread])
@@ -93,7 +98,9 @@ def prediction_for(examples: Examples) -> Literal["none", "neighbours", "neighbo
     return found
 
 
-def _entropy(x: torch.Tensor, values: int) -> float:
+def _entropy(x: "torch.Tensor", values: int) -> float:
+    import torch
+
     counts = [x[..., c].flatten().bincount(minlength=values) for c in range(x.shape[-1])]
     shares = torch.stack(counts).double() / (x.numel() // x.shape[-1])
     return -torch.xlogy(shares, shares).sum(1).mean().item() / LOG2

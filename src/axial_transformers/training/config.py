@@ -4,11 +4,10 @@ import os
 import warnings
 from dataclasses import dataclass, replace
 from reprlib import repr as brief
-from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-import torch
-
-from axial_transformers.ops.processor import multiplies_bfloat16, product_rates, why_not_compiled
+if TYPE_CHECKING:  # settings are read and checked without torch
+    import torch
 
 AT_LEAST = dict.fromkeys(
     ("steps", "batch_size", "accumulate", "log_every", "evaluate_every", "sample_every", "save_every"), 1
@@ -147,6 +146,8 @@ class TrainConfig:
         Raises:
             ValueError: this machine lacks `device`, or the environment that `deterministic` needs.
         """
+        from axial_transformers.ops.processor import multiplies_bfloat16, why_not_compiled
+
         if begun is not None:
             begun_with = {name: getattr(begun, name) for name in self.OPEN if getattr(self, name) in self.OPEN[name]}
             return replace(self, **begun_with).resolve_auto()
@@ -164,12 +165,14 @@ class TrainConfig:
             compile = False
         return replace(self, precision=precision, compile=compile)
 
-    def torch_device(self) -> torch.device:
+    def torch_device(self) -> "torch.device":
         return find_device(self.device)
 
 
-def warn_if_slow(setting: str, device: torch.device) -> None:
+def warn_if_slow(setting: str, device: "torch.device") -> None:
     """Warn where the device multiplies bfloat16 more slowly than float32."""
+    from axial_transformers.ops.processor import product_rates
+
     if device.type == "cpu" and (gain := product_rates().gain_of_bfloat16) < 1:
         warnings.warn(
             f"{setting}=bfloat16: on this processor its matrix products take {1 / gain:.2g} times as long as with "
@@ -178,8 +181,10 @@ def warn_if_slow(setting: str, device: torch.device) -> None:
         )
 
 
-def find_device(name: str) -> torch.device:
+def find_device(name: str) -> "torch.device":
     """Return the device called cuda, cuda:1, cpu, ... or auto; under torchrun, that of the local rank."""
+    import torch
+
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and int(os.environ.get("WORLD_SIZE", 1)) > 1:

@@ -1,21 +1,28 @@
 """Models to compare with: each is an `AxialTransformer` with another inner decoder over a raster sequence."""
 
-from axial_transformers.models.baselines.residual_network import (
-    AxialResNet,
-    AxialResNetConfig,
-    axial26s,
-    axial50l,
-    axial50m,
-    axial50s,
-)
-from axial_transformers.models.baselines.sequence_models import (
-    BlockTransformer,
-    BlockTransformerConfig,
-    ImageTransformer,
-    ImageTransformerConfig,
-    SparseTransformer,
-    SparseTransformerConfig,
-)
+from typing import TYPE_CHECKING
+
+from axial_transformers.doors import opened_at_first_use
+
+if TYPE_CHECKING:
+    from axial_transformers.models.baselines.config import (
+        BlockTransformerConfig,
+        ImageTransformerConfig,
+        SparseTransformerConfig,
+    )
+    from axial_transformers.models.baselines.residual_network import (
+        AxialResNet,
+        AxialResNetConfig,
+        axial26s,
+        axial50l,
+        axial50m,
+        axial50s,
+    )
+    from axial_transformers.models.baselines.sequence_models import (
+        BlockTransformer,
+        ImageTransformer,
+        SparseTransformer,
+    )
 
 __all__ = [
     "AxialResNet",
@@ -31,3 +38,21 @@ __all__ = [
     "axial50m",
     "axial50s",
 ]
+
+__getattr__ = opened_at_first_use(
+    __name__,
+    {
+        "AxialResNet": "residual_network",
+        "AxialResNetConfig": "residual_network",
+        "BlockTransformer": "sequence_models",
+        "BlockTransformerConfig": "config",
+        "ImageTransformer": "sequence_models",
+        "ImageTransformerConfig": "config",
+        "SparseTransformer": "sequence_models",
+        "SparseTransformerConfig": "config",
+        "axial26s": "residual_network",
+        "axial50l": "residual_network",
+        "axial50m": "residual_network",
+        "axial50s": "residual_network",
+    },
+)
