@@ -46,11 +46,11 @@ def environment(name: str) -> dict[str, str]:
     }
 
 
-def main(names: list[str]) -> int:
+def main(names: list[str]) -> bool:
     if unknown := set(names) - set(PROCESSORS):
-        return print(f"no processor {', '.join(sorted(unknown))}: there are {', '.join(PROCESSORS)}") or 2
+        sys.exit(f"no processor {', '.join(sorted(unknown))}: there are {', '.join(PROCESSORS)}")
     here = get_host_cpu_features() if platform.machine().lower() in ("x86_64", "amd64") else None
-    failed = 0
+    failed = False
     for name in names or PROCESSORS:
         lacking = sorted(each for each in PROCESSORS[name][0] if here is not None and not here.get(each))
         if here is None or lacking:
