@@ -71,7 +71,8 @@ class Paper:
     def fill_row(self, x: Tensor, context: Tensor, row: int, channel: int) -> None:
         """Decides x[:, row, :, channel]."""
         model = self.model
-        of_row = self.outer(model.embed_value(x[..., channel]), context)[:, row]
+        values = x[..., channel]
+        of_row = self.outer(model.embed_value(values), context, values)[:, row]
         for column in range(x.shape[2]):
             h = model.embed_value(x[:, row, :, channel])
             out = model.inner_decoder(shift(h, -2) + of_row)

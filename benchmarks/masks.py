@@ -193,6 +193,7 @@ def drawn(fields: dict[str, Tensor], marked: bool) -> str:
 def main(folder: Annotated[Path, Parameter(help="where to write the images")]) -> None:
     """Draw all images."""
     torch.manual_seed(0)
+    folder.mkdir(parents=True, exist_ok=True)
     sizes: dict[str, dict[str, int]] = {}
     for name, patterns in IMAGES.items():
         fields = {title: measure() for title, measure in patterns.items()}

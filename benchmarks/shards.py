@@ -153,6 +153,8 @@ def main(
     workers: int = 2,
     simulated: Annotated[bool, Parameter(help="compute records instead of writing and reading a shard")] = False,
 ) -> None:
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as place:
         os.environ["XDG_CACHE_HOME"] = place
         figures = measure(Path(place), records, min(positions or records, records), batch_size, workers, simulated)

@@ -181,8 +181,9 @@ class LineAttention(nn.Module):
         if not self.causal:
             raise ValueError("only causal attention has steps: build the layer with causal=True")
         lines, weight = (batch * prod(slab), self.kv_heads, length), self.qkv.weight
-        single = weight.dtype == torch.float32 and torch.is_autocast_enabled(weight.device.type)
-        dtype = torch.get_autocast_dtype(weight.device.type) if single else weight.dtype
+        device = weight.device.type
+        single = weight.dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if single else weight.dtype
         keys, values = (weight.new_empty(*lines, width // self.kv_heads, dtype=dtype) for width in self.widths[1:])
         return KeyValueCache(keys, values)
 
