@@ -39,6 +39,7 @@ from axial_transformers.decoding.sampling import sample
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.likelihood.evaluation import evaluate
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
+from axial_transformers.ops.processor import multiplies_bfloat16
 from axial_transformers.training import TrainConfig, train
 from command_line import run_command
 from timing import interleaved, now, peak_memory
@@ -57,12 +58,17 @@ class Machine:
 HERE = Machine()
 
 
+def autocast(device: torch.device) -> torch.autocast:
+    """bfloat16 where the device multiplies it faster, otherwise float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=multiplies_bfloat16(device))
+
+
 def step(model: AxialTransformer, x: torch.Tensor) -> Callable[[], None]:
-    """A training step on x, in bfloat16."""
+    """A training step on x, in the precision that suits its device."""
     optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
 
     def run() -> None:
-        with torch.autocast(x.device.type, torch.bfloat16):
+        with autocast(x.device):
             loss = random_slice_loss(model, x)
         loss.backward()
         optimizer.step()
@@ -86,6 +92,7 @@ def row(
     batch = plan.batches.get(name, plan.batch)
     found: dict[str, Any] = {"group": group, "row": name, "seed": seed, "steps": steps, "batch": batch}
     found |= {"device": machine.device, "threads": machine.threads}
+    found["precision"] = "bfloat16" if multiplies_bfloat16(device) else "float32"
     model = plan.model(name, seed, device)
     found["parameters"] = sum(p.numel() for p in model.parameters())
     once = step(model, torch.from_numpy(examples.values[:batch]).to(device))
@@ -94,7 +101,7 @@ def row(
     model = plan.model(name, seed, device)
     found["train_bits_per_dim"], found["train_seconds"] = trained(model, examples, steps, batch, seed)
     values = torch.from_numpy(some(test, plan.test_count))
-    with torch.autocast(device.type, torch.bfloat16):
+    with autocast(device):
         figures = evaluate(model.eval(), values, batch_size=8, given_frames=plan.given_frames)
     found.update(bits_per_dim=figures.bits_per_dim, standard_error=figures.standard_error, images=figures.images)
     known = values[:1] if model.config.known_channels else None
@@ -118,7 +125,6 @@ def trained(model: AxialTransformer, examples: Examples, steps: int, batch: int,
         warmup_steps=steps // 8,
         schedule="cosine",
         ema_decay=0.99,
-        precision="bfloat16",
         seed=seed,
         log_every=min(50, steps),
         save_every=steps,

@@ -3,8 +3,8 @@
     pip install -e '.[benchmarks]'    # optional: without it, the package's columns are left out
     python benchmarks/attention.py
 
-All run interleaved in one process, in float32 and bfloat16, forward and forward + backward; peak memory is that of a
-fresh process each. "Maps" are the linear layers without the attention: a lower bound for any kernel.
+All run interleaved in one process, forward and forward + backward, in float32, and in bfloat16 where the processor
+multiplies it faster; peak memory is that of a fresh process each. "Maps" are the linear layers without the attention: a lower bound for any kernel.
 `--package-only` compares forward + backward with the package alone, at more sizes and with its own number of heads.
 `--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
 layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from math import exp, log, sqrt
 from statistics import median
 from typing import Any
@@ -33,7 +34,7 @@ from axial_transformers.layers.position_sensitive import PositionSensitiveAxialA
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.positions import rotary
 from command_line import run_command
-from timing import interleaved, peak_memory
+from timing import dtypes, interleaved, peak_memory, rows_of
 
 SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
 HEADS = 4
@@ -44,7 +45,6 @@ BESIDE_PACKAGE = [
 ]  # fmt: skip
 OF_PACKAGE = 8
 """Heads that the package has unless told otherwise."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Maps(nn.Module):
@@ -177,7 +177,7 @@ def _peak(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> int:
 def beside_plain(names: list[str], rounds: int, memory: bool) -> None:
     """Prints ratios to the plain layer in float32: least times of all rounds, since other jobs only add to them."""
     rows = []
-    for shape in (shape for shape in SHAPES if len(shape) == 4):
+    for shape in rows_of([shape for shape in SHAPES if len(shape) == 4]):
         row: dict[str, Any] = {"shape": shape, "threads": torch.get_num_threads()}
         for key, seconds in times(names, shape, torch.float32, rounds, least=True).items():
             row[key] = {name: round(seconds[name] / seconds["plain"], 2) for name in names}
@@ -196,21 +196,20 @@ def beside_plain(names: list[str], rounds: int, memory: bool) -> None:
 def beside_package(rounds: int) -> None:
     """Prints how many times as long as ours the package takes: least times, of several threads by the wall clock."""
     clock = None if torch.get_num_threads() == 1 else time.perf_counter
-    rows = []
-    for dtype_name, dtype in DTYPES.items():
-        for shape in BESIDE_PACKAGE:
-            x = torch.randn(shape, dtype=dtype, requires_grad=True)
-            layers = {"axial": axial(shape, OF_PACKAGE).to(dtype), "package": package(shape, OF_PACKAGE).to(dtype)}
-            runs = {name: partial(run, layer, x, backward=True) for name, layer in layers.items()}
-            seconds = interleaved(runs, rounds, summary=min, clock=clock)
-            row = {
-                "shape": shape,
-                "dtype": dtype_name,
-                "package over axial": round(seconds["package"] / seconds["axial"], 2),
-                "ms": round(seconds["axial"] * 1e3, 2),
-            }
-            print(json.dumps(row), flush=True)
-            rows.append(row)
+    rows: list[dict[str, Any]] = []
+    for (dtype_name, dtype), shape in rows_of([*product(dtypes().items(), BESIDE_PACKAGE)]):
+        x = torch.randn(shape, dtype=dtype, requires_grad=True)
+        layers = {"axial": axial(shape, OF_PACKAGE).to(dtype), "package": package(shape, OF_PACKAGE).to(dtype)}
+        runs = {name: partial(run, layer, x, backward=True) for name, layer in layers.items()}
+        seconds = interleaved(runs, rounds, summary=min, clock=clock)
+        row = {
+            "shape": shape,
+            "dtype": dtype_name,
+            "package over axial": round(seconds["package"] / seconds["axial"], 2),
+            "ms": round(seconds["axial"] * 1e3, 2),
+        }
+        print(json.dumps(row), flush=True)
+        rows.append(row)
     summary = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
     print(json.dumps(summary | _summary([row["package over axial"] for row in rows])))
 
@@ -245,18 +244,17 @@ def main(
         and (name != "package" or find_spec("axial_attention"))
     ]
     rows: list[dict[str, Any]] = []
-    for dtype_name, dtype in DTYPES.items():
-        for shape in SHAPES:
-            row: dict[str, Any] = {"shape": shape, "dtype": dtype_name}
-            for key, seconds in times(names, shape, dtype, rounds).items():
-                row[key] = {name: round(seconds[name] / seconds["axial"], 2) for name in names}
-                row[key]["axial over maps"] = round(seconds["axial"] / seconds["maps"], 2)
-                row[key]["ms"] = round(seconds["axial"] * 1e3, 1)
-            if memory and shape == (1, 128, 128, 128):
-                peaks = {name: peak(name, shape, dtype) for name in names if name != "full"}
-                row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
-            print(json.dumps(row), flush=True)
-            rows.append(row)
+    for (dtype_name, dtype), shape in rows_of([*product(dtypes().items(), SHAPES)]):
+        row: dict[str, Any] = {"shape": shape, "dtype": dtype_name}
+        for key, seconds in times(names, shape, dtype, rounds).items():
+            row[key] = {name: round(seconds[name] / seconds["axial"], 2) for name in names}
+            row[key]["axial over maps"] = round(seconds["axial"] / seconds["maps"], 2)
+            row[key]["ms"] = round(seconds["axial"] * 1e3, 1)
+        if memory and shape == (1, 128, 128, 128):
+            peaks = {name: peak(name, shape, dtype) for name in names if name != "full"}
+            row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
+        print(json.dumps(row), flush=True)
+        rows.append(row)
     summary: dict[str, Any] = {"torch": torch.__version__, "threads": threads, "rows": rows}
     if "package" in names:
         summary |= _summary([row["forward + backward"]["package"] for row in rows])

@@ -14,6 +14,7 @@ import json
 import multiprocessing
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from axial_transformers.layers.attention import AxialAttention, FullAttention
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from command_line import run_command
-from timing import interleaved, peak_memory
+from timing import interleaved, peak_memory, rows_of
 
 DIM, HEADS, SPAN = 64, 4, 9
 KINDS = ("full", "axial", "local")
@@ -108,16 +109,19 @@ def measured(out: Path, rounds: int) -> dict[str, Any]:
     import matplotlib.pyplot as plt
 
     torch.set_num_threads(1)
-    found = {
-        "multiply-adds": {kind: [products(kind, (side, side)) for side in SQUARES] for kind in KINDS},
-        "seconds": {kind: [seconds(kind, side, rounds) for side in SQUARES] for kind in KINDS},
-        "bytes": {kind: [peak(kind, side) for side in SQUARES] for kind in KINDS},
+    found: dict[str, dict[str, list[float]]] = {
+        what: {kind: [] for kind in KINDS} for what in ("multiply-adds", "seconds", "bytes")
     }
+    for kind, side in rows_of([*product(KINDS, SQUARES)]):
+        values = products(kind, (side, side)), seconds(kind, side, rounds), peak(kind, side)
+        print(kind, side, *values, flush=True)
+        for of_kind, value in zip(found.values(), values):
+            of_kind[kind].append(value)
     sites = [side**2 for side in SQUARES]
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.6))
-    for panel, (what, values) in zip(panels, found.items()):
+    for panel, (what, of_kind) in zip(panels, found.items()):
         for kind in KINDS:
-            panel.loglog(sites, values[kind], "o-", label=kind)
+            panel.loglog(sites, of_kind[kind], "o-", label=kind)
         panel.set_xlabel("sites")
         panel.set_title(what)
         panel.grid(alpha=0.3)

@@ -14,6 +14,7 @@ import os
 import random
 import re
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -171,6 +172,7 @@ def crash(kills: int = 100, seed: int = 0) -> Findings:
             found.resumes += run.resumed()
             assert run.outcome() == alone.outcome(), f"run {found.runs} came to another end"
             found.runs += 1
+            print(f"{found.kills} of {kills} kills", file=sys.stderr, flush=True)
     return found
 
 

@@ -12,7 +12,6 @@ thread, so that other jobs on the machine disturb less, and wall time otherwise.
 
 import json
 import platform
-import sys
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +28,7 @@ from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.elementwise import shift
 from command_line import run_command
+from timing import rows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +113,9 @@ def main(options: Options) -> None:
     decode_with(model, noise_for(model, 1), compile=True)
     prepared = time.perf_counter() - prepared
     results = []
-    for batch in options.batches:
+    for batch in rows_of(options.batches):
         results.append(measure(model, batch, options, seconds))
-        print(results[-1], file=sys.stderr, flush=True)
+        print(results[-1], flush=True)
     show(results)
     machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}, {options.threads} threads"
     print(

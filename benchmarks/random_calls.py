@@ -32,6 +32,7 @@ from axial_transformers.ops import elementwise, kernel_choice, linear
 from axial_transformers.ops.axial_attention import axial_self_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
+from axial_transformers.progress import bar
 from command_line import run_command
 
 Call = Callable[..., Tensor]
@@ -300,7 +301,7 @@ def compare(calls: int, first: int = 0) -> tuple[dict[tuple[str, torch.dtype], F
     """So many calls, one of each operator and dtype after the other."""
     table = {(name, dtype): Found() for name in DRAWN for dtype in (SINGLE, HALF)}
     layouts: Counter[str] = Counter()
-    for seed, kind in zip(range(first, first + calls), cycle(table)):
+    for seed, kind in bar("calls")([*zip(range(first, first + calls), cycle(table))]):
         found, bound = table[kind], BOUNDS[kind]
         with kernels(pay_from=1):
             forward, backward = compared(*kind, seed, layouts)

@@ -56,6 +56,7 @@ from axial_transformers.models.baselines import (
 from axial_transformers.models.baselines.sequence_attention import SequenceAttention
 from command_line import run_command
 from decode import Paper
+from timing import rows_of
 
 COMMON: dict[str, Any] = {"num_values": 16, "dim": 32, "heads": 4, "mlp_ratio": 1.0}
 SIZES = (16, 32, 48, 64)
@@ -252,14 +253,17 @@ def main(
         reach_sizes: sides of the images of `reach`, multiples of 8, in ascending order.
         decode_size: side of the image of `decode`, a multiple of 16.
     """
-    rows = {name: measure(name, depths, reach_sizes, decode_size) for name in PAPER}
+    rows = {}
+    for name in rows_of(PAPER):
+        rows[name] = row = measure(name, depths, reach_sizes, decode_size)
+        row["measured"] = verdict(row)
+        print(f"{name}: {json.dumps(row)}", flush=True)
     columns = (f"{n}x{n}: {depth}" for n in reach_sizes for depth in depths)
     reached = Table("", *columns, title="Receptive field by image and number of layers")
     table = Table("", "attention, N^", "products over needed", "own operators", "row by row", title="Table 1, measured")
     side = f"{decode_size}x{decode_size}"
     drawn = Table("", "naive", "semi-parallel", "cached", "of these sequential", title=f"10^6 operations, {side}")
     for name, row in rows.items():
-        row["measured"] = verdict(row)
         _, faster, kernels, parallel = row["paper"].split()
         reached.add_row(name, *(f"{share:.0%}" for shares in row["reach"].values() for share in shares.values()))
         table.add_row(

@@ -17,6 +17,7 @@ from statistics import mean, median
 import torch
 
 from command_line import run_command
+from timing import rows_of
 
 MEASURE = """
 import json, sys, time, torch
@@ -40,7 +41,7 @@ def main(
     """Times one thread, two as OpenMP is set by default, and two with each number of turns."""
     rows = []
     settings = [(1, {}), (2, {}), *((2, {"GOMP_SPINCOUNT": str(count)}) for count in turns)]
-    for others, (threads, variables) in product(busy, settings):
+    for others, (threads, variables) in rows_of([*product(busy, settings)]):
         found = measure(others, threads, variables, seconds)
         rows.append({"busy": others, "threads": threads, **variables, **found})
         print(json.dumps(rows[-1]), flush=True)

@@ -17,6 +17,7 @@ import multiprocessing
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -40,6 +41,7 @@ from axial_transformers.training.processes import Processes
 from axial_transformers.training.run import Run
 from command_line import run_command
 from straightforward import Straightforward, StraightforwardTraining
+from timing import rows_of
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 AGREE = {"float32": 1e-5, "bfloat16": 1e-2}
@@ -52,7 +54,7 @@ SETTLE = 0.05
 @dataclass(frozen=True, kw_only=True)
 class Options:
     recipes: tuple[str, ...] = ("digits", "fashion_mnist", "photos32")
-    precisions: tuple[str, ...] = ("float32", "bfloat16")
+    precisions: tuple[str, ...] = ("float32", "auto")
     """float32, bfloat16, or auto: what suits the device."""
     compiled: tuple[Literal["False", "True"], ...] = ("False", "True")
     batch: int | None = None
@@ -68,11 +70,11 @@ def main(options: Options) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     rows = []
-    for name in options.recipes:
-        for precision in options.precisions:
-            for compiled in options.compiled:
-                rows.append(measure(name, precision, compiled == "True", options))
-                print(json.dumps(rows[-1]), flush=True)
+    suitable = TrainConfig(device=options.device).resolve_auto().precision
+    precisions = dict.fromkeys(suitable if each == "auto" else each for each in options.precisions)
+    for name, precision, compiled in rows_of([*product(options.recipes, precisions, options.compiled)]):
+        rows.append(measure(name, precision, compiled == "True", options))
+        print(json.dumps(rows[-1]), flush=True)
     show(rows)
     summary = {
         "torch": torch.__version__,

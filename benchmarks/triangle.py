@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.triangle_attention import TriangleAttention
 from command_line import run_command
-from timing import interleaved, peak_memory
+from timing import interleaved, peak_memory, rows_of
 
 
 class Plain(nn.Module):
@@ -71,7 +71,7 @@ def main(
     """Prints a row for each node: seconds, megabytes, and their ratios of plain PyTorch to the layer."""
     torch.set_num_threads(threads)
     rows = []
-    for node in ("starting", "ending"):
+    for node in rows_of(("starting", "ending")):
         case = node, residues, dim, heads, dtype
         layer, pairs = layer_and_input(*case)
         runs = {name: partial(run, build(layer), pairs) for name, build in BUILD.items()}
