@@ -4,7 +4,8 @@
     python benchmarks/attention.py
 
 All run interleaved in one process, forward and forward + backward, in float32, and in bfloat16 where the processor
-multiplies it faster; peak memory is that of a fresh process each. "Maps" are the linear layers without the attention: a lower bound for any kernel.
+multiplies it faster; peak memory is that of a fresh process each. "Maps" are the linear layers without the attention: a
+lower bound for any kernel.
 `--package-only` compares forward + backward with the package alone, at more sizes and with its own number of heads.
 `--equation-4-only` compares position-sensitive attention (Wang et al. 2020, equation 4) along columns instead: a global
 layer and one with a span of 9 beside a plain layer of equal widths and beside the published formulation, einsums over
@@ -36,7 +37,9 @@ from axial_transformers.ops.positions import rotary
 from command_line import run_command
 from timing import dtypes, interleaved, peak_memory, rows_of
 
-SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), (1, 128, 128, 128), (1, 16, 32, 32, 64)]
+LARGEST = (1, 128, 128, 128)
+"""Whose memory is measured."""
+SHAPES = [(8, 32, 32, 128), (2, 64, 64, 128), LARGEST, (1, 16, 32, 32, 64)]
 HEADS = 4
 SPAN = 9
 BESIDE_PACKAGE = [
@@ -185,7 +188,7 @@ def beside_plain(names: list[str], rounds: int, memory: bool) -> None:
                 for other in ("equation 4", "maps of plain"):
                     row[key][f"published over {other}"] = round(seconds["published"] / seconds[other], 2)
             row[key]["ms of plain"] = round(seconds["plain"] * 1e3, 1)
-        if memory and shape == (1, 128, 128, 128):
+        if memory and shape == LARGEST:
             peaks = {name: peak(name, shape, torch.float32) for name in names}
             row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
         print(json.dumps(row), flush=True)
@@ -250,7 +253,7 @@ def main(
             row[key] = {name: round(seconds[name] / seconds["axial"], 2) for name in names}
             row[key]["axial over maps"] = round(seconds["axial"] / seconds["maps"], 2)
             row[key]["ms"] = round(seconds["axial"] * 1e3, 1)
-        if memory and shape == (1, 128, 128, 128):
+        if memory and shape == LARGEST:
             peaks = {name: peak(name, shape, dtype) for name in names if name != "full"}
             row["peak MB"] = {name: round(size / 1e6) for name, size in peaks.items()}
         print(json.dumps(row), flush=True)

@@ -3,8 +3,8 @@
     python benchmarks/attention_kernels.py
 
 Attention along columns; queries, keys and values are the output of one linear layer. All lengths have the same number
-of sites, in float32, and in bfloat16 where the processor multiplies it faster. The last line is JSON: a row for each case, times relative to the fastest kernel, and whether the chosen one
-takes at most 1.25 times as long.
+of sites, in float32, and in bfloat16 where the processor multiplies it faster. The last line is JSON: a row for each
+case, times relative to the fastest kernel, and whether the chosen one takes at most 1.25 times as long.
 """
 
 import json

@@ -58,7 +58,9 @@ def record(run: Path, name: str) -> None:
     keys = {metric: key for key, metric in METRICS.items()}
     curve = read(run / "metrics.jsonl")
     lines = [json.dumps({"step": step, keys[metric]: round(bits, 4)}) for (metric, step), bits in curve.items()]
-    (CURVES / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    path = CURVES / f"{name}.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    print(path)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/decode.py                             32x32x3, width 128, 2+2+2 layers, batches 1, 4, 16, 64
     python benchmarks/decode.py --width 512 --layers 8 8 4 --batches 4
-    python benchmarks/decode.py --quick                     a smaller image, batches 1 and 4
+    python benchmarks/decode.py --size 8 --batches 1 4 --repeats 1       a smaller image
 
 All draw with the same noise, alternately, in one process, and must agree: where an example differs, the two values
 first chosen differently must be tied within rounding. The paper's scheme and the naive one are timed on a few rows and
@@ -51,8 +51,6 @@ class Options:
     """Sites on which the naive scheme is timed."""
     threads: int = 1
     device: str = "cpu"
-    quick: bool = False
-    """8 x 8, batches 1 and 4, one repeat."""
 
 
 class Paper:
@@ -80,8 +78,6 @@ class Paper:
 
 
 def main(options: Options) -> None:
-    if options.quick:
-        options = Options(size=8, batches=(1, 4), repeats=1, sites=1)
     torch.set_num_threads(options.threads)
     on_gpu = torch.device(options.device).type == "cuda"
     clock = time.process_time if options.threads == 1 and not on_gpu else time.perf_counter
