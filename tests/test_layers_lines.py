@@ -408,3 +408,11 @@ def test_what_cannot_be_is_refused_in_one_line(build, message):
     with pytest.raises(ValueError, match=message) as error:
         build()
     assert "\n" not in str(error.value)
+
+
+def test_a_causal_layers_cache_starts_and_steps_on_the_meta_device():
+    with torch.device("meta"):
+        layer = axial.LineAttention(8, 2, axis=1, causal=True)
+        cache = layer.start(3, (), 5)
+        assert layer.step(torch.zeros(3, 8), 4, cache).shape == (3, 8)
+    assert cache.keys.device.type == "meta"
