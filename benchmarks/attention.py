@@ -133,7 +133,7 @@ def rotary_layer(shape: tuple[int, ...]) -> LineAttention:
     return LineAttention(shape[-1], HEADS, 1, options=AttentionOptions(rotary=10000.0), key_dim=shape[-1] // 2)
 
 
-def position_sensitive(shape: tuple[int, ...], **extent: int) -> PositionSensitiveAxialAttention:
+def position_sensitive(shape: tuple[int, ...], **extent: Any) -> PositionSensitiveAxialAttention:
     return PositionSensitiveAxialAttention(shape[-1], HEADS, axis=1, value_dim=shape[-1], **extent)
 
 

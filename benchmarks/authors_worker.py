@@ -162,7 +162,7 @@ def official_e(checkout, folder):
         arrays["x"] = random.randint(0, 256, (4, 8, 8, 3)).astype(np.int32)
         arrays["noise"] = utils.np_gumbel(random, (4, 8, 8, 3, 256), 1.0).astype(np.float32)
         arrays |= session.run(computed, {x: arrays["x"], noise: arrays["noise"]})
-    np.savez_compressed(f"{folder}/case.npz", **arrays)
+    np.savez_compressed(f"{folder}/case.npz", **arrays)  # type: ignore[arg-type]
 
 
 def official_published(checkout, folder):

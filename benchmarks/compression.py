@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from axial_transformers.models import AxialTransformer
 from axial_transformers.pictures import other_codecs as comparison
 from command_line import run_command
 
+Result = TypeVar("Result")
+
 
 def read(model: AxialTransformer, source: Path, count: int) -> np.ndarray:
     """Images [count, *A, C], evenly spread over the source."""
@@ -34,7 +37,7 @@ def read(model: AxialTransformer, source: Path, count: int) -> np.ndarray:
     return values[np.linspace(0, len(values) - 1, count).astype(int)]
 
 
-def timed(work: Callable[[], object]) -> tuple[object, float]:
+def timed(work: Callable[[], Result]) -> tuple[Result, float]:
     start = time.perf_counter()
     return work(), time.perf_counter() - start
 

@@ -13,6 +13,7 @@ thread, so that other jobs on the machine disturb less, and wall time otherwise.
 import json
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -57,7 +58,7 @@ class Paper:
     """Section 3.2 as published: for every row the outer decoder over the whole image, for every site the inner decoder
     over its row; nothing is cached between rows or sites."""
 
-    def __init__(self, model: AxialTransformer, choose: GumbelChoice):
+    def __init__(self, model: AxialTransformer, choose: Callable[[Tensor, tuple[int, ...]], Tensor]):
         self.model, self.choose = model, choose
         (self.outer,) = model.outer_decoders
 

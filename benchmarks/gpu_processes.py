@@ -20,16 +20,16 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from axial_transformers import recipes
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer
+from axial_transformers.recipes import NAMED
 from axial_transformers.training import TrainConfig, train
 from command_line import run_command
 
 STEPS = 12
 LIMIT = 120
 """Seconds after which processes hang."""
-RUNS = {"copies": {}, "shards": {"shard": True}, "muon": {"optimizer": "muon"}}
+RUNS: dict[str, dict[str, Any]] = {"copies": {}, "shards": {"shard": True}, "muon": {"optimizer": "muon"}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ def fail(folder: Path, device: str) -> None:
 
 
 def trained(folder: Path, device: str, resume: bool = False, **changes: Any) -> None:
-    model = replace(recipes.digits().model, dropout=0.0, dim=32, heads=2)
+    model = replace(NAMED["digits"]().model, dropout=0.0, dim=32, heads=2)
     draw = np.random.default_rng(0)
     values = draw.integers(0, model.num_values, (64, *model.shape, model.channels), dtype=np.uint8)
     labels = draw.integers(0, model.num_classes, 64) if model.num_classes else None

@@ -29,7 +29,6 @@ from safetensors.torch import load_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import axial_transformers as axial
-from axial_transformers import recipes
 from axial_transformers.data import Examples
 from axial_transformers.decoding import gumbel
 from axial_transformers.layers.initialisation import randomise
@@ -38,6 +37,7 @@ from axial_transformers.models import AxialTransformer, AxialTransformerConfig
 from axial_transformers.ops.axial_attention import axial_attention
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.step_memory import memory
+from axial_transformers.recipes import NAMED
 from axial_transformers.training import TrainConfig, train
 from axial_transformers.training.metrics import forget_peak_memory, peak_memory
 from axial_transformers.training.processes import Processes
@@ -67,13 +67,13 @@ class Options:
     @property
     def model(self) -> AxialTransformerConfig:
         """That of the digits; tiny in a dry run."""
-        return self.sized(recipes.digits().model)
+        return self.sized(NAMED["digits"]().model)
 
     def sized(self, config: AxialTransformerConfig) -> AxialTransformerConfig:
         """The model, without dropout; tiny in a dry run."""
         shape = tuple(min(3, length) for length in config.shape)
         axes = len(config.bijection.shape)
-        tiny = {
+        tiny: dict[str, Any] = {
             "shape": shape, "dim": 8, "heads": 2, "inner_layers": 1,
             "encoder_layers": axes if config.encoder_layers else 0,
             "outer_layers": tuple(axes - level for level in range(axes - 1)),
@@ -216,17 +216,15 @@ def losses(options: Options) -> Iterator[Row]:
                     loss = random_slice_loss(model, x, label, channel=channel)
                 gradients = torch.autograd.grad(loss, tuple(model.parameters()))
             sides.append([part.detach().double().cpu() for part in (loss, *gradients)])
-        loss, *gradients = (
-            float((one - other).abs().max() / one.abs().max()) for one, other in zip(*sides, strict=True)
-        )
-        yield row(name, f"loss within {bound:g}", loss < bound, loss=loss, gradients=max(gradients))
+        apart, *others = (float((one - other).abs().max() / one.abs().max()) for one, other in zip(*sides, strict=True))
+        yield row(name, f"loss within {bound:g}", apart < bound, loss=apart, gradients=max(others))
 
 
 def compiling(options: Options) -> Iterator[Row]:
     """Blocks of each shipped recipe, compiled: no graph is cut, and no step after the second one compiles again."""
     compile = torch.compile
-    for name, recompute in product(recipes.NAMED, (False, True)):
-        recipe = recipes.NAMED[name]()
+    for name, recompute in product(NAMED, (False, True)):
+        recipe = NAMED[name]()
         config = replace(options.sized(recipe.model), shape=tuple(min(8, each) for each in recipe.model.shape))
         config = options.sized(replace(config, dim=64, heads=4))
         training = step_config(options, batch_size=4, checkpoint_blocks=recompute, compile=True)
@@ -249,7 +247,7 @@ def compiling(options: Options) -> Iterator[Row]:
 
 def checkpointing(options: Options) -> Iterator[Row]:
     """Steps of one recipe with compiled blocks, checkpointed or not: the same losses, less memory."""
-    recipe = recipes.digits() if options.dry_run else recipes.fashion_mnist_gpu()
+    recipe = NAMED["digits"]() if options.dry_run else NAMED["fashion_mnist_gpu"]()
     found = {}
     for recompute in (False, True):
         training = step_config(
@@ -268,7 +266,8 @@ def checkpointing(options: Options) -> Iterator[Row]:
 def waiting(options: Options) -> Iterator[Row]:
     """Steps between two reads of the loss, where whatever waits for the device is an error."""
     augmented = {"distribution_augmentation": 0.5, "shift_augmentation": 0.5}
-    for name, changes in {"adam": {}, "muon": {"optimizer": "muon"}, "augmented": augmented}.items():
+    runs: dict[str, dict[str, Any]] = {"adam": {}, "muon": {"optimizer": "muon"}, "augmented": augmented}
+    for name, changes in runs.items():
         training = step_config(options, batch_size=8, compile=False, **changes)
         with started(options.model, training, options) as run:
             for _ in range(2 * STEPS_BETWEEN_WAITS):
@@ -301,7 +300,8 @@ def layers(options: Options) -> Iterator[Row]:
         keep = torch.ones(batch, length, length, dtype=torch.bool, device=options.device)
         bias = torch.randn(batch, heads, length, length, device=options.device, dtype=torch.bfloat16)
         usual, peaks = {}, {}
-        for name, given in {"plain": {}, "key_mask": {"key_mask": keep}, "bias": {"attn_bias": bias}}.items():
+        calls: dict[str, dict[str, Any]] = {"plain": {}, "key_mask": {"key_mask": keep}, "bias": {"attn_bias": bias}}
+        for name, given in calls.items():
             y = x.clone().requires_grad_()
             forget_peak_memory(options.device)
             axial_attention(y, y, y, 2, **given).sum().backward()
@@ -339,7 +339,7 @@ def backends(options: Options) -> Iterator[Row]:
 
 def scoring(options: Options) -> Iterator[Row]:
     """Exact bits/dim in float32 and in bfloat16: how far apart, and seconds."""
-    recipe = recipes.digits() if options.dry_run else recipes.imagenet32()
+    recipe = NAMED["digits"]() if options.dry_run else NAMED["imagenet32"]()
     config = options.sized(recipe.model)
     model, x = random_model(config, options.device).eval(), torch.from_numpy(examples(config).values[:16])
     found, seconds = {}, {}
@@ -415,7 +415,7 @@ def archives(options: Options) -> Iterator[Row]:
 
 def memory_of_a_step(options: Options) -> Iterator[Row]:
     """The peak of a recipe's steps beside its estimate, blocks not compiled."""
-    recipe = recipes.digits() if options.dry_run else recipes.fashion_mnist_gpu()
+    recipe = NAMED["digits"]() if options.dry_run else NAMED["fashion_mnist_gpu"]()
     model = options.sized(recipe.model)
     config = replace(recipe.training, compile=False, device=options.device.type, label_dropout=0.0).resolve_auto()
     forget_peak_memory(options.device)

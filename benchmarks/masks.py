@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from cyclopts import Parameter
@@ -103,7 +103,7 @@ def present(absent_from: int) -> Tensor:
     return (torch.arange(SIDE) < absent_from).expand(1, SIDE, SIDE)
 
 
-def triangle(node: str, **settings) -> Callable[[], Tensor]:
+def triangle(node: Literal["starting", "ending"], **settings) -> Callable[[], Tensor]:
     return lambda: field_of_layer(axial.TriangleAttention(WIDTH, 2, node=node), **settings)
 
 

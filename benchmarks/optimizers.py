@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ def begun(options: Options, optimizer: Optimizer, folder: Path, processes: Proce
     config = recipe.model
     shape = (recipe.training.batch_size, *config.shape, config.channels)
     dtype = np.uint8 if config.num_values <= 256 else np.uint16
-    values = np.random.default_rng(0).integers(0, config.num_values, shape, dtype=dtype)
+    values: Any = np.random.default_rng(0).integers(0, config.num_values, shape, dtype=dtype)
     labels = np.zeros(len(values), np.int64) if config.num_classes else None
     examples = Examples(values, [""] * len(values), labels=labels, num_values=config.num_values)
     training = replace(recipe.training, optimizer=optimizer, device="cpu")

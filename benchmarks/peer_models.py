@@ -472,9 +472,9 @@ class OfDifferences(Peer):
 
         def difference(log_p: Tensor, site: tuple[int, int, int]) -> Tensor:
             n = (site[0] * width + site[1]) * channels + site[2]
-            *near, before = neighbours[n]
+            left, above, corner, before = neighbours[n]
             base = x[:, before] if before >= 0 else planes[:, -1]
-            prediction = self.predictor.predicted(*planes[:, near].unbind(1), base)
+            prediction = self.predictor.predicted(planes[:, left], planes[:, above], planes[:, corner], base)
             x[:, n] = choose(self.of_values(log_p, prediction), site)
             planes[:, n] = self.predictor.plane(x[:, n], base)
             return (x[:, n] - prediction + values // 2) % values

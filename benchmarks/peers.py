@@ -228,7 +228,8 @@ def run(
     run_missing(data, out, first, jobs)
     best = summarised([row for row in read(out) if any(each.items() <= row.items() for each in first)])
     names = ("kind", "model", "optimizer", "learning_rate")
-    again = [wanted(*(each[name] for name in names), seed) for seed in range(1, seeds) for each in best]
+    chosen = [{name: each[name] for name in names} for each in best]
+    again = [each | {"seed": seed, "seconds": seconds} for seed in range(1, seeds) for each in chosen]
     run_missing(data, out, again, jobs)
     return table(out)
 

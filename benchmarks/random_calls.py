@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ import axial_transformers as axial
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import elementwise, kernel_choice, linear
+from axial_transformers.ops import elementwise, kernel_choice, linear, torch_private
 from axial_transformers.ops.axial_attention import axial_self_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
@@ -104,7 +105,11 @@ def relative_attention(draw: Draw) -> Drawn:
     rows, of_heads = draw.choice([1, 5, 9, 2 * grid[axis] - 1, 2 * grid[axis] + 3]), draw.choice([1, heads])
     qkv = [draw.normal(*grid, heads, each) for each in (width, width, value_width)]
     tables = [draw.plain(rows, of_heads, each) for each in (width, width, value_width)]
-    return lambda *x: position_sensitive_attention(*x, axis, causal), [*qkv, *tables]
+
+    def call(q: Tensor, k: Tensor, v: Tensor, of_q: Tensor, of_k: Tensor, of_v: Tensor) -> Tensor:
+        return position_sensitive_attention(q, k, v, of_q, of_k, of_v, axis, causal)
+
+    return call, [*qkv, *tables]
 
 
 def linear_layer(draw: Draw) -> Drawn:
@@ -166,6 +171,12 @@ def line_layer(draw: Draw, longest: int) -> nn.Module:
     return axial.LineAttention(16, 4, draw.choice([1, 2, -2]), draw.causal(), options)
 
 
+def position_sensitive_layer(draw: Draw, longest: int) -> nn.Module:
+    axis, causal, of_line = draw.choice([1, 2]), draw.causal(), draw.causal()
+    size, span = (longest, None) if of_line else (None, 5)
+    return axial.PositionSensitiveAxialAttention(16, 2, axis, size=size, span=span, causal=causal)
+
+
 def triangle_layer(draw: Draw) -> Drawn:
     size, part = draw.choice([1, 3, 7, 20]), axial.TriangleAttention(16, 2, draw.choice(["starting", "ending"]), 8)
     call = on(part, draw.mask(2, size, size))
@@ -179,17 +190,13 @@ DRAWN: dict[str, Callable[[Draw], Drawn]] = {
     "linear": linear_layer,
     "quick_gelu": quick_gelu,
     "add_dropped": add_dropped,
-    "AxialAttention": layer(lambda draw, _: axial.AxialAttention(16, draw.choice([1, 4]), draw.choice([(2, 1), -2]))),
+    "AxialAttention": layer(lambda draw, _: axial.AxialAttention(16, draw.choice([1, 4]), draw.choice([(2, 1), (2,)]))),
     "AxialBlock": layer(lambda draw, _: axial.AxialBlock(16, 4, causal=draw.choice([(), (1,)]))),
     "LineAttention": layer(line_layer),
     "TiedAxialAttention": layer(lambda draw, _: axial.TiedAxialAttention(16, 2)),
     "TriangleAttention": triangle_layer,
     "FullAttention": layer(lambda draw, _: axial.FullAttention(16, 2)),
-    "PositionSensitiveAxialAttention": layer(
-        lambda draw, longest: axial.PositionSensitiveAxialAttention(
-            16, 2, draw.choice([1, 2]), causal=draw.causal(), **draw.choice([{"size": longest}, {"span": 5}])
-        )
-    ),
+    "PositionSensitiveAxialAttention": layer(position_sensitive_layer),
     "TransformerBlock": layer(
         lambda draw, _: TransformerBlock(LineAttention(16, 2, draw.choice([1, 2]), draw.causal()), 32), masked=False
     ),
@@ -286,7 +293,8 @@ def compared(name: str, dtype: torch.dtype, seed: int, layouts: Counter[str]) ->
 @contextmanager
 def kernels(pay_from: float) -> Iterator[None]:
     """Compiled kernels, and oneDNN, for inputs of so many numbers or operations."""
-    modules, before = (kernel_choice, elementwise, linear), linear.library
+    modules: tuple[Any, ...] = kernel_choice, elementwise, linear
+    before = linear.library
     kept = [module.PAYS_FROM for module in modules]
     for module in modules:
         module.PAYS_FROM = pay_from

@@ -172,7 +172,8 @@ class Theirs:
             model = Straightforward(recipe.model)
         model.load(ours.state_dict())
         bfloat16 = config.precision == "bfloat16"
-        self.training = StraightforwardTraining(model.to(self.device), bfloat16, config.learning_rate, config.compile)
+        compiled = config.compile is True
+        self.training = StraightforwardTraining(model.to(self.device), bfloat16, config.learning_rate, compiled)
 
     def loss(self, batch: Batch) -> float:
         model = self.training.model.eval()
@@ -304,10 +305,8 @@ def growing_batches(name: str, options: Options) -> list[dict[str, float]]:
             took = (time.perf_counter() - start) / 5
         except torch.cuda.OutOfMemoryError:
             return found
-        peak = torch.cuda.max_memory_allocated()
-        found.append(
-            {"batch": batch, "peak_memory_bytes": peak, **figures(recipe.model, batch, took, rate(options, "bfloat16"))}
-        )
+        metrics = figures(recipe.model, config, took, rate(options, "bfloat16"))
+        found.append({"batch": batch, "peak_memory_bytes": torch.cuda.max_memory_allocated(), **metrics})
         del side
         batch *= 2
 

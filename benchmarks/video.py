@@ -12,6 +12,7 @@ import io
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -40,7 +41,7 @@ def video_codec(name: str, clips: NDArray[np.uint8]) -> float:
     for clip in clips:
         file = io.BytesIO()
         with av.open(file, "w", format="matroska") as container:
-            stream = container.add_stream(encoder, rate=25, options=options)
+            stream: Any = container.add_stream(encoder, rate=25, options=options)
             stream.height, stream.width, stream.pix_fmt = *clip.shape[1:3], pixels
             for frame in clip:
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24").reformat(format=pixels)))

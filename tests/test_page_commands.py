@@ -20,7 +20,7 @@ from small_models import random_model, small_config
 from test_docs import PACKAGE, PAGES, ROOT, commands
 from test_readme import FEW_STEPS
 
-COMMANDS_WITHOUT_ARGUMENTS = {"recipes"}
+WITHOUT_ARGUMENTS = {"recipes"}
 PLACEHOLDER = r"[A-Z_]{3,}(\.npz)?"
 ELSEWHERE = {
     "README.md": "tests/test_readme.py",
@@ -40,6 +40,7 @@ SLOW = {
     "compress photos32 my_photos/ my_photos.axl --other-sizes tile",
     "complete clips32 my_clips_of_32x32.npz --frames 1 --output continued.mp4",
     "complete clips32 clips64_test.npz --frames 1 --data.size 32 --data.fit crop",
+    "train clips32 clips64_train.npz",
     "train photos32 my_images/ --from photos32",
     "inspect imagenet64 --model.mlp-ratio 4",
     "inspect imagenet64_released",
@@ -51,7 +52,7 @@ def is_mention(verb: str, words: list[str]) -> bool:
     """Whether a command is named, with nothing or a placeholder in place of its arguments."""
     if any(re.fullmatch(PLACEHOLDER, word) for word in words):
         return True
-    return verb not in COMMANDS_WITHOUT_ARGUMENTS and (not words or (verb != "inspect" and words[0].startswith("-")))
+    return verb not in WITHOUT_ARGUMENTS and (not words or (verb != "inspect" and words[0].startswith("-")))
 
 
 def cases() -> tuple[dict[str, list[list[str]]], dict[str, int]]:
@@ -127,10 +128,9 @@ def data(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
 
 def provide(words: list[str], data: Path, axial: Axial) -> None:
     """Put the runs, models and archives that a command reads and no command before it has made in their place."""
-    for word in words[1:]:
-        if re.match(r"(runs|models|demo)/\w+$", word) and not Path(word).exists() and words[0] != "import-official":
-            kind = {"fashion_mnist": "gray", "digits": "digits", "run": "digits"}.get(Path(word).name, "colour")
-            shutil.copytree(data / "models" / kind, word)
+    if re.match(r"(runs|models|demo)/\w+$", " ".join(words[1:2])) and not Path(words[1]).exists():
+        kind = {"fashion_mnist": "gray", "digits": "digits", "run": "digits"}.get(Path(words[1]).name, "colour")
+        shutil.copytree(data / "models" / kind, words[1])
     if words[0] == "decompress" and not Path(words[2]).exists():
         source = "my_photos/cat.png" if words[2] == "one.axl" else "my_photos"
         assert axial("compress", words[1], source, words[2]).status == 0
@@ -149,8 +149,12 @@ def made_small(words: list[str]) -> list[str]:
     if "--from" in words:
         return [*words, *few]
     depth = TINY.index("--model.outer-layers")
-    layers = ["--model.outer-layers", "3", "2"] if words[1] in ("clips32", "my_videos/") else TINY[depth:]
-    return [*words, *TINY[:depth], *([] if "--model.outer-layers" in words else layers), *few]
+    layers = [] if "--model.outer-layers" in words else TINY[depth:]
+    if words[1] == "my_videos/":
+        words = [{"16": "3", "32": "8"}.get(word, word) for word in words]
+    if words[1] in ("clips32", "my_videos/"):  # of three axes; to draw a clip takes seconds
+        layers, few = ["--model.outer-layers", "3", "--model.outer-layers", "2"], [*few, "--samples", "0"]
+    return [*words, *TINY[:depth], *layers, *few]
 
 
 @pytest.mark.parametrize(
