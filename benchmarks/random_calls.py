@@ -29,7 +29,7 @@ import axial_transformers as axial
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import elementwise, kernel_choice, linear, torch_private
+from axial_transformers.ops import elementwise, kernel_choice, linear
 from axial_transformers.ops.axial_attention import axial_self_attention
 from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
