@@ -41,11 +41,17 @@ SLOW = {
     "complete clips32 my_clips_of_32x32.npz --frames 1 --output continued.mp4",
     "complete clips32 clips64_test.npz --frames 1 --data.size 32 --data.fit crop",
     "train clips32 clips64_train.npz",
+    "train clips32_frames clips64_train.npz",
+    "evaluate runs/clips32_frames clips64_test.npz --split all --given-frames 1",
+    "train my_images/ --from photos32 --training.steps 250",
     "train photos32 my_images/ --from photos32",
+    "train imagenet64 shards/",
+    "train shards/train-{000..099}.tar --data.size 64 --data.fit crop",
+    "evaluate runs/train shards/val-{000..004}.tar",
     "inspect imagenet64 --model.mlp-ratio 4",
     "inspect imagenet64_released",
 }
-"""Commands that take more than a second of CPU time; one of each kind stays."""
+"""Commands that take about a second of CPU time or more, and those that need what these make."""
 
 
 def is_mention(verb: str, words: list[str]) -> bool:
@@ -145,15 +151,15 @@ def made_small(words: list[str]) -> list[str]:
         words += ["--count", "1"]
     if words[0] != "train" or words[1].startswith("runs/"):
         return words
-    few = [*FEW_STEPS, "--training.accumulate", "1"]
+    few = [*FEW_STEPS, "--samples", "0", "--training.accumulate", "1"]
     if "--from" in words:
         return [*words, *few]
     depth = TINY.index("--model.outer-layers")
     layers = [] if "--model.outer-layers" in words else TINY[depth:]
     if words[1] == "my_videos/":
         words = [{"16": "3", "32": "8"}.get(word, word) for word in words]
-    if words[1] in ("clips32", "my_videos/"):  # of three axes; to draw a clip takes seconds
-        layers, few = ["--model.outer-layers", "3", "--model.outer-layers", "2"], [*few, "--samples", "0"]
+    if words[1] in ("clips32", "my_videos/"):  # of three axes
+        layers = ["--model.outer-layers", "3", "--model.outer-layers", "2"]
     return [*words, *TINY[:depth], *layers, *few]
 
 
