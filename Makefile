@@ -42,7 +42,7 @@ release-check: $(READY)  ## build what is published into dist/, check that nothi
 	$(BIN)/python -m twine check --strict dist/*
 	tar -tzf dist/*.tar.gz | sed 's|^[^/]*/||' | sort > build/packed
 	git ls-files | grep -v '^[.]' | sort | comm -23 - build/packed > build/missing
-	test ! -s build/missing || { cat build/missing; echo 'is missing in the sdist: see MANIFEST.in'; exit 1; }
+	test ! -s build/missing || { cat build/missing; echo 'is missing in the sdist: see .gitignore'; exit 1; }
 	$(PYTHON) -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet --progress-bar off -c constraints.txt dist/*.whl
 	cd build/fresh && bin/axial demo --steps 40 && test -s demo/index.html
@@ -59,7 +59,7 @@ docs-serve: $(DOCS_READY)  ## the docs site on 127.0.0.1:8000, built again when 
 
 docs-check: docs  ## every page of the site in a headless chromium
 	$(DOCS)/bin/python -m pip install --quiet --progress-bar off -c constraints.txt -e '.[browser]'
-	$(DOCS)/bin/python docs/site/check.py
+	$(DOCS)/bin/python tools/check.py
 
 studio-test: $(STUDIO_READY)  ## Studio in a headless chromium
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || { echo 'no browser is here: apt-get install chromium'; exit 1; }
@@ -84,4 +84,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DOCS) $(STUDIO) build .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf $(VENV) $(DOCS) $(STUDIO) build .pytest_cache .mypy_cache .ruff_cache

@@ -5,8 +5,8 @@
     make gpu-report ARGS="--parts losses resume"         some parts only
 
 Each part is a process of its own with a limit of time, and writes its rows as they come: one that crashes, hangs or is
-ended leaves its rows, and the other parts go on. A row says what was expected and whether it holds; GPU.md lists
-the parts. Two GPUs are tested by the part `processes`, which is skipped where there is one.
+ended leaves its rows, and the other parts go on. A row says what was expected and whether it holds;
+docs/project/gpu.md lists the parts. Two GPUs are tested by the part `processes`, which is skipped where there is one.
 """
 
 import json

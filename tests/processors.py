@@ -16,7 +16,8 @@ from llvmlite.binding import get_host_cpu_features
 
 TESTS = (
     "kernels_*", "ops_*", "opcheck", "exact_arithmetic", "inference", "decoding", "fast_decoding", "sampling",
-    "layers_*", "training_optimizer", "training_muon", "compression_archive", "compression_codec", "machine",
+    "layers_*", "training_optimizer", "training_muon", "training_replicas",
+    "compression_archive", "compression_codec", "machine",
 )  # fmt: skip
 
 # Without its features, numba compiles for those of the processor at hand.

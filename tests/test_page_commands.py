@@ -30,6 +30,7 @@ ELSEWHERE = {
 """Pages whose commands another test runs, in their order."""
 EXEMPT = {
     r"demo\b.*": "tests/test_cli_demo.py",
+    r"doctor": "tests/test_cli_doctor.py",
     r"studio .*": "needs gradio, in an environment of its own: tests/test_studio_in_browser.py",
     r"push .*|sample alice/.*": "needs the hub: tests/test_hub.py has a stand-in",
     r"train (https|hf)://.*": "needs the network: tests/test_data_downloads.py, tests/test_hub.py have stand-ins",
@@ -192,7 +193,7 @@ def test_every_exemption_is_of_a_command_that_a_page_has():
     assert COUNTS["mentions"] + COUNTS["exempt"] < COUNTS["found"] / 2
 
 
-SIZES = dict(re.findall(r"^\| (\w+) \| (\d+\.\d+ \|.*) \|$", (ROOT / "GPU.md").read_text(), re.MULTILINE))
+SIZES = dict(re.findall(r"^\| (\w+) \| (\d+\.\d+ \|.*) \|$", (ROOT / "docs/project/gpu.md").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "axial_transformers"
-SITE = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(SOURCE.glob("pretrained/*/README.md"))]
+FOR_MAINTAINERS = {*ROOT.glob("docs/project/*.md")}
+SITE = [*sorted({*ROOT.glob("docs/**/*.md")} - FOR_MAINTAINERS), *sorted(SOURCE.glob("pretrained/*/README.md"))]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *SITE]
 LONGEST, LONG, MOST_LONG = 35, 30, 0.05
 """Words of a sentence at most; words of a long one; share of long ones at most."""

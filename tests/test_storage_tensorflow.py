@@ -1,5 +1,6 @@
 """The reader of TensorFlow V2 checkpoints: what is written is read, what is damaged or unknown is refused by name."""
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,14 @@ def index_of(prefix: Path) -> Path:
 
 def data_of(prefix: Path) -> Path:
     return prefix.with_name("model.ckpt.data-00000-of-00001")
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    with pytest.raises(
+        ValueError, match=r"^a TensorFlow file needs .* pip install 'axial-transformers\[tensorflow\]'$"
+    ):
+        masked_crc32c(b"123456789")
 
 
 def test_a_checksum_is_the_published_one_masked() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from axial_transformers.storage import require_extra
 from axial_transformers.storage.byte_reader import ByteReader
 
 _MASK = 0xA282EAD8
@@ -31,8 +32,12 @@ class ChecksumError(FormatError):
 
 
 def masked_crc32c(octets: bytes) -> int:
-    """Return the CRC-32C of bytes, as LevelDB and TensorFlow store it."""
-    import google_crc32c
+    """Return the CRC-32C of bytes, as LevelDB and TensorFlow store it; needs the extra `tensorflow`."""
+    try:
+        import google_crc32c
+    except ImportError:
+        require_extra("tensorflow", "google_crc32c", "a TensorFlow file")
+        raise
 
     checksum = google_crc32c.value(octets)
     return ((checksum >> 15 | checksum << 17) + _MASK) & 0xFFFFFFFF

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
-SITE = Path(__file__).parents[2] / "build" / "site"
+SITE = Path(__file__).parents[1] / "build" / "site"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LOOKS = ((390, "dark"), (1280, "light"))
 PATIENCE = 300_000

@@ -1,7 +1,7 @@
 """The image of the demo's page in README, from the top of the page in a headless chromium.
 
 axial demo
-.venv-docs/bin/python docs/site/demo_picture.py demo/index.html
+.venv-docs/bin/python tools/demo_picture.py demo/index.html
 """
 
 import io
@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-IMAGE = Path(__file__).parents[1] / "images" / "demo.png"
+IMAGE = Path(__file__).parents[1] / "docs" / "images" / "demo.png"
 WIDTH, HEIGHT, THUMBNAIL, COLOURS = 1100, 800, 660, 128
 """Pixels of the window, the width of the image, and the number of its colours."""
 

@@ -1,6 +1,6 @@
 """The image at the top of README and of the home page: samples beside completions, tiles of equal size in one grid.
 
-.venv/bin/python docs/site/first_picture.py fashion_mnist_test.npz
+.venv/bin/python tools/first_picture.py fashion_mnist_test.npz
 """
 
 import sys
@@ -16,7 +16,7 @@ from axial_transformers.pictures.completions import completion_sheet
 from axial_transformers.pictures.display import for_display, opaque
 from axial_transformers.pictures.grids import above, gap_of, sheet
 
-IMAGE = Path(__file__).parents[1] / "images" / "first_picture.png"
+IMAGE = Path(__file__).parents[1] / "docs" / "images" / "first_picture.png"
 ROWS, DRAWN, SCALE, APART = 6, 4, 2, 12
 """Rows of both grids, completions in a row, the enlargement of a tile, and the pixels between the grids."""
 

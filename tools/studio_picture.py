@@ -1,6 +1,6 @@
 """The image of docs/how-to/studio.md: Studio in a headless chromium, with a part of an example completed.
 
-.venv-studio/bin/python docs/site/studio_picture.py fashion_mnist fashion_mnist_test.npz
+.venv-studio/bin/python tools/studio_picture.py fashion_mnist fashion_mnist_test.npz
 """
 
 import argparse
@@ -15,7 +15,7 @@ from axial_transformers.cli import studio
 from axial_transformers.studio.page import served
 from axial_transformers.training.trained_model import open_model
 
-PICTURE = Path(__file__).parents[1] / "images" / "studio.png"
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "studio.png"
 PATIENCE = 300_000
 """Milliseconds that a step may take, on a busy machine."""
 COLOURS = 128

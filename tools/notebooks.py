@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[2] / "notebooks"
+FOLDER = Path(__file__).parents[1] / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 

@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import commands
 import notebooks
 
-DOCS = Path(__file__).parents[1]
-ROOT = DOCS.parent
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FOR_MAINTAINERS = DOCS / "project"
 CARRIED = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -50,7 +51,7 @@ WHOLE_LINK = re.compile(r"(?<!!)\[(?P<text>[^][]*)\]\((?P<path>[^)\s#:]+)(#[^)\s
 def on_config(config: MkDocsConfig) -> None:
     """Write in the place of FOLDER/* in the navigation the pages of the folder that it names nowhere else.
 
-    The link to the repository is that of the description on PyPI, from the same variable (setup.py).
+    The environment variable GITHUB_REPOSITORY (OWNER/NAME) gives the link to the repository.
     """
     if repository := os.environ.get("GITHUB_REPOSITORY"):
         config.repo_url, config.repo_name = f"https://github.com/{repository}", repository
@@ -73,7 +74,9 @@ def _expanded(entries: list[Any], named: set[str]) -> list[Any]:
 
 
 def _pages() -> list[str]:
-    written = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    written = sorted(
+        path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if FOR_MAINTAINERS not in path.parents
+    )
     listed = (f"{COMMANDS}/{command}.md" for command in commands.cli.COMMANDS)
     return [*written, *sorted(CARRIED.values()), *NOTEBOOKS.values(), *listed]
 
@@ -105,7 +108,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def outside(link: re.Match[str]) -> str:
         target = target_of(link["path"])
-        if target in PLACES or target.startswith("docs/") or not (ROOT / target).is_file():
+        on_site = target in PLACES or (target.startswith("docs/") and FOR_MAINTAINERS not in (ROOT / target).parents)
+        if on_site or not (ROOT / target).is_file():
             return link[0]
         return f"[{link['text']}]({config.repo_url}/blob/main/{target})" if config.repo_url else link["text"]
 
