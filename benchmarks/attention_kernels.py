@@ -1,4 +1,4 @@
-"""The measurement behind `ops.kernel_choice`: every kernel of attention at every length.
+"""The measurement behind `ops.backends`: every backend of attention at every length.
 
     python benchmarks/attention_kernels.py
 
@@ -8,44 +8,35 @@ case, times relative to the fastest kernel, and whether the chosen one takes at 
 """
 
 import json
-from collections.abc import Callable
 from functools import partial
 from itertools import product
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from axial_transformers.ops import compiled_attention, torch_attention
-from axial_transformers.ops.axial_attention import from_lines, to_lines
-from axial_transformers.ops.kernel_choice import compiled_can_run, fused_can_run
+from axial_transformers.ops import compiled_attention, composed_attention, fused_attention
+from axial_transformers.ops.attention_call import AttentionCall, packed_call
+from axial_transformers.ops.backends import Backend, choose
 from command_line import run_command
 from timing import dtypes, interleaved, rows_of
 
-Attend = Callable[[Tensor, int, bool, Tensor | None], Tensor]
+BACKENDS: dict[str, Backend] = {
+    "compiled": compiled_attention,
+    "fused": fused_attention,
+    "composed": composed_attention,
+}
 
 
-def compiled(qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
+def call_of(qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> AttentionCall:
     width = qkv.shape[-1] // 3
-    return compiled_attention.attend((qkv,), (heads, width, width, width), 1, causal, mask)
+    return packed_call(qkv, (heads, width, width, width), 1, causal, mask)
 
 
-def along_lines(qkv: Tensor, heads: int, causal: bool, mask: Tensor | None) -> Tensor:
-    q, k, v = (part.unflatten(-1, (heads, -1)) for part in qkv.chunk(3, dim=-1))
-    mask = None if mask is None else mask.mT.flatten(0, 1)
-    lines = to_lines(q, 1), to_lines(k, 1), to_lines(v, 1)
-    return from_lines(torch_attention.attend(*lines, causal, mask), q, 1)
-
-
-KERNELS: dict[str, Attend] = {"compiled": compiled, "fused": along_lines, "composed": along_lines}
-
-
-def once(name: str, qkv: Tensor, heads: int, causal: bool, mask: Tensor | None, grad: bool) -> None:
-    fused = None if name == "fused" else "not chosen"
-    with torch.set_grad_enabled(grad), patch.object(torch_attention, "fused_can_run", lambda *_: fused):
-        out = KERNELS[name](qkv, heads, causal, mask)
-        if grad:  # a long line is computed again here, by the same kernel
-            torch.autograd.grad(out, qkv, torch.ones_like(out))
+def once(backend: Backend, qkv: Tensor, heads: int, causal: bool, mask: Tensor | None, grad: bool) -> None:
+    with torch.set_grad_enabled(grad):
+        out = backend.run(call_of(qkv, heads, causal, mask))
+    if grad:
+        torch.autograd.grad(out, qkv, torch.ones_like(out))
 
 
 def main(
@@ -62,12 +53,14 @@ def main(
     for (dtype_name, dtype), length in rows_of([*product(dtypes().items(), lengths)]):
         count = max(1, sites // length)
         qkv = torch.randn(1, length, count, 3 * heads * width, dtype=dtype).requires_grad_()
-        call = qkv.device, dtype, length
-        chosen = "fused" if fused_can_run(*call) is None else "composed"
-        chosen = "compiled" if compiled_can_run(*call, heads * length * count) is None else chosen
+        taken = choose(call_of(qkv, heads, False, None))
+        chosen = next(name for name, backend in BACKENDS.items() if backend is taken)
         for kind, grad in product(("whole", "causal", "ragged"), (False, True)):
             mask = torch.rand(1, length, count) > 0.2 if kind == "ragged" else None
-            runs = {name: partial(once, name, qkv, heads, kind == "causal", mask, grad) for name in KERNELS}
+            runs = {
+                name: partial(once, backend, qkv, heads, kind == "causal", mask, grad)
+                for name, backend in BACKENDS.items()
+            }
             times = interleaved(runs, rounds)
             best = min(times.values())
             row = {

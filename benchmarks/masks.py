@@ -122,7 +122,7 @@ IMAGES: dict[str, dict[str, Callable[[], Tensor]]] = {
         "axes=(2, 1)": block(),
         "axes=(2,)": block(axes=(2,)),
         "causal=(1,)": block(causal=(1,)),
-        "window size 5": block(options=axial.AttentionOptions(span=5)),
+        "window size 5": block(options=axial.AttentionOptions(window=5)),
     },
     "axial_attention": {
         'combine="sequence"': attention(),
@@ -133,8 +133,8 @@ IMAGES: dict[str, dict[str, Callable[[], Tensor]]] = {
     "line_attention": {
         "axis=2": line(),
         "causal=True": line(causal=True),
-        "window size 5\nspan=5": line(span=5),
-        "span=3,\ndilation=2": line(span=3, dilation=2),
+        "window size 5\nwindow=5": line(window=5),
+        "window=3,\ndilation=2": line(window=3, dilation=2),
     },
     "position_sensitive_axial_attention": {
         f"axis=1, size={SIDE}": position_sensitive(1, size=SIDE),

@@ -29,9 +29,10 @@ import axial_transformers as axial
 from axial_transformers.layers.blocks import TransformerBlock
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import elementwise, kernel_choice, linear
-from axial_transformers.ops.axial_attention import axial_self_attention
-from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
+from axial_transformers.ops import compiled_attention, elementwise, linear
+from axial_transformers.ops.attention_call import packed_call
+from axial_transformers.ops.axial_attention import position_sensitive_attention
+from axial_transformers.ops.backends import attend
 from axial_transformers.ops.positions import rotation_table
 from axial_transformers.progress import bar
 from command_line import run_command
@@ -94,7 +95,7 @@ def packed_attention(draw: Draw) -> Drawn:
 
     def call(qkv: Tensor) -> Tensor:
         turns = None if table is None else table.to(torch.promote_types(qkv.dtype, SINGLE))
-        return axial_self_attention(qkv, heads, widths, axis, causal, mask, None, turns)
+        return attend(packed_call(qkv, (heads, *widths), axis, causal, mask, rotations=turns))
 
     return call, [draw.normal(*grid, sum(widths))]
 
@@ -158,11 +159,11 @@ def layer(make: Callable[[Draw, int], nn.Module], axes: int = 2, masked: bool = 
 
 
 def line_layer(draw: Draw, longest: int) -> nn.Module:
-    span = draw.choice([None, None, 3])
+    window = draw.choice([None, None, 3])
     options = axial.AttentionOptions(
         kv_heads=draw.choice([None, 1, 2]),
-        span=span,
-        dilation=draw.choice([1, 2]) if span else 1,
+        window=window,
+        dilation=draw.choice([1, 2]) if window else 1,
         gate=draw.causal(),
         qk_norm=draw.causal(),
         rotary=draw.choice([None, 100.0]),
@@ -185,7 +186,7 @@ def triangle_layer(draw: Draw) -> Drawn:
 
 DRAWN: dict[str, Callable[[Draw], Drawn]] = {
     "axial_attention": attention,
-    "axial_self_attention": packed_attention,
+    "packed attention": packed_attention,
     "position_sensitive_attention": relative_attention,
     "linear": linear_layer,
     "quick_gelu": quick_gelu,
@@ -208,7 +209,7 @@ BOUNDS = {
         for name in ("quick_gelu", "add_dropped")
         for dtype, bound in ((SINGLE, 2e-6), (HALF, 8e-3))
     },
-    ("axial_self_attention", SINGLE): 1e-4,
+    ("packed attention", SINGLE): 1e-4,
     **{(name, HALF): 2e-1 for name in ("AxialBlock", "TransformerBlock", "TriangleAttention")},
 }
 """Of the largest errors, forward and backward: a few times what was found. Norms amplify the rounding of bfloat16."""
@@ -293,7 +294,7 @@ def compared(name: str, dtype: torch.dtype, seed: int, layouts: Counter[str]) ->
 @contextmanager
 def kernels(pay_from: float) -> Iterator[None]:
     """Compiled kernels, and oneDNN, for inputs of so many numbers or operations."""
-    modules: tuple[Any, ...] = kernel_choice, elementwise, linear
+    modules: tuple[Any, ...] = compiled_attention, elementwise, linear
     before = linear.library
     kept = [module.PAYS_FROM for module in modules]
     for module in modules:

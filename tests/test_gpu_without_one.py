@@ -47,7 +47,9 @@ from axial_transformers.models.baselines import (
     SparseTransformer,
     SparseTransformerConfig,
 )
-from axial_transformers.ops import axial_attention, reference, torch_attention
+from axial_transformers.ops import fused_attention, reference
+from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.backends import forced
 from axial_transformers.ops.cuda_arithmetic import arithmetic
 from axial_transformers.planning.machine import products_in
 from small_models import VARIANTS, random_given, random_model, random_values, small_config
@@ -140,7 +142,7 @@ def test_a_step_of_training_without_values_gives_every_parameter_its_gradient(ki
         assert parameter.grad.shape == parameter.shape
 
 
-@pytest.mark.parametrize("bound", [{"MOST_LINES": 7}, {"MOST_NUMBERS": 1000}], ids=str)
+@pytest.mark.parametrize("bound", [{"MAX_LINES": 7}, {"MAX_NUMBERS": 1000}], ids=str)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(bound, masked, causal, monkeypatch):
@@ -157,12 +159,11 @@ def test_attention_over_more_lines_than_a_kernel_takes_is_computed_in_parts(boun
     sdpa = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
     for name, value in bound.items():
-        monkeypatch.setattr(torch_attention, name, value)
-    monkeypatch.setattr(axial_attention, "compiled_can_run", lambda *_: "not chosen")
-    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
-    got = axial_attention.axial_attention(q, k, v, 2, causal, mask)
+        monkeypatch.setattr(fused_attention, name, value)
+    with forced(fused_attention):
+        got = axial_attention(q, k, v, 2, causal, mask)
     assert sum(calls) == 23
-    assert max(calls) == (7 if "MOST_LINES" in bound else 1)  # 1 x 2 heads x 128 places x 3 numbers are 768
+    assert max(calls) == (7 if "MAX_LINES" in bound else 1)  # 1 x 2 heads x 128 places x 3 numbers are 768
     torch.testing.assert_close(got, expected)
     grad = torch.randn(got.shape, generator=generator)
     for mine, right in zip(torch.autograd.grad(got, (q, k, v), grad), torch.autograd.grad(expected, (q, k, v), grad)):
@@ -205,13 +206,13 @@ def test_masks_keep_sizes_of_one(options, numbers, monkeypatch):
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
-    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
-    monkeypatch.setattr(torch_attention, "copies_count", lambda device: True)
-    for most_lines in (torch_attention.MOST_LINES, 5, 2):
-        monkeypatch.setattr(torch_attention, "MOST_LINES", most_lines)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    for max_lines in (fused_attention.MAX_LINES, 5, 2):
+        monkeypatch.setattr(fused_attention, "MAX_LINES", max_lines)
         given.clear()
-        found = axial_attention.axial_attention(*arguments, bias)
-        assert given == [numbers] if most_lines > 5 else len(given) > 1
+        with forced(fused_attention):
+            found = axial_attention(*arguments, bias)
+        assert given == [numbers] if max_lines > 5 else len(given) > 1
         torch.testing.assert_close(found, expected)
         for mine, right in zip(torch.autograd.grad(found, inputs, grad), gradients):
             torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
@@ -222,11 +223,11 @@ def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypa
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(*GRID, 4, generator=generator) for _ in range(3))
     bias = torch.randn(shape, generator=generator)
-    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
-    monkeypatch.setattr(torch_attention, "copies_count", lambda device: True)
-    compiled = torch.compile(axial_attention.axial_attention, backend="aot_eager", fullgraph=True, dynamic=False)
-    expected = axial_attention.axial_attention(q, k, v, 2, attn_bias=bias)
-    torch.testing.assert_close(compiled(q, k, v, 2, attn_bias=bias), expected)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    compiled = torch.compile(axial_attention, backend="aot_eager", fullgraph=True, dynamic=False)
+    with forced(fused_attention):
+        expected = axial_attention(q, k, v, 2, attn_bias=bias)
+        torch.testing.assert_close(compiled(q, k, v, 2, attn_bias=bias), expected)
 
 
 def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
@@ -378,9 +379,9 @@ def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causa
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
-    monkeypatch.setattr(axial_attention, "copies_count", lambda device: True)
-    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
-    found = layer(x)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    with forced(fused_attention):
+        found = layer(x)
     assert [len(each) for each in storages] == [1]
     torch.testing.assert_close(found, expected)
     for mine, right in zip(torch.autograd.grad(found, tuple(layer.parameters()), grad), gradients):
@@ -389,18 +390,17 @@ def test_attention_along_any_axis_reads_one_projection_where_it_lies(axis, causa
 
 def test_lines_that_would_be_too_many_heads_are_lines(monkeypatch):
     q, k, v = torch.randn(3, 2, 3, 5, 2, 4, generator=torch.Generator().manual_seed(0))
-    expected = axial_attention.axial_attention(q, k, v, 1)
-    monkeypatch.setattr(axial_attention, "copies_count", lambda device: True)
-    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: None)
-    fused = torch_attention._fused
-    for name, value, lines in (("MOST_LINES", 10, 2), ("MOST_LINES", 9, 9), ("MOST_NUMBERS", 5000, 4)):
+    expected = axial_attention(q, k, v, 1)
+    monkeypatch.setattr(fused_attention, "copies_count", lambda device: True)
+    fused = fused_attention._fused
+    for name, value, lines in (("MAX_LINES", 10, 2), ("MAX_LINES", 9, 9), ("MAX_NUMBERS", 5000, 4)):
         calls = []
-        with monkeypatch.context() as patch:
-            patch.setattr(torch_attention, name, value)
+        with monkeypatch.context() as patch, forced(fused_attention):
+            patch.setattr(fused_attention, name, value)
             patch.setattr(
-                torch_attention, "_fused", lambda *args, calls=calls: calls.append(len(args[0])) or fused(*args)
+                fused_attention, "_fused", lambda *args, calls=calls: calls.append(len(args[0])) or fused(*args)
             )
-            torch.testing.assert_close(axial_attention.axial_attention(q, k, v, 1), expected)
+            torch.testing.assert_close(axial_attention(q, k, v, 1), expected)
         assert max(calls) == lines
 
 

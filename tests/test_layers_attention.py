@@ -15,9 +15,10 @@ from axial_transformers.layers.attention import (
 )
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import reference, torch_attention
-from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.torch_attention import full_attention
+from axial_transformers.ops import composed_attention, fused_attention, line_groups, reference
+from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.axial_attention import axial_attention, full_attention
+from axial_transformers.ops.backends import attend, forced
 
 SHAPES = [(5,), (3, 5), (1, 4), (2, 3, 4)]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -26,6 +27,12 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=st
 
 def draw(*shape, dtype=torch.float64):
     return torch.randn(*shape, dtype=dtype)
+
+
+def attend_lines(q, k, v, causal=False, key_mask=None):
+    """Attention along lines [m, heads, L, width] by torch's operations."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return attend(AttentionCall(q, k, v, 1, causal, key_mask, full=True)).transpose(1, 2)
 
 
 def reaches(layer: nn.Module, shape: tuple[int, ...], dim: int = 4) -> torch.Tensor:
@@ -68,18 +75,19 @@ def test_full_attention_equals_its_reference_on_any_two_grids(shape, other, dtyp
 
 
 @pytest.mark.parametrize("piece", [2**20, 30], ids=["at once", "in pieces"])
-@pytest.mark.parametrize("refusal", [None, "not chosen"], ids=["fused", "composed"])
+@pytest.mark.parametrize("backend", [fused_attention, composed_attention], ids=["fused", "composed"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True], ids=["whole", "ragged"])
-def test_every_kernel_has_the_right_gradients(refusal, piece, causal, masked, monkeypatch):
-    monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
-    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: refusal)
+def test_every_kernel_has_the_right_gradients(backend, piece, causal, masked, monkeypatch):
+    monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
     q, k, v = (draw(3, 2, 4, width).requires_grad_() for width in (2, 2, 3))
     mask = torch.tensor([[True, True, False, True], [False, True, True, False], [False] * 4]) if masked else None
-    assert torch.autograd.gradcheck(lambda q, k, v: torch_attention.attend(q, k, v, causal, mask), (q, k, v))
+    with forced(backend):
+        out = attend_lines(q, k, v, causal, mask)
+        assert torch.autograd.gradcheck(lambda q, k, v: attend_lines(q, k, v, causal, mask), (q, k, v))
     allowed = torch.ones(4, 4).tril().bool() if causal else torch.ones(4, 4).bool()
-    expected = torch_attention.composed(q, k, v, None, allowed if mask is None else allowed & mask[:, None, None])
-    torch.testing.assert_close(torch_attention.attend(q, k, v, causal, mask), expected, rtol=0, atol=1e-12)
+    expected = composed_attention.composed(q, k, v, None, allowed if mask is None else allowed & mask[:, None, None])
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("keys", [28, 64, 600])
@@ -87,8 +95,8 @@ def test_half_precision_is_as_near_as_half_precision_can_be(keys):
     q, k, v = (draw(3, 2, keys, 8, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     out, expected = (
-        torch_attention.attend(q, k, v, causal=True),
-        torch_attention.composed(*wide, None, torch.ones(keys, keys).tril().bool()),
+        attend_lines(q, k, v, causal=True),
+        composed_attention.composed(*wide, None, torch.ones(keys, keys).tril().bool()),
     )
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(out.double(), expected, rtol=0.03, atol=0.03)
@@ -178,11 +186,10 @@ def test_cross_attention_of_a_tensor_with_itself_is_full_attention():
 
 
 @pytest.mark.parametrize(("build", "exponent"), [(AxialAttention, 1.5), (FullAttention, 2.0)])
-def test_score_and_value_products_grow_as_they_should_with_the_number_of_sites(build, exponent, monkeypatch):
-    monkeypatch.setattr(torch_attention, "fused_can_run", lambda *_: "not chosen")
+def test_score_and_value_products_grow_as_they_should_with_the_number_of_sites(build, exponent):
     layer, sides, counts = build(8, 2), (4, 8, 16, 32), []
     for side in sides:
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), forced(composed_attention), FlopCounterMode(display=False) as counter:
             layer(torch.randn(1, side, side, 8))
         counts.append(sum(counter.flop_counts["Global"][op] for op in (torch.ops.aten.bmm, torch.ops.aten.baddbmm)))
     slope = (log(counts[-1]) - log(counts[0])) / (2 * log(sides[-1] / sides[0]))

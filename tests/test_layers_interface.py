@@ -7,13 +7,12 @@ import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import _normalised_over
 from axial_transformers.ops import reference
-from axial_transformers.ops.axial_attention import axial_attention
-from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
+from axial_transformers.ops.axial_attention import axial_attention, position_sensitive_attention
 
 Options = axial.AttentionOptions
 LINES = {
     "plain": (Options(), {}),
-    "causal window": (Options(span=3, dilation=2, kv_heads=1), {"causal": True}),
+    "causal window": (Options(window=3, dilation=2, kv_heads=1), {"causal": True}),
     "positions": (Options(rotary=100.0, relative=2, qk_norm=True), {}),
 }
 
@@ -34,7 +33,7 @@ def test_outputs_of_lines_are_weights_times_values(options, axis):
     layer, x, mask = made(axial.LineAttention(8, 2, axis, options=chosen, **more)), draw(2, 4, 5, 8), draw(2, 4, 5) > -1
     values = layer.qkv(x)[..., -layer.widths[2] :].unflatten(-1, (layer.kv_heads, -1))
     values = values.repeat_interleave(2 // layer.kv_heads, dim=-2)
-    bias = draw(1, 2, x.shape[axis], layer.options.span or x.shape[axis])
+    bias = draw(1, 2, x.shape[axis], layer.options.window or x.shape[axis])
     for given in ((), (mask,), (mask, bias)):
         weights = layer.weights(x, *given)
         equation = "bijnp,bpjnk->bijnk" if axis == 1 else "bijnp,bipnk->bijnk"
@@ -70,7 +69,7 @@ def test_weights_of_blocks_triangles_and_tied_rows_are_those_that_they_attend_by
     [
         lambda *axes: axial.AxialAttention(8, 2, axes, causal=axes[:1]),
         lambda *axes: axial.AxialBlock(
-            8, 2, axes, causal=axes[:1], options={axes[0]: Options(span=3), axes[1]: Options(rotary=100.0)}
+            8, 2, axes, causal=axes[:1], options={axes[0]: Options(window=3), axes[1]: Options(rotary=100.0)}
         ),
     ],
     ids=["attention", "block"],

@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import reference, torch_attention
+from axial_transformers.ops import line_groups, reference
+from axial_transformers.ops.attention_call import AttentionCall
 
 Options = axial.AttentionOptions
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -58,7 +59,7 @@ def bias_of(kind, shape, axis, columns):
 
 
 CASES = [
-    # shape, axis, causal, masked, heads of keys, span, dilation, bias
+    # shape, axis, causal, masked, heads of keys, window, dilation, bias
     ((5,), 1, False, True, 4, None, 1, "all"),
     ((2, 4), 2, True, False, 2, None, 1, "examples"),
     ((4, 2), 1, True, True, 4, None, 1, "lines"),
@@ -72,38 +73,36 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "on", "causal", "masked", "groups", "span", "dilation", "kind"), CASES, ids=str)
+@pytest.mark.parametrize(("shape", "on", "causal", "masked", "groups", "window", "dilation", "kind"), CASES, ids=str)
 def test_every_option_equals_the_reference_forward_and_backward(
-    shape, on, causal, masked, groups, span, dilation, kind, monkeypatch
+    shape, on, causal, masked, groups, window, dilation, kind, monkeypatch
 ):
     q, k, v = (draw(2, *shape, heads, 2).requires_grad_() for heads in (4, groups, groups))
     mask = torch.rand(2, *shape) > 0.3 if masked else None
-    bias, whole = (None, None) if kind is None else bias_of(kind, shape, on, span or shape[on - 1])
-    slow = reference.axial_attention(q, k, v, on, causal, mask, whole, span=span, dilation=dilation)
+    bias, whole = (None, None) if kind is None else bias_of(kind, shape, on, window or shape[on - 1])
+    slow = reference.axial_attention(q, k, v, on, causal, mask, whole, window=window, dilation=dilation)
     tensors, grad = [q, k, v] + [bias] * (kind is not None), torch.randn_like(slow)
     expected = torch.autograd.grad(slow, tensors, grad)
     for piece, any_length in ((2**20, False), (40, False), (2**20, True)):  # at once; in pieces; as graphs have it
-        monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
-        monkeypatch.setattr(
-            "axial_transformers.ops.axial_attention._is_of_any_length", lambda *_, here=any_length: here
-        )
-        fast = axial.axial_attention(q, k, v, on, causal, mask, bias, span=span, dilation=dilation)
+        monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
+        monkeypatch.setattr(AttentionCall, "any_length", any_length)
+        fast = axial.axial_attention(q, k, v, on, causal, mask, bias, window=window, dilation=dilation)
         torch.testing.assert_close(fast, slow, **EXACT)
         for a, b in zip(torch.autograd.grad(fast, tensors, grad), expected):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("piece", [2**20, 20], ids=["at once", "in pieces"])
-@pytest.mark.parametrize(("span", "dropout"), [(None, 0.0), (3, 0.0), (None, 0.5)])
-def test_biased_attention_has_first_and_second_derivatives(piece, span, dropout, monkeypatch):
-    monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
+@pytest.mark.parametrize(("window", "dropout"), [(None, 0.0), (3, 0.0), (None, 0.5)])
+def test_biased_attention_has_first_and_second_derivatives(piece, window, dropout, monkeypatch):
+    monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
     q, k, v = (draw(2, 4, 1, 2).requires_grad_() for _ in range(3))
-    bias = draw(2, 1, 4, span or 4).requires_grad_()
+    bias = draw(2, 1, 4, window or 4).requires_grad_()
     mask = torch.tensor([[True, False, True, True], [False] * 4])
 
     def attend(q, k, v, bias):
         torch.manual_seed(1)
-        return axial.axial_attention(q, k, v, 1, key_mask=mask, attn_bias=bias, span=span, dropout=dropout)
+        return axial.axial_attention(q, k, v, 1, key_mask=mask, attn_bias=bias, window=window, dropout=dropout)
 
     assert torch.autograd.gradcheck(attend, (q, k, v, bias), fast_mode=True)
     assert torch.autograd.gradgradcheck(attend, (q, k, v, bias), atol=1e-4, fast_mode=True)
@@ -112,7 +111,7 @@ def test_biased_attention_has_first_and_second_derivatives(piece, span, dropout,
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("learned", [False, True], ids=["fixed", "learned"])
 def test_long_lines_by_any_kernel_and_half_precision_are_as_near_as_they_can_be(dtype, learned, monkeypatch):
-    monkeypatch.setitem(torch_attention.PIECE, "cpu", 2**14)
+    monkeypatch.setitem(line_groups.PIECE, "cpu", 2**14)
     q, k, v = (draw(2, 2, 70, 2, 4, dtype=dtype) for _ in range(3))
     bias, mask = draw(2, 2, 70, 70, dtype=dtype).requires_grad_(learned), torch.rand(2, 2, 70) > 0.3
     mask[1, 1] = False
@@ -129,7 +128,7 @@ def test_operations_of_windows_grow_linearly_with_the_length():
     for length in (128, 256, 512):
         q = torch.randn(1, length, 2, 4)
         with FlopCounterMode(display=False) as counter:
-            axial.axial_attention(q, q, q, 1, span=9, dilation=2)
+            axial.axial_attention(q, q, q, 1, window=9, dilation=2)
         counts.append(counter.get_total_flops())
     assert log(counts[2] / counts[1]) / log(2) == pytest.approx(1, abs=0.1)
     assert log(counts[1] / counts[0]) / log(2) == pytest.approx(1, abs=0.1)
@@ -153,7 +152,7 @@ def test_dropout_sets_weights_to_zero_and_keeps_their_mean():
 def test_windowed_dilated_grouped_attention_is_its_formula(grid, causal):
     """y_o = sum_j softmax_j(q_o . k_{o + 2j} / sqrt(K)) v_{o + 2j}, |j| <= 1, two heads of q to one of k and v."""
     x = draw(2, *grid, 6)
-    options = Options(kv_heads=2, span=3, dilation=2)
+    options = Options(kv_heads=2, window=3, dilation=2)
     layer = randomised(axial.LineAttention(6, 4, -2, causal, options, key_dim=8, value_dim=4))
     q, k, v = np.split(affine(layer.qkv, array(x)), np.cumsum([8, 4]), axis=-1)
     heads = np.zeros((2, *grid, 4))
@@ -196,10 +195,10 @@ def test_attention_with_rotary_positions_depends_on_differences_of_coordinates_o
     )
 
 
-@pytest.mark.parametrize("span", [None, 5])
-def test_the_relative_bias_is_that_of_the_offset_and_clipped(span):
+@pytest.mark.parametrize("window", [None, 5])
+def test_the_relative_bias_is_that_of_the_offset_and_clipped(window):
     """Added to the scores of attention of equal keys, the weights are softmax_p(table[p - o])."""
-    layer = randomised(axial.LineAttention(2, 2, 1, options=Options(relative=1, span=span)))
+    layer = randomised(axial.LineAttention(2, 2, 1, options=Options(relative=1, window=window)))
     with torch.no_grad():
         layer.qkv.weight[:4] = 0
         layer.qkv.bias[:4] = 0
@@ -207,10 +206,10 @@ def test_the_relative_bias_is_that_of_the_offset_and_clipped(span):
     v = affine(layer.qkv, array(x))[0, :, 4:]
     heads = np.zeros((6, 2))
     for o, n in product(range(6), range(2)):
-        places = [p for p in range(6) if span is None or abs(p - o) <= 2]
+        places = [p for p in range(6) if window is None or abs(p - o) <= 2]
         heads[o, n] = softmax(np.array([table[n, np.clip(p - o, -1, 1) + 1] for p in places])) @ v[places, n]
     np.testing.assert_allclose(array(layer(x))[0], affine(layer.out, heads), **EXACT)
-    extra = draw(1, 1, 6, span or 6)
+    extra = draw(1, 1, 6, window or 6)
     torch.testing.assert_close(layer(x, attn_bias=0 * extra), layer(x), **EXACT)
     assert not torch.allclose(layer(x, attn_bias=extra), layer(x))
 
@@ -293,11 +292,11 @@ def test_queries_and_keys_are_normalised_and_heads_gated():
 STEPPED = {
     "none": Options(),
     "grouped": Options(kv_heads=2),
-    "window": Options(span=5, dilation=2, relative=1),
+    "window": Options(window=5, dilation=2, relative=1),
     "dilation": Options(dilation=3),
     "relative": Options(relative=2),
     "rotary": Options(rotary=50.0, qk_norm=True, gate=True),
-    "all": Options(kv_heads=1, span=3, dilation=2, gate=True, qk_norm=True, rotary=50.0, relative=1, dropout=0.5),
+    "all": Options(kv_heads=1, window=3, dilation=2, gate=True, qk_norm=True, rotary=50.0, relative=1, dropout=0.5),
 }
 
 
@@ -312,7 +311,7 @@ def test_cached_steps_equal_the_whole_with_every_option(name, axis):
 
 
 def test_axial_attention_takes_the_options_of_every_axis_or_of_one():
-    window = Options(span=3, relative=1)
+    window = Options(window=3, relative=1)
     for options, of_rows in (({1: window}, Options()), (window, window)):
         layer = randomised(axial.AxialAttention(8, 2, axes=(2, 1), options=options))
         rows, columns = (axial.LineAttention(8, 2, axis, options=o) for axis, o in ((2, of_rows), (1, window)))
@@ -323,7 +322,7 @@ def test_axial_attention_takes_the_options_of_every_axis_or_of_one():
 
 
 def test_a_block_is_its_branches_and_begins_as_the_identity():
-    options = {2: Options(rotary=10000.0, gate=True), 1: Options(span=3, relative=1)}
+    options = {2: Options(rotary=10000.0, gate=True), 1: Options(window=3, relative=1)}
     block = axial.AxialBlock(8, 2, axes=(2, 1), causal=(1,), options=options)
     x = draw(2, 3, 5, 8)
     assert torch.equal(block.double()(x), x)
@@ -377,8 +376,8 @@ QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
             lambda: axial.axial_attention(*QKV, 2, attn_bias=torch.zeros(1, 4, 3, 4)),
             r"attn_bias must be \[1, 4, 4, 4\]",
         ),
-        (lambda: axial.axial_attention(*QKV, 2, attn_bias=torch.zeros(1, 4, 4, 4), dilation=2), "needs a span"),
-        (lambda: axial.axial_attention(*QKV, 2, span=4), "odd"),
+        (lambda: axial.axial_attention(*QKV, 2, attn_bias=torch.zeros(1, 4, 4, 4), dilation=2), "needs a window"),
+        (lambda: axial.axial_attention(*QKV, 2, window=4), "odd"),
         (lambda: axial.axial_attention(*QKV, 2, dilation=0), "dilation"),
         (lambda: axial.axial_attention(*QKV, 2, dropout=1.0), "dropout"),
         (lambda: axial.axial_attention(QKV[0], QKV[1][..., :3, :], QKV[2], 2), "divisor"),
@@ -393,9 +392,9 @@ QKV = [torch.zeros(1, 2, 4, 4, 2)] * 3
             lambda: axial.LineAttention(8, 4, 1, options=Options(rotary=9.0), rotations=torch.zeros(3, 2)),
             "given twice",
         ),
-        (lambda: axial.AxialAttention(8, 2, options={3: Options(span=3)}), r"options \(3,\) must be among axes"),
-        (lambda: Options(relative=2, dilation=2), "need a span"),
-        (lambda: axial.TiedAxialAttention(8, 2, options=Options(span=3)), "only"),
+        (lambda: axial.AxialAttention(8, 2, options={3: Options(window=3)}), r"options \(3,\) must be among axes"),
+        (lambda: Options(relative=2, dilation=2), "need a window"),
+        (lambda: axial.TiedAxialAttention(8, 2, options=Options(window=3)), "only"),
         (lambda: axial.TriangleAttention(8, node="middle"), "starting"),
         (lambda: axial.AxialBlock(8, 2, axes=(1, 1)), "named once each"),
         (lambda: axial.AxialBlock(8, 2, drop_path=1.0), "drop_path"),

@@ -6,7 +6,7 @@ import torch
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.ops import reference
-from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
+from axial_transformers.ops.axial_attention import position_sensitive_attention
 
 
 def inputs(shape, rows, tables, dtype):

@@ -18,7 +18,7 @@ LAYERS = {
     "AxialAttention": lambda: axial.AxialAttention(8, 2, causal=(1,)),
     "AxialBlock": lambda: axial.AxialBlock(8, 2, causal=(1,), options=Options(**EVERY)),
     "relative": lambda: axial.LineAttention(8, 2, 1, options=Options(relative=2)),
-    "windows": lambda: axial.LineAttention(8, 2, 2, options=Options(span=3, dilation=2, relative=1)),
+    "windows": lambda: axial.LineAttention(8, 2, 2, options=Options(window=3, dilation=2, relative=1)),
     "dilation": lambda: axial.LineAttention(8, 2, 1, True, options=Options(dilation=2, kv_heads=1)),
     "TiedAxialAttention": lambda: axial.TiedAxialAttention(8, 2),
     "TriangleAttention": lambda: axial.TriangleAttention(8, 2, "ending", head_dim=4),

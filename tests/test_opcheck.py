@@ -11,14 +11,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axial_transformers
-from axial_transformers.ops import (
-    compiled_attention,
-    elementwise,
-    kernel_choice,
-    linear,
-)
+from axial_transformers.ops import compiled_attention, compiled_relative, elementwise, linear, operators
+from axial_transformers.ops.attention_call import AttentionCall
 
-needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
+needs_numba = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
 needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="torch comes without oneDNN")
 
 
@@ -44,12 +40,12 @@ OPERATORS = {
         needs_numba,
     ),
     "attend_relative": (
-        compiled_attention._forward_relative,
+        compiled_relative._forward_relative,
         ([Q, K, V], TABLES, 2, True, 0.5, torch.empty_like(V), SUMS),
         needs_numba,
     ),
     "attend_relative_backward": (
-        compiled_attention._backward_relative,
+        compiled_relative._backward_relative,
         ([Q, K, V, random(*V.shape)], TABLES, 2, True, 0.5, SUMS, [*GRADS[:3], *map(torch.empty_like, TABLES)]),
         needs_numba,
     ),
@@ -70,11 +66,11 @@ def test_custom_operators_are_declared_as_they_are(operator, arguments):
 
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "_Attention, relative": (
-        lambda *x: compiled_attention.attend_relative(x[:3], None, x[3:], 2, True, 0.5),
+        lambda *x: compiled_relative.run(AttentionCall(*x[:3], 2, True, tables=x[3:], scale=0.5)),
         (Q, K, V, *TABLES),
     ),
     "_Attention": (
-        lambda q, k, v, bias: compiled_attention.attend((q, k, v), None, 2, True, bias=bias),
+        lambda q, k, v, bias: compiled_attention.run(AttentionCall(q, k, v, 2, True, bias=bias[:, None])),
         (Q, K, V, BIAS),
     ),
     "_QuickGELU": (elementwise.quick_gelu, (random(3, 5),)),

@@ -7,7 +7,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from axial_transformers.ops import elementwise, reference
 from axial_transformers.ops.elementwise import add_dropped, dropout, quick_gelu, shift, shifted_copies
-from axial_transformers.ops.kernel_choice import HAS_NUMBA
+from axial_transformers.ops.operators import HAS_NUMBA
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 

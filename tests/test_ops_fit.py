@@ -5,8 +5,7 @@ import torch
 
 import axial_transformers as axial
 from axial_transformers import AttentionOptions, axial_attention
-from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
-from axial_transformers.ops.torch_attention import full_attention
+from axial_transformers.ops.axial_attention import full_attention, position_sensitive_attention
 
 
 @pytest.mark.parametrize("lines", [2, 64], ids=["few", "many"])
@@ -96,7 +95,7 @@ def test_a_dilation_beyond_the_line_leaves_each_site_alone():
         lambda axis: axial.LineAttention(8, 2, axis),
         lambda axis: axial.LineAttention(8, 2, axis, options=AttentionOptions(relative=2)),
         lambda axis: axial.LineAttention(8, 2, axis, options=AttentionOptions(rotary=100.0)),
-        lambda axis: axial.LineAttention(8, 2, axis, options=AttentionOptions(span=3)),
+        lambda axis: axial.LineAttention(8, 2, axis, options=AttentionOptions(window=3)),
         lambda axis: axial.PositionSensitiveAxialAttention(8, 2, axis, size=7),
         lambda axis: axial.TiedAxialAttention(8, 2, axis),
         lambda axis: axial.TiedAxialAttention(8, 2, 2, axis),
@@ -124,7 +123,7 @@ def test_pairs_that_are_not_of_each_with_each_are_refused(node, shape):
         *[("rotary", base) for base in (0.0, -2.0, float("nan"), float("inf"))],
         *[("dropout", share) for share in (2.0, 1.0, -0.1, float("nan"))],
         *[("dilation", step) for step in (0, -1)],
-        *[("span", places) for places in (0, 2, -3)],
+        *[("window", size) for size in (0, 2, -3)],
     ],
 )
 def test_options_out_of_their_range_are_refused_where_they_are_given(option, value):
@@ -153,7 +152,7 @@ def test_tensors_of_several_dtypes_or_of_integers_are_refused_on_all_paths(lengt
     options = (
         {},
         {"causal": True},
-        {"span": 3},
+        {"window": 3},
         {"dilation": 2},
         {"dropout": 0.5},
         {"key_mask": torch.ones(1, 64, length, dtype=torch.bool)},

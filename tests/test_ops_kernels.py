@@ -13,11 +13,22 @@ from axial_transformers.layers.attention import AxialAttention
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
 from axial_transformers.layers.triangle_attention import TriangleAttention
-from axial_transformers.ops import compiled_attention, kernel_choice, linear, reference
-from axial_transformers.ops.compiled_attention import unpacked
+from axial_transformers.ops import (
+    compiled_attention,
+    compiled_relative,
+    composed_attention,
+    composed_relative,
+    fused_attention,
+    linear,
+    operators,
+    reference,
+)
+from axial_transformers.ops.attention_call import AttentionCall, normalised, packed_call, unpacked
+from axial_transformers.ops.backends import attend as attend_call
+from axial_transformers.ops.backends import choose, explain, forced
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
+needs_numba = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
 needs_onednn = pytest.mark.skipif(not linear.HAS_ONEDNN, reason="torch comes without oneDNN")
 
 
@@ -35,12 +46,12 @@ def of_float32(monkeypatch):
     monkeypatch.setattr(bfloat16_tiles, "multiplies_pairs", lambda: False)
 
 
-def attend(q, k, v, *arguments, **options):
-    return compiled_attention.attend((q, k, v), None, *arguments, **options)
+def attend(q, k, v, axis, causal=False, key_mask=None, bias=None):
+    return compiled_attention.run(normalised(AttentionCall(q, k, v, axis, causal, key_mask), bias))
 
 
 def attend_packed(qkv, heads, widths, *arguments):
-    return compiled_attention.attend((qkv,), (heads, *widths), *arguments)
+    return compiled_attention.run(packed_call(qkv, (heads, *widths), *arguments))
 
 
 def assert_near(got, expected, dtype):
@@ -69,11 +80,11 @@ def test_compiled_attention_equals_its_reference(shape, heads, width, value_widt
     mask = torch.rand(shape) > 0.4 if masked else None
     grad = torch.randn(*shape, heads, value_width).bfloat16()
     for axis in range(1, len(shape)):
-        expected = reference.axial_attention(*unpacked((wide,), packing), axis, causal, mask)
+        expected = reference.axial_attention(*unpacked(wide, packing), axis, causal, mask)
         (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
         for dtype in TOLERANCE:
             qkv = numbers.to(dtype).requires_grad_()
-            separate = attend(*unpacked((qkv,), packing), axis, causal, mask)
+            separate = attend(*unpacked(qkv, packing), axis, causal, mask)
             packed = attend_packed(qkv, heads, packing[1:], axis, causal, mask)
             for out in (separate, packed):
                 assert out.dtype == dtype
@@ -93,12 +104,13 @@ def test_attention_of_short_lines_beside_each_other_equals_its_reference(causal,
         qkv = torch.randn(*shape, sum(widths)).to(dtype).requires_grad_()
         wide, grad = qkv.detach().double().requires_grad_(), torch.randn(*shape, heads, 2 * LANES).to(dtype)
         for axis in (1, 2):
-            expected = reference.axial_attention(*unpacked((wide,), (heads, *widths)), axis, causal)
+            expected = reference.axial_attention(*unpacked(wide, (heads, *widths)), axis, causal)
             out = attend_packed(qkv, heads, widths, axis, causal)
             assert_near(out, expected, dtype)
             (expected_gradient,) = torch.autograd.grad(expected, wide, grad.double())
             assert_near(torch.autograd.grad(out, qkv, grad)[0], expected_gradient, dtype)
-    assert compiled_attention._pieces_of_short_lines(unpacked((qkv,), (heads, *widths)), 1, None, None, None)
+    q, _, v = unpacked(qkv, (heads, *widths))
+    assert compiled_attention._pieces_of_short_lines(compiled_attention.sizes_of(q, v, 1), None, None)
 
 
 @needs_numba
@@ -249,7 +261,7 @@ def test_threads_do_not_change_a_bit():
     for count in (1, 2, 3):
         torch.set_num_threads(count)
         out = attend_packed(qkv, 4, (32, 32, 32), 2, True)
-        biased = attend(*unpacked((qkv,), (4, 32, 32, 32)), 2, bias=bias)
+        biased = attend(*unpacked(qkv, (4, 32, 32, 32)), 2, bias=bias)
         gradients = (
             *torch.autograd.grad(out.square().sum(), qkv),
             *torch.autograd.grad(biased.sin().sum(), (qkv, bias)),
@@ -291,13 +303,13 @@ def test_all_parts_are_worked_on_once_and_failures_come_through(count, own, monk
     [(AxialAttention(16, 2, (1, 2, 3)), (3, 5, 4)), (TriangleAttention(16, 2, "ending", 8), (5, 5))],
     ids=["axial", "triangle"],
 )
-def test_a_layer_is_the_same_by_compiled_attention(layer, shape, monkeypatch):
+def test_a_layer_is_the_same_by_compiled_attention(layer, shape):
     randomise(layer)
     x = torch.randn(2, *shape, 16)
     expected = layer(x)
-    monkeypatch.setattr(kernel_choice, "PAYS_FROM", 0)
-    assert_near(layer(x), expected.detach(), torch.float32)
-    assert not torch.equal(layer(x), expected), "the same kernel twice"
+    with forced(compiled_attention):
+        assert_near(layer(x), expected.detach(), torch.float32)
+        assert not torch.equal(layer(x), expected), "the same kernel twice"
 
 
 @needs_onednn
@@ -373,7 +385,7 @@ def test_rows_with_gaps_are_multiplied_as_they_are(monkeypatch):
 def test_gradients_are_as_good_at_large_inputs(layer, length, width, scale, monkeypatch):
     """Relative to the largest gradient: 3e-6 where a query attends to one key alone, whatever the scale; 3e-6 plus a
     millionth of the square of the scale elsewhere, as the scores are rounded, which grow with it."""
-    monkeypatch.setattr(kernel_choice, "PAYS_FROM", 0)
+    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
     module = layer()
     randomise(module)
     x, wide = scale * torch.randn(4, length, length, width), deepcopy(module).double()
@@ -400,26 +412,91 @@ def test_a_bias_that_lies_anyhow_in_memory_is_read_right(bias, monkeypatch):
     torch.testing.assert_close(linear.linear(x, weight, bias), F.linear(x, weight, bias))
 
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
+def call(length, dtype=torch.float32, lines=2**18, device="meta", **options):
+    """A call without values."""
+    q = torch.empty(1, length, lines, 1, 4, dtype=dtype, device=device)
+    return AttentionCall(q, q, q, 1, **options)
+
+
+ON_CPU = {"device": "cpu", "lines": 64}
+BIAS = torch.zeros(1, 1, 1, 64, 64, requires_grad=True)
+TABLES = tuple(torch.zeros(127, 1, 4) for _ in range(3))
 
 
 @pytest.mark.parametrize(
-    ("can_run", "arguments", "reason"),
+    ("backend", "asked", "reason"),
     [
-        ("compiled", (CPU, torch.float32, 2048, 2**18), None),
-        ("compiled", (CPU, torch.bfloat16, 512, 2**18), None),
-        ("compiled", (CPU, torch.bfloat16, 513, 2**18), "at most 2048 places, and bfloat16 lines of at most 512"),
-        ("compiled", (CPU, torch.float64, 8, 2**18), "float32"),
-        ("compiled", (GPU, torch.float32, 8, 2**18), "run on a CPU"),
-        ("compiled", (CPU, torch.float32, 8, 2**13 - 1), "few scores"),
-        ("fused", (GPU, torch.float32, 1, False), None),
-        ("fused", (CPU, torch.float64, 64), None),
-        ("fused", (CPU, torch.float32, 63), "short lines"),
-        ("fused", (CPU, torch.bfloat16, 2048), "short lines"),
-        ("fused", (CPU, torch.float32, 64, False), "no dropout, and no gradient of a bias"),
+        (compiled_attention, call(64, **ON_CPU), None),
+        (compiled_attention, call(65, torch.bfloat16, **ON_CPU), None),
+        (compiled_attention, call(513, torch.bfloat16, **ON_CPU), "at most 2048 positions, and bfloat16 lines of at"),
+        (compiled_attention, call(2049, **ON_CPU), "at most 2048"),
+        (compiled_attention, call(64, torch.float64, **ON_CPU), "float32"),
+        (compiled_attention, call(8), "run on a CPU"),
+        (compiled_attention, call(127, device="cpu", lines=16), "few scores"),
+        (compiled_attention, call(128, device="cpu", lines=16), None),
+        (compiled_attention, call(31, device="cpu", lines=264), "few scores"),  # lines below 32 count as 32
+        (compiled_attention, call(31, device="cpu", lines=265), None),
+        (compiled_attention, call(64, window=3, **ON_CPU), "no windows"),
+        (compiled_attention, call(64, dropout=0.1, **ON_CPU), "no dropout"),
+        (compiled_attention, call(64, full=True, **ON_CPU), "one grid"),
+        (compiled_attention, call(64, bias=torch.zeros(1, 64, 1, 64, 64), **ON_CPU), "one bias for all lines"),
+        (compiled_relative, call(64, **ON_CPU), "equation 4 only"),
+        (compiled_relative, call(64, tables=TABLES, **ON_CPU), None),
+        (compiled_relative, call(64, tables=TABLES), "run on a CPU"),
+        (compiled_relative, call(64, tables=TABLES, key_mask=torch.ones(1, 64, 64) > 0, **ON_CPU), "no key mask"),
+        (compiled_relative, call(64, tables=TABLES, device="cpu", lines=8), "few scores"),
+        (fused_attention, call(1), None),
+        (fused_attention, call(1, dropout=0.5), None),
+        (fused_attention, call(64, torch.float64, **ON_CPU), None),
+        (fused_attention, call(63, **ON_CPU), "below 64"),
+        (fused_attention, call(2048, torch.bfloat16, **ON_CPU), "up to 2048"),
+        (fused_attention, call(500, window=33, **ON_CPU), None),
+        (fused_attention, call(500, window=15, **ON_CPU), "below 64"),  # blocks of 16 with 14 keys around
+        (fused_attention, call(64, bias=BIAS, **ON_CPU), "no gradient of a bias"),
+        (fused_attention, call(64, dropout=0.5, **ON_CPU), "no dropout"),
+        (fused_attention, call(64, tables=TABLES), "equation 4"),
+        (composed_attention, call(64, tables=TABLES), "equation 4"),
+        (composed_attention, call(1), None),
+        (composed_relative, call(1), "equation 4 only"),
+        (composed_relative, call(1, tables=TABLES), None),
     ],
 )
-def test_each_kernel_runs_or_says_why_it_refuses(can_run, arguments, reason, monkeypatch):
-    monkeypatch.setattr(kernel_choice, "HAS_NUMBA", True)
-    found = getattr(kernel_choice, f"{can_run}_can_run")(*arguments)
+def test_each_backend_takes_a_call_or_says_why_it_refuses(backend, asked, reason, monkeypatch):
+    monkeypatch.setattr(compiled_attention, "HAS_NUMBA", True)
+    found = backend.refuses(asked)
     assert found is None if reason is None else reason in found
+    with torch.no_grad():
+        assert fused_attention.refuses(call(64, bias=BIAS, **ON_CPU)) is None
+    monkeypatch.setattr(compiled_attention, "HAS_NUMBA", False)
+    for compiled in (compiled_attention, compiled_relative):
+        assert compiled.refuses(asked) is not None
+
+
+def test_the_first_backend_that_does_not_refuse_runs_and_the_reasons_are_logged(caplog):
+    few = call(64, device="cpu", lines=1)
+    assert choose(few) is fused_attention
+    assert caplog.records == []
+    with caplog.at_level("DEBUG", "axial_transformers.ops.backends"):
+        assert choose(few) is fused_attention
+        torch.compile(lambda q: attend_call(few._replace(q=q)), backend="eager", fullgraph=True)(few.q)
+    (record,) = (
+        each for each in caplog.records if each.name == "axial_transformers.ops.backends"
+    )  # none while tracing
+    assert record.getMessage().endswith(explain(few))
+    first, second, third, *_ = explain(few).splitlines()
+    assert first.startswith("compiled_attention: refuses: ")
+    assert second == "compiled_relative: refuses: it computes equation 4 only"
+    assert third == "fused_attention: takes it"
+
+
+def test_a_forced_backend_runs_where_it_is_slower_but_not_what_it_cannot():
+    few, relative = call(5, device="cpu", lines=1), call(5, device="cpu", lines=1, tables=TABLES)
+    assert choose(few) is composed_attention
+    for backend in (fused_attention, *([compiled_attention] if operators.HAS_NUMBA else [])):
+        with forced(backend):
+            assert choose(few) is backend
+            with pytest.raises(ValueError, match=f"{backend.__name__} cannot compute this call: .*"):
+                choose(relative)
+    with pytest.raises(RuntimeError), forced(fused_attention):
+        raise RuntimeError
+    assert choose(few) is composed_attention

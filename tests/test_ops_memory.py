@@ -16,13 +16,13 @@ from torch import Tensor
 
 import axial_transformers as axial
 from axial_transformers.layers.initialisation import randomise
-from axial_transformers.ops import kernel_choice
-from axial_transformers.ops.position_sensitive_attention import position_sensitive_attention
+from axial_transformers.ops import compiled_attention, operators
+from axial_transformers.ops.axial_attention import position_sensitive_attention
 from axial_transformers.ops.positions import rotation_table
 from test_opcheck import OPERATORS
 
 Options = axial.AttentionOptions
-pytestmark = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
+pytestmark = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
 
 
 def wrong(x: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -91,7 +91,7 @@ LAYERS: dict[str, Callable[[int], torch.nn.Module]] = {
     "too few rotations": lambda axis: axial.LineAttention(32, 4, axis, rotations=rotation_table(4, 8, 100.0)),
     "narrow rotations": lambda axis: axial.LineAttention(32, 4, axis, rotations=rotation_table(9, 2, 100.0)),
     "line": lambda axis: axial.LineAttention(32, 4, axis, options=Options(relative=2, rotary=100.0)),
-    "window": lambda axis: axial.LineAttention(32, 4, axis, options=Options(span=3, kv_heads=2)),
+    "window": lambda axis: axial.LineAttention(32, 4, axis, options=Options(window=3, kv_heads=2)),
     "tied": lambda axis: axial.TiedAxialAttention(32, 4, axis, 1),
     "position-sensitive": lambda axis: axial.PositionSensitiveAxialAttention(32, 4, axis, span=3),
     "full": lambda axis: axial.FullAttention(32, 4),
@@ -162,7 +162,7 @@ def main() -> None:
     """Prints the cases that went wrong, one a line, and their number at the end."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    kernel_choice.PAYS_FROM = 1
+    compiled_attention.PAYS_FROM = 1
     every = [*operator_cases(), *layer_cases(), *function_cases()]
     for name, case in every:
         print(f"begun {name}", flush=True)

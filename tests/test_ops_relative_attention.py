@@ -7,15 +7,11 @@ import torch
 
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.layers.position_sensitive import PositionSensitiveAxialAttention
-from axial_transformers.ops import (
-    compiled_attention,
-    kernel_choice,
-    reference,
-    torch_attention,
-)
-from axial_transformers.ops import position_sensitive_attention as equation_4
+from axial_transformers.ops import compiled_attention, compiled_relative, line_groups, operators, reference
+from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.axial_attention import position_sensitive_attention
 
-needs_numba = pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
+needs_numba = pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
 
 
 def inputs(shape, heads, width, value_width, rows, tables):
@@ -26,9 +22,8 @@ def inputs(shape, heads, width, value_width, rows, tables):
 
 
 def compiled(tensors, axis, causal):
-    return compiled_attention.attend_relative(
-        tensors[:3], None, tuple(tensors[3:]), axis, causal, tensors[0].shape[-1] ** -0.5
-    )
+    tables, scale = tuple(tensors[3:]), tensors[0].shape[-1] ** -0.5
+    return compiled_relative.run(AttentionCall(*tensors[:3], axis, causal, tables=tables, scale=scale))
 
 
 def assert_near(got, expected):
@@ -68,7 +63,7 @@ def test_bands_of_all_widths_over_several_blocks_are_what_double_precision_gives
 ):
     assert_equal_with_gradients(
         lambda x: compiled(x, 2, causal),
-        lambda x: equation_4.position_sensitive_attention(*x, 2, causal),
+        lambda x: position_sensitive_attention(*x, 2, causal),
         inputs((2, 1, length), 2, width, value_width, rows, rows % 4 // 2 + 1),
     )
 
@@ -116,7 +111,7 @@ def test_a_layer_is_the_same_by_the_compiled_kernel(extent, normalisation, monke
     for norm in (module for module in layer.modules() if isinstance(module, torch.nn.BatchNorm1d)):
         norm.running_mean.normal_()
         norm.running_var.uniform_(0.5, 2)
-    monkeypatch.setattr(kernel_choice, "PAYS_FROM", 0)
+    monkeypatch.setattr(compiled_attention, "PAYS_FROM", 0)
     x, found = torch.randn(2, 9, 3, 16), []
     for same, dtype in ((layer, torch.float32), (copy.deepcopy(layer).double(), torch.float64)):  # that is composed
         out = same(x.to(dtype))
@@ -135,8 +130,8 @@ def test_pieces_of_lines_are_the_whole(rows, masked, monkeypatch):
     tensors = [x.detach().double().requires_grad_() for x in inputs((2, 3, 7), 2, 4, 3, rows, 1)]
     found = []
     for piece in (2**20, 60):
-        monkeypatch.setitem(torch_attention.PIECE, "cpu", piece)
-        out = equation_4.position_sensitive_attention(*tensors, 2, key_mask=mask)
+        monkeypatch.setitem(line_groups.PIECE, "cpu", piece)
+        out = position_sensitive_attention(*tensors, 2, key_mask=mask)
         found.append((out, *torch.autograd.grad(out.square().sum(), tensors)))
     for a, b in zip(*found):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from axial_transformers.layers.lines import LineAttention
-from axial_transformers.ops import axial_attention as attentions
-from axial_transformers.ops.axial_attention import axial_attention, axial_self_attention
+from axial_transformers.ops import compiled_attention, composed_attention
+from axial_transformers.ops.attention_call import packed_call
+from axial_transformers.ops.axial_attention import axial_attention
+from axial_transformers.ops.backends import attend, forced
 from axial_transformers.ops.positions import rotary, rotation_table
 
 
@@ -22,12 +24,11 @@ def by_definition(qkv, heads, width, axis, causal, base):
 @pytest.mark.parametrize("way", ["composed", "compiled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("heads", "width"), [(2, 6), (3, 32), (1, 50)])
-def test_packed_attention_rotates_queries_and_keys_forward_and_backward(way, heads, width, dtype, monkeypatch):
+def test_packed_attention_rotates_queries_and_keys_forward_and_backward(way, heads, width, dtype):
     """In bfloat16, width 32 and 50 take matrix registers where the processor has them."""
     if way == "compiled":
         pytest.importorskip("numba")
-    compiled = way == "compiled"
-    monkeypatch.setattr(attentions, "_is_compiled", lambda q, *others: compiled and q.dtype != torch.float64)
+    backend = compiled_attention if way == "compiled" else composed_attention
     tolerance = 1e-5 if dtype == torch.float32 else 0.05
     for shape, axis, causal in (
         ((2, 7), 1, True),
@@ -38,7 +39,8 @@ def test_packed_attention_rotates_queries_and_keys_forward_and_backward(way, hea
         x = (random(*shape, 3 * heads * width) / 2).to(dtype).requires_grad_()
         table, widths = rotation_table(shape[axis % (len(shape) + 1)] + 2, width, 50.0), (heads * width,) * 3
         axis = axis if axis > 0 else axis - 1
-        found = axial_self_attention(x, heads, widths, axis, causal, rotations=table)
+        with forced(backend):
+            found = attend(packed_call(x, (heads, *widths), axis, causal, rotations=table))
         expected = by_definition(x.double(), heads, width, axis, causal, 50.0)
         torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
         above = random(*found.shape, seed=1)

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from axial_transformers.ops import kernel_choice
+from axial_transformers.ops import compiled_attention, operators
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import random_calls
 
 
-@pytest.mark.skipif(not kernel_choice.HAS_NUMBA, reason="compiled attention needs numba")
+@pytest.mark.skipif(not operators.HAS_NUMBA, reason="compiled attention needs numba")
 def test_random_calls_are_within_the_bounds_of_their_operators():
     table, layouts = random_calls.compare(calls=10 * len(random_calls.BOUNDS))
     assert {kind: found.seeds for kind, found in table.items() if found.beyond} == {}
@@ -22,7 +22,7 @@ def test_random_calls_are_within_the_bounds_of_their_operators():
 
 def test_a_call_with_wrong_numbers_is_found(monkeypatch):
     def slightly_wrong(x):
-        by_kernel = kernel_choice.PAYS_FROM == 1 and x.dtype != torch.float64
+        by_kernel = compiled_attention.PAYS_FROM == 1 and x.dtype != torch.float64
         return x * (1.1 if by_kernel else 1)
 
     monkeypatch.setitem(random_calls.DRAWN, "linear", lambda draw: (slightly_wrong, [draw.plain(3, 4)]))

@@ -46,10 +46,15 @@ def forward(
     """out = softmax(q k^T / sqrt(K) + bias) v, for the pieces `first` to `last`.
 
     Args:
-        key_mask: flat [outer, inner, L], 0 where absent; or empty.
+        q, k, v, out: flat tensors. Number j of a position lies j behind the start that `strides` gives it.
+        strides: `Strides` of q, k, v and out.
+        sizes: `first` and `last` are multiples of `at_once`. With a bias, `at_once` is 1, and successive pieces share a
+            bias, which stays in the cache.
+        key_mask: uint8, flat [outer, inner, L], 0 where a key is absent; empty if all are present.
         bias: flat [heads, outer inner / lines to a bias, L, L], keys before queries; or empty.
-        rotations: [L or 0, K].
-        sums: [pieces times L, 2], written: reciprocals of denominators (zero without keys), largest scores.
+        rotations: of queries and keys, [L or 0, K]: cosines, then sines; see `line_copies.rotate_heads`.
+        sums: [pieces times L, 2], written: the reciprocal of each softmax's denominator (zero without keys), and the
+            largest score, which is subtracted before the exponential. `backward` reads them.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     group, loaded = sizes.group, sizes.at_once

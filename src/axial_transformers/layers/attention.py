@@ -1,4 +1,4 @@
-"""Multi-head attention along several axes, over all sites, and across tensors."""
+"""Multi-head attention along several axes, over all positions, and across tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.layers.lines import NO_OPTIONS, AttentionOptions, LineAttention, options_of, widths
 from axial_transformers.ops.argument_checks import check_width
-from axial_transformers.ops.compiled_attention import unpacked
-from axial_transformers.ops.torch_attention import full_attention, full_attention_weights
+from axial_transformers.ops.attention_call import unpacked
+from axial_transformers.ops.axial_attention import full_attention, full_attention_weights
 
 
 class FullAttention(nn.Module):
-    """Attention of every site to every site; with one head and a residual, the non-local block.
+    """Attention of every position to every position; with one head and a residual, the non-local block.
 
     Args:
         dim, heads, key_dim, value_dim, project: see `LineAttention`.
@@ -41,20 +41,20 @@ class FullAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at positions not attended to."""
         q, k, v = self._project(x)
         return self.out(full_attention(q, k, v, key_mask).flatten(-2))
 
     def weights(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "..."]:
-        """Return the attention weights over all sites: [B, *A, heads, *A]."""
+        """Return the attention weights over all positions: [B, *A, heads, *A]."""
         q, k, _ = self._project(x)
         return full_attention_weights(q, k, key_mask)
 
     def _project(self, x: Tensor) -> tuple[Tensor, ...]:
         check_width(x, self.qkv.in_features)
-        return unpacked((self.qkv(x),), (self.heads, *self.widths))
+        return unpacked(self.qkv(x), (self.heads, *self.widths))
 
 
 class AxialAttention(nn.Module):
@@ -67,7 +67,7 @@ class AxialAttention(nn.Module):
         axes: dimensions to attend along, in order: 1..d, or from the end (-2 is the innermost); one may be a number.
             Default: rows, then columns, of images [B, H, W, D], as in Ho et al. 2019.
         combine: "sequence" feeds each attention with the previous output; "sum" adds all outputs.
-        causal: those of `axes` along which a site attends only to itself and to earlier sites.
+        causal: those of `axes` along which a position attends only to itself and to earlier positions.
         bias: the linear layers have biases; a gate always has one.
         options: for all axes, or by axis: see `AttentionOptions`.
 
@@ -109,7 +109,7 @@ class AxialAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to."""
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at positions not attended to."""
         if self.combine == "sum":
             outs = [layer(x, key_mask) for layer in self.layers.values()]
             return sum(outs[1:], outs[0])
@@ -131,7 +131,7 @@ class AxialAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention of every site of one tensor to every site of another, the context, on any grid.
+    """Attention of every position of one tensor to every position of another, the context, on any grid.
 
     Args:
         dim, heads, key_dim, value_dim, bias, project: see `FullAttention`.
@@ -161,7 +161,7 @@ class CrossAttention(nn.Module):
         context: Float[Tensor, "b *e c"],
         key_mask: Bool[Tensor, " b *e"] | None = None,
     ) -> Float[Tensor, "b *a d"]:
-        """x [B, *A, D], context [B, *E, C] -> [B, *A, D]; key_mask [B, *E] is False at sites not attended to."""
+        """x [B, *A, D], context [B, *E, C] -> [B, *A, D]; key_mask [B, *E] is False at positions not attended to."""
         q, k, v = self._project(x, context)
         return self.out(full_attention(q, k, v, key_mask).flatten(-2))
 

@@ -24,7 +24,7 @@ class AxialBlock(nn.Module):
         heads: number of heads, a divisor of D.
         axes: dimensions to attend along, in order, each once: 1..d, or from the end (-2 is the innermost). Default:
             rows, then columns, of images [B, H, W, D].
-        causal: those of `axes` along which a site attends only to itself and to earlier sites.
+        causal: those of `axes` along which a position attends only to itself and to earlier ones.
         mlp_ratio: hidden width of the feedforward part, over D.
         dropout: probability of dropout at the end of each branch.
         drop_path: probability that a branch of an example is dropped in training (stochastic depth).
@@ -80,7 +80,7 @@ class AxialBlock(nn.Module):
 
         Args:
             x: [B, *A, D].
-            key_mask: [B, *A], False at sites not attended to.
+            key_mask: [B, *A], False at positions not attended to.
             attn_bias: by axis, see `axial_attention`.
             coordinates: by axis, see `rotary`.
         """

@@ -11,15 +11,10 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense
 from axial_transformers.ops.argument_checks import check_options, input_axis
-from axial_transformers.ops.axial_attention import (
-    attend_step,
-    axial_attention,
-    axial_self_attention,
-    by_head_pays,
-    own_places,
-    project_by_head,
-    tied_axial_attention,
-)
+from axial_transformers.ops.attention_call import packed_call
+from axial_transformers.ops.axial_attention import attend_step, axial_attention, own_positions, tied_axial_attention
+from axial_transformers.ops.backends import attend
+from axial_transformers.ops.fused_attention import by_head_pays, project_by_head
 from axial_transformers.ops.positions import relative_bias, rotary, rotate, rotation_table
 
 
@@ -29,7 +24,7 @@ class AttentionOptions:
 
     kv_heads: int | None = None
     """Number of heads of keys and values (grouped-query attention), a divisor of queries'."""
-    span: int | None = None
+    window: int | None = None
     """Window size, odd. Default: the whole line."""
     dilation: int = 1
     """Attend only to every dilation-th position."""
@@ -45,19 +40,19 @@ class AttentionOptions:
     """Probability that an attention weight is zero in training."""
 
     def __post_init__(self) -> None:
-        check_options(self.span, self.dilation, self.dropout)
+        check_options(self.window, self.dilation, self.dropout)
         if self.kv_heads is not None and self.kv_heads < 1:
             raise ValueError(f"kv_heads must be at least 1, not {self.kv_heads}")
         if self.rotary is not None and not 0 < self.rotary < inf:
             raise ValueError(f"rotary must be a finite base above 0, usually 10000, not {self.rotary}")
         if self.relative is not None and self.relative < 0:
             raise ValueError(f"relative must be the largest offset, at least 0, not {self.relative}")
-        if self.relative is not None and self.span is None and self.dilation > 1:
-            raise ValueError("relative positions with a dilation need a span: offsets are counted within the window")
+        if self.relative is not None and self.window is None and self.dilation > 1:
+            raise ValueError("relative positions with a dilation need a window: offsets are counted within the window")
 
     def seen(self, i: int) -> slice:
         """Return the positions that a causal query at i attends to, itself last."""
-        reach = i if self.span is None else self.span // 2 * self.dilation
+        reach = i if self.window is None else self.window // 2 * self.dilation
         return slice(max(i % self.dilation, i - reach), i + 1, self.dilation)
 
 
@@ -83,7 +78,7 @@ class LineAttention(nn.Module):
         heads: number of heads N of queries, a divisor of the widths below.
         axis: dimension to attend along: 1..d, or from the end (-2 is the innermost), which a tensor and its slabs
             share.
-        causal: attend only to the site itself and to earlier ones.
+        causal: attend only to the position itself and to earlier ones.
         options: see `AttentionOptions`.
         key_dim: width of queries, all heads together; default D.
         value_dim: width of the concatenated heads; default D.
@@ -147,20 +142,18 @@ class LineAttention(nn.Module):
 
         Args:
             x: [B, *A, D].
-            key_mask: [B, *A], False at sites not attended to.
+            key_mask: [B, *A], False at positions not attended to.
             attn_bias: see `axial_attention`.
             coordinates: of `options.rotary`, [L] or [B or 1, *A]; see `rotary`.
         """
         axis = input_axis(x, self.axis, self.qkv.in_features)
-        bias = self._bias(x, attn_bias, axis)
-        if self.packed and by_head_pays(x, axis, key_mask):
-            q, k, v = project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self.widths)
-            out = self._attend(*self._turned(q, k, axis, coordinates), v, axis, key_mask, bias)
-        elif self.packed and coordinates is None and (self.options.rotary is None or x.device.type == "cpu"):
-            packed = self.qkv(x), self.heads, self.widths
-            out = axial_self_attention(*packed, axis, self.causal, key_mask, bias, self._rotations(x, axis))
+        bias, by_head = self._bias(x, attn_bias, axis), self.packed and by_head_pays(x, axis, key_mask)
+        by_table = coordinates is None and (self.options.rotary is None or x.device.type == "cpu")
+        if self.packed and by_table and not by_head:
+            packing, rotations = (self.heads, *self.widths), self._rotations(x, axis)
+            out = attend(packed_call(self.qkv(x), packing, axis, self.causal, key_mask, bias, rotations))
         else:
-            q, k, v = self._project(x)
+            q, k, v = self._project(x, by_head)
             out = self._attend(*self._turned(q, k, axis, coordinates), v, axis, key_mask, bias)
         return self._gated(x, out.flatten(-2))
 
@@ -174,7 +167,7 @@ class LineAttention(nn.Module):
         """Return the attention weights: [B, *A, heads, L]."""
         axis = input_axis(x, self.axis, self.qkv.in_features)
         q, k = self._turned(*self._project(x)[:2], axis, coordinates)
-        return self._attend(q, k, own_places(k, axis), axis, key_mask, self._bias(x, attn_bias, axis))
+        return self._attend(q, k, own_positions(k, axis), axis, key_mask, self._bias(x, attn_bias, axis))
 
     def start(self, batch: int, slab: tuple[int, ...], length: int) -> KeyValueCache:
         """Return an empty cache for `length` steps, each a slab of this shape."""
@@ -194,7 +187,7 @@ class LineAttention(nn.Module):
         """
         q, k, v = (part.flatten(0, -3) for part in self._project(x))
         if self.rotations is not None or self.options.rotary is not None:
-            q, k = (part[:, 0] for part in self._turned(q[:, None], k[:, None], axis=1, place=i))
+            q, k = (part[:, 0] for part in self._turned(q[:, None], k[:, None], axis=1, position=i))
         cache.keys[:, :, i], cache.values[:, :, i] = k, v
         seen, bias = self.options.seen(i), None
         if self.options.relative is not None:
@@ -212,7 +205,9 @@ class LineAttention(nn.Module):
         dtype = torch.promote_types(x.dtype, torch.float32)
         return rotation_table(x.shape[axis], self.widths[0] // self.heads, self.options.rotary, dtype)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, by_head: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        if by_head:
+            return project_by_head(x, self.qkv.weight, self.qkv.bias, self.heads, self.widths)
         q, k, v = self.qkv(x).split(self.widths, dim=-1)
         q = q.unflatten(-1, (self.heads, -1))
         k, v = k.unflatten(-1, (self.kv_heads, -1)), v.unflatten(-1, (self.kv_heads, -1))
@@ -221,34 +216,34 @@ class LineAttention(nn.Module):
         return q, k, v
 
     def _turned(
-        self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, place: int = 0
+        self, q: Tensor, k: Tensor, axis: int, coordinates: Tensor | None = None, position: int = 0
     ) -> tuple[Tensor, Tensor]:
         base, rotations = self.options.rotary, self.rotations
         if base is not None:
-            if place:
-                coordinates = torch.arange(place, place + q.shape[axis], device=q.device)
+            if position:
+                coordinates = torch.arange(position, position + q.shape[axis], device=q.device)
             return rotary(q, axis, coordinates, base), rotary(k, axis, coordinates, base)
         if coordinates is not None:
             raise ValueError("coordinates are of rotary positions: give options with rotary=10000.0")
         if rotations is not None:
-            return rotate(q, rotations[place:], axis), rotate(k, rotations[place:], axis)
+            return rotate(q, rotations[position:], axis), rotate(k, rotations[position:], axis)
         return q, k
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, axis: int, key_mask: Tensor | None, bias: Tensor | None
     ) -> Tensor:
         options = self.options
-        window = {"span": options.span, "dilation": options.dilation, "dropout": options.dropout * self.training}
+        window = {"window": options.window, "dilation": options.dilation, "dropout": options.dropout * self.training}
         return axial_attention(q, k, v, axis, self.causal, key_mask, bias, **window)  # type: ignore[arg-type]
 
     def _bias(self, x: Tensor, attn_bias: Tensor | None, axis: int) -> Tensor | None:
         if self.options.relative is None:
             return attn_bias
-        radius, span = self.options.relative, self.options.span
-        if span is None:
+        radius, window = self.options.relative, self.options.window
+        if window is None:
             own = relative_bias(self.table, x.shape[axis])
         else:
-            offset = torch.arange(span, device=x.device) - span // 2
+            offset = torch.arange(window, device=x.device) - window // 2
             own = self.table[None, :, None, offset.clamp(-radius, radius) + radius]
         if attn_bias is None:
             return own

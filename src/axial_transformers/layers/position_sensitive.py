@@ -9,17 +9,12 @@ from torch import Tensor, nn
 
 from axial_transformers.layers.initialisation import Dense, normal_table
 from axial_transformers.layers.lines import widths
-from axial_transformers.ops.argument_checks import check_tensors, input_axis
-from axial_transformers.ops.axial_attention import from_lines, mask_of_lines, to_lines
-from axial_transformers.ops.position_sensitive_attention import (
-    Tables,
-    Window,
-    is_compiled,
-    position_sensitive_self_attention,
-    similarities,
-    softmax_over,
-    weighted_values,
-)
+from axial_transformers.ops import compiled_relative
+from axial_transformers.ops.argument_checks import check_odd, check_tensors, input_axis
+from axial_transformers.ops.attention_call import AttentionCall, Tables, packed_call
+from axial_transformers.ops.backends import attend, choose
+from axial_transformers.ops.composed_relative import Window, similarities, softmax_over, weighted_values
+from axial_transformers.ops.line_groups import from_lines, mask_of_lines, to_lines
 
 
 class PositionSensitiveAxialAttention(nn.Module):
@@ -31,7 +26,7 @@ class PositionSensitiveAxialAttention(nn.Module):
         axis: dimension to attend along: 1..d, or from the end (-2 is the innermost).
         size: longest line; every offset has an encoding (the paper's global attention).
         span: odd window size m, for lines of any length. Give either size or span.
-        causal: attend only to the site itself and to earlier ones.
+        causal: attend only to the position itself and to earlier ones.
         key_dim: width of queries and keys, all heads together; default D / 2, as published.
         value_dim: width of values, all heads together; default D.
         normalisation: "none" is equation 4 as printed; "scale" divides scores by sqrt(K). "batch", the authors' code,
@@ -65,8 +60,8 @@ class PositionSensitiveAxialAttention(nn.Module):
         super().__init__()
         if (size is None) == (span is None):
             raise ValueError(f"give one of size and span, not size={size} and span={span}")
-        if span is not None and (span < 1 or span % 2 == 0):
-            raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
+        if span is not None:
+            check_odd("span", span)
         if size is not None and size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
         if normalisation not in ("none", "scale", "batch"):
@@ -94,24 +89,23 @@ class PositionSensitiveAxialAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "b *a d"], key_mask: Bool[Tensor, " b *a"] | None = None
     ) -> Float[Tensor, "b *a d"]:
-        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at sites not attended to.
+        """[B, *A, D] -> [B, *A, D]; key_mask [B, *A] is False at positions not attended to.
 
-        With "batch", statistics of q, k and v cover all sites; those of scores cover present keys.
+        With "batch", statistics of q, k and v cover all positions; those of scores cover present keys.
         """
         axis = self._check_length(x)
         qkv, factor, shift = self.normalise.qkv(self.qkv(x)), 1.0, None
         tables: Tables = self.query_table, self.key_table, self.value_table
         if isinstance(self.normalise, Scale):
             factor = self.normalise.factor
-        elif self._folds(qkv, axis):
+        elif self._folds(qkv, axis, tables):
             qkv, tables, shift = self.normalise.folded(qkv, self._widths, tables)
         else:
             q, k, v, window = self._lines(qkv, axis, key_mask)
             weights = self._weights(q, k, window).to(v.dtype)
             lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
             return self.out(from_lines(lines, x.unsqueeze(-1), axis).flatten(-2))
-        arguments = self.heads, self._widths, tables, axis, self.causal, factor, key_mask
-        out = position_sensitive_self_attention(qkv, *arguments).flatten(-2)
+        out = attend(self._call(qkv, axis, key_mask, tables, factor)).flatten(-2)
         return self.out(out if shift is None else out + shift)
 
     def weights(
@@ -129,10 +123,14 @@ class PositionSensitiveAxialAttention(nn.Module):
         present = mask_of_lines(key_mask, axis)
         return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
 
-    def _folds(self, qkv: Tensor, axis: int) -> bool:
-        return not self.training and is_compiled(
-            qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1), axis, len(self.query_table)
-        )
+    def _folds(self, qkv: Tensor, axis: int, tables: Tables) -> bool:
+        return not self.training and choose(self._call(qkv, axis, None, tables)) is compiled_relative
+
+    def _call(
+        self, qkv: Tensor, axis: int, key_mask: Tensor | None, tables: Tables, factor: float = 1.0
+    ) -> AttentionCall:
+        packing = self.heads, *self._widths
+        return packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=factor)
 
     def _check_length(self, x: Tensor) -> int:
         axis = input_axis(x, self.axis, self.qkv.in_features)

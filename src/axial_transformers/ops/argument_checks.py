@@ -1,6 +1,6 @@
 """Checks of the arguments of attention, which raise ValueError."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -52,10 +52,10 @@ def check_tensors(key_mask: Bool[Tensor, " b *a"] | None, *others: Tensor | None
         raise ValueError(
             f"{', '.join(qkv)} must have one floating-point dtype, not {', '.join(map(str, dtypes))}: cast them"
         )
-    sites = qkv["k"].shape[:-2]
-    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != sites):
+    positions = qkv["k"].shape[:-2]
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != positions):
         raise ValueError(
-            f"key_mask must be bool {list(sites)}, True where a site is present, not "
+            f"key_mask must be bool {list(positions)}, True where a position is present, not "
             f"{key_mask.dtype} {list(key_mask.shape)}"
         )
 
@@ -66,11 +66,44 @@ def check_rotations(rotations: Float[Tensor, "l k"], length: int, width: int) ->
         raise ValueError(f"rotations must be [{length} or more, {width}], with K even, not {list(rotations.shape)}")
 
 
-def check_options(span: int | None, dilation: int, dropout: float) -> None:
+def check_options(window: int | None, dilation: int, dropout: float) -> None:
     """Check the options of `axial_attention`."""
-    if span is not None and (span < 1 or span % 2 == 0):
-        raise ValueError(f"span must be odd, so that a site is its centre, not {span}")
+    if window is not None:
+        check_odd("window", window)
     if dilation < 1:
         raise ValueError(f"dilation must be at least 1, not {dilation}")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be a probability below 1, not {dropout}")
+
+
+def check_odd(name: str, window: int) -> None:
+    """Check a window size."""
+    if window < 1 or window % 2 == 0:
+        raise ValueError(f"{name} must be odd, so that a position is its centre, not {window}")
+
+
+def check_heads(q: Float[Tensor, "b *a n k"], k: Float[Tensor, "b *a h k"], v: Float[Tensor, "b *a h w"]) -> None:
+    """Check that keys and values lie on the grid of queries, with heads that divide theirs."""
+    heads = q.shape[-2]
+    fit = all(x.shape[-2] == heads or (0 < x.shape[-2] < heads and heads % x.shape[-2] == 0) for x in (k, v))
+    if not fit or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] or q.shape[-1] != k.shape[-1]:
+        raise ValueError(
+            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all but v's last size; only "
+            "the heads of k and v may be fewer, a divisor of those of q"
+        )
+
+
+def check_position_sensitive(q: Tensor, k: Tensor, v: Tensor, tables: Sequence[Float[Tensor, "r t w"]]) -> None:
+    """Check queries, keys, values and tables of equation 4."""
+    if q.shape != k.shape or q.shape[:-1] != v.shape[:-1]:
+        raise ValueError(
+            f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must share all sizes but v's last"
+        )
+    rows, heads, widths = len(tables[0]), q.shape[-2], (q.shape[-1], k.shape[-1], v.shape[-1])
+    if rows % 2 == 0:
+        raise ValueError(f"a table must have 2R + 1 rows, for the offsets -R..R; an even span {rows} has no centre")
+    for name, table, width in zip(("query", "key", "value"), tables, widths):
+        if table.shape not in ((rows, heads, width), (rows, 1, width)):
+            raise ValueError(
+                f"{name}_table must be [{rows}, {heads} or 1, {width}], the rows of all tables, not {list(table.shape)}"
+            )

@@ -1,39 +1,34 @@
-"""Attention along one axis on a CPU, by compiled kernels."""
+"""Attention along lines by compiled kernels, on a CPU: lines are read where a linear layer left them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from axial_transformers.kernels import (
-    Sizes,
-    Strides,
-    line_kernels,
-    parallel_ranges,
-    relative_kernels,
-    short_line_kernels,
-)
+from axial_transformers.kernels import Sizes, Strides, line_kernels, parallel_ranges, short_line_kernels
+from axial_transformers.ops.attention_call import AttentionCall, Packing, Slower, unpacked
+from axial_transformers.ops.line_groups import is_shared
 from axial_transformers.ops.operators import (
-    SINGLE,
+    HAS_NUMBA,
     check_extras,
     check_lines,
-    check_tables,
     check_written,
     cpu_operator,
     strides_of_lines,
 )
+from axial_transformers.ops.torch_private import is_transformed
 
-Packing = tuple[int, int, int, int] | None
-"""Heads and widths of queries, keys and values in one tensor; None for three."""
+LONGEST = {torch.float32: 2048, torch.bfloat16: 512}
+"""Keys of a query at most: beyond, torch is faster."""
+PAYS_FROM = 2**18
 PARTS_OF_BIAS = 32
-"""Independent of the number of threads."""
-PARTS_OF_TABLES = 16
 """Independent of the number of threads."""
 AT_ONCE = 2**17
 """A core's own cache."""
@@ -42,94 +37,118 @@ SHORT = 16
 TILES_PAY_FROM = 512
 """Length times width, in bfloat16."""
 NONE = np.zeros(0, np.float32)
+TOO_LONG = Slower("compiled kernels take float32 lines of at most 2048 positions, and bfloat16 lines of at most 512")
+FEW_SCORES = Slower("with few scores, the call takes longer than torch's steps")
 
 
-def attend(
-    tensors: Sequence[Tensor],
-    packing: Packing,
-    axis: int,
-    causal: bool = False,
-    key_mask: Bool[Tensor, " b *a"] | None = None,
-    bias: Float[Tensor, "#b #n #l #l"] | None = None,
-    rotations: Float[Tensor, "l k"] | None = None,
-) -> Float[Tensor, "b *a n w"]:
-    """Return `axial_attention` in float32 or bfloat16 on a CPU; first derivatives only.
+def refuses(call: AttentionCall) -> str | None:
+    """Return why it does not take a call, or None."""
+    if call.q.device.type != "cpu":
+        return "compiled kernels run on a CPU"
+    if call.tables is not None or call.full:
+        return "it takes lines of one grid, without tables"
+    if call.window is not None or call.dilation > 1 or call.dropout:
+        return "it has no windows and no dropout"
+    if call.bias is not None and not is_shared(call.bias):
+        return "it takes one bias for all lines of an example"
+    if call.bias is None and call.k.shape[-2] != call.v.shape[-2]:
+        return "it takes as many heads of values as of keys"
+    return kernels_refuse(call.q, call.q.shape[call.axis])
 
-    `tensors` are queries, keys and values, or one of all.
+
+def kernels_refuse(q: Float[Tensor, "b *a n k"], keys: int) -> str | None:
+    """Return why compiled kernels do not take queries on a CPU, or None."""
+    if not HAS_NUMBA:
+        return "numba is not installed"
+    if is_transformed() or torch.compiler.is_exporting():
+        return "transforms of torch.func and exported graphs take operations of torch only"
+    if q.dtype not in LONGEST:
+        return "compiled kernels take float32 and bfloat16"
+    if keys > LONGEST[q.dtype]:
+        return TOO_LONG
+    # lines below 32 keys do not fill torch's vectors
+    return None if max(keys, 32) * prod(q.shape[:-1]) >= PAYS_FROM else FEW_SCORES
+
+
+def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+    """Compute a call; first derivatives only."""
+    tensors, bias, fixed = call.tensors, call.bias, (call.key_mask, call.rotations)
+    if bias is None:
+        return differentiable(_OPERATORS, call, (), fixed, (), tensors)
+    if call.packing is None:
+        tensors = call.operands
+    heads, length = call.q.shape[-2], call.q.shape[call.axis]
+    bias = bias.reshape(len(bias), *bias.shape[-3:]).float().expand(-1, heads, length, length)
+    # float32, heads before examples, keys before queries
+    return differentiable(_OPERATORS, call, (), fixed, (bias.transpose(0, 1).mT.contiguous(),), tensors)
+
+
+class Operators(NamedTuple):
+    """What kernels compute.
+
+    forward(qkv, learned, axis, causal, *settings, *fixed, out, sums) writes the last two.
+    backward(qkv_grad, learned, axis, causal, *settings, *fixed, sums, grads) writes the gradients of q, k and v, and
+    those of `learned` if any is needed; qkv_grad is q, k, v and the gradient of out.
     """
-    biases: tuple[Tensor, ...] = ()
-    if bias is not None:  # float32, heads before examples, keys before queries
-        heads, length = packing[0] if packing else tensors[0].shape[-2], tensors[0].shape[axis]
-        biases = (bias.float().expand(-1, heads, length, length).transpose(0, 1).mT.contiguous(),)
-    arguments = packing, axis, causal, None, key_mask, rotations, len(biases), *biases, *tensors
-    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
-    return out
+
+    forward: Callable[..., None]
+    backward: Callable[..., None]
 
 
-def attend_relative(
-    tensors: Sequence[Tensor],
-    packing: Packing,
-    tables: tuple[Float[Tensor, "r t k"], Float[Tensor, "r t k"], Float[Tensor, "r t w"]],
-    axis: int,
-    causal: bool,
-    scale: float,
+def differentiable(
+    operators: Operators,
+    call: AttentionCall,
+    settings: tuple[float, ...],
+    fixed: tuple[Tensor | None, ...],
+    learned: tuple[Tensor, ...],
+    tensors: tuple[Tensor, ...],
 ) -> Float[Tensor, "b *a n w"]:
-    """Return equation 4 of Axial-DeepLab, its scores times `scale`, like `attend`."""
-    rows = tables[0].shape[0]
-    if (beyond := rows // 2 - (tensors[0].shape[axis] - 1)) > 0:
-        tables = tuple(table[beyond : rows - beyond] for table in tables)  # type: ignore[assignment]
-    arguments = packing, axis, causal, scale, None, None, len(tables), *tables, *tensors
-    out: Tensor = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
+    """Return the result of operators: `fixed` has no gradient, `learned` and `tensors` (one, or q, k, v) have."""
+    options = call.axis, call.causal, *settings
+    counts = len(fixed), len(learned)
+    out: Tensor = _Attention.apply(operators, call.packing, options, counts, *fixed, *learned, *tensors)  # type: ignore[no-untyped-call]
     return out
-
-
-def unpacked(tensors: Sequence[Tensor], packing: Packing) -> tuple[Tensor, ...]:
-    """Return queries, keys and values."""
-    if packing is None:
-        return tuple(tensors)
-    heads, *widths = packing
-    return tuple(part.unflatten(-1, (heads, -1)) for part in tensors[0].split(widths, dim=-1))
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        packing: Packing,
-        axis: int,
-        causal: bool,
-        scale: float | None,
-        key_mask: Tensor | None,
-        rotations: Tensor | None,
-        learned: int,
+        operators: Operators,
+        packing: Packing | None,
+        options: tuple[Any, ...],
+        counts: tuple[int, int],
         *tensors: Tensor,
     ) -> Tensor:
-        q, k, v = unpacked(tensors[learned:], packing)
+        fixed, learned, given = _apart(tensors, counts)
+        q, k, v = _parts(given, packing)
         out = v.new_empty(*q.shape[:-1], v.shape[-1])
         sums = q.new_empty((q.shape[:-1].numel(), 2), dtype=torch.float32)
-        before = [q, k, v], tensors[:learned], axis, causal
-        if scale is None:
-            _forward(*before, key_mask, rotations, out, sums)
-        else:
-            _forward_relative(*before, scale, out, sums)
-        ctx.save_for_backward(sums, key_mask, rotations, *tensors)
-        ctx.packing, ctx.axis, ctx.causal, ctx.scale, ctx.learned = packing, axis, causal, scale, learned
+        operators.forward([q, k, v], learned, *options, *fixed, out, sums)
+        ctx.save_for_backward(sums, *tensors)
+        ctx.operators, ctx.packing, ctx.options, ctx.counts = operators, packing, options, counts
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        sums, key_mask, rotations, *tensors = ctx.saved_tensors
-        learned, given = tensors[: ctx.learned], tensors[ctx.learned :]
+        sums, *tensors = ctx.saved_tensors
+        fixed, learned, given = _apart(tensors, ctx.counts)
+        before = 4 + len(fixed)
         grads = [x.new_empty(x.shape) for x in given]
-        d_learned = [x.new_empty(x.shape) for x in learned if any(ctx.needs_input_grad[7 : 7 + ctx.learned])]
-        before = [*unpacked(given, ctx.packing), grad], learned, ctx.axis, ctx.causal
-        written = [*unpacked(grads, ctx.packing), *d_learned]
-        if ctx.scale is None:
-            _backward(*before, key_mask, rotations, sums, written)
-        else:
-            _backward_relative(*before, ctx.scale, sums, written)
-        return *[None] * 7, *(d_learned or [None] * ctx.learned), *grads
+        d_learned = [x.new_empty(x.shape) for x in learned if any(ctx.needs_input_grad[before : before + len(learned)])]
+        parts, written = _parts(given, ctx.packing), [*_parts(grads, ctx.packing), *d_learned]
+        ctx.operators.backward([*parts, grad], learned, *ctx.options, *fixed, sums, written)
+        return *[None] * before, *(d_learned or [None] * len(learned)), *grads
+
+
+def _apart(tensors: Sequence[Any], counts: tuple[int, int]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    fixed, learned = counts
+    return tensors[:fixed], tensors[fixed : fixed + learned], tensors[fixed + learned :]
+
+
+def _parts(tensors: Sequence[Tensor], packing: Packing | None) -> Sequence[Tensor]:
+    return tensors if packing is None else unpacked(tensors[0], packing)
 
 
 @cpu_operator("axial_transformers::attend_lines", mutates_args=("out", "sums"))
@@ -144,15 +163,17 @@ def _forward(
     sums: Tensor,
 ) -> None:
     check_written([out], [out], axis)
-    kernels, arguments, sizes, pieces = _of_lines([*qkv, out], [], biases, axis, causal, key_mask, rotations, sums)
-    if sizes is None:
-        parallel_ranges(partial(kernels.forward, *arguments), pieces)
+    arrays, strides, sizes = _of_lines([*qkv, out], [], biases, axis, key_mask, rotations, sums)
+    if pieces := _pieces_of_short_lines(sizes, key_mask, rotations, *biases):
+        parallel_ranges(partial(short_line_kernels().forward, *arrays, strides, sizes, causal), pieces)
         return
+    kernels, extras = _kernels(qkv[0], sizes), _extras(biases, axis, key_mask, rotations, sizes)
 
     def work(first: int, last: int) -> None:
-        kernels.forward(*arguments, sums.numpy(), first * sizes.at_once, last * sizes.at_once)
+        pieces = first * sizes.at_once, last * sizes.at_once
+        kernels.forward(*arrays, strides, sizes, causal, *extras, sums.numpy(), *pieces)
 
-    parallel_ranges(work, pieces)
+    parallel_ranges(work, len(sums) // (sizes.length * sizes.at_once))
 
 
 @cpu_operator("axial_transformers::attend_lines_backward", mutates_args=("grads",))
@@ -167,16 +188,18 @@ def _backward(
     grads: Sequence[Tensor],
 ) -> None:
     check_written(grads, [*qkv_grad[:3], *biases][: len(grads)], axis)
-    kernels, arguments, sizes, pieces = _of_lines(qkv_grad, grads[:3], biases, axis, causal, key_mask, rotations, sums)
-    if sizes is None:
-        parallel_ranges(partial(kernels.backward, *arguments), pieces)
+    arrays, strides, sizes = _of_lines(qkv_grad, grads[:3], biases, axis, key_mask, rotations, sums)
+    if pieces := _pieces_of_short_lines(sizes, key_mask, rotations, *biases):
+        parallel_ranges(partial(short_line_kernels().backward, *arrays, strides, sizes, causal), pieces)
         return
+    kernels, extras = _kernels(qkv_grad[0], sizes), _extras(biases, axis, key_mask, rotations, sizes)
 
     def work(first: int, last: int, d_bias: NDArray[np.float32] = NONE) -> None:
-        kernels.backward(*arguments, d_bias, sums.numpy(), first * sizes.at_once, last * sizes.at_once)
+        pieces = first * sizes.at_once, last * sizes.at_once
+        kernels.backward(*arrays, strides, sizes, causal, *extras, d_bias, sums.numpy(), *pieces)
 
     if len(grads) == 3:
-        parallel_ranges(work, pieces)
+        parallel_ranges(work, len(sums) // (sizes.length * sizes.at_once))
         return
     biases_of_lines, lines = grads[3].shape[:2].numel(), sizes.lines_to_bias
     parts = min(lines, -(-PARTS_OF_BIAS // biases_of_lines))
@@ -191,58 +214,7 @@ def _backward(
     grads[3].copy_(torch.from_numpy(sums_of_parts.sum(axis=1)).view_as(grads[3]))
 
 
-@cpu_operator("axial_transformers::attend_relative", mutates_args=("out", "sums"))
-def _forward_relative(
-    qkv: Sequence[Tensor], tables: Sequence[Tensor], axis: int, causal: bool, scale: float, out: Tensor, sums: Tensor
-) -> None:
-    relative_attention = relative_kernels()
-    check_lines([*qkv, out], axis, sums, dtypes=SINGLE)
-    check_tables(tables, qkv, axis)
-    check_written([out], [out], axis)
-    arrays, strides = flat_lines([*qkv, out], axis)
-    sizes = sizes_of(qkv[0], qkv[2], axis)
-    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], at_once=heads_at_once(sizes))
-    encodings = _padded(tables, scale)
-
-    def work(first: int, last: int) -> None:
-        pieces = first * sizes.at_once, last * sizes.at_once
-        relative_attention.forward(*arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *pieces)
-
-    parallel_ranges(work, len(sums) // (sizes.length * sizes.at_once))
-
-
-@cpu_operator("axial_transformers::attend_relative_backward", mutates_args=("grads",))
-def _backward_relative(
-    qkv_grad: Sequence[Tensor],
-    tables: Sequence[Tensor],
-    axis: int,
-    causal: bool,
-    scale: float,
-    sums: Tensor,
-    grads: Sequence[Tensor],
-) -> None:
-    relative_attention = relative_kernels()
-    check_lines(qkv_grad, axis, sums, dtypes=SINGLE)
-    check_tables(tables, qkv_grad, axis)
-    check_written(grads, [*qkv_grad[:3], *tables][: len(grads)], axis)
-    arrays, strides = flat_lines([*qkv_grad, *grads[:3]], axis)
-    sizes = sizes_of(qkv_grad[0], qkv_grad[2], axis)
-    sizes = sizes._replace(radius=len(tables[0]) // 2, tables=tables[0].shape[1], at_once=heads_at_once(sizes))
-    encodings, groups = _padded(tables, scale), len(sums) // (sizes.length * sizes.at_once)
-    parts = min(PARTS_OF_TABLES, groups)
-    (rows, heads), widths = tables[0].shape[:2], [_whole(table.shape[-1]) for table in tables]
-    found = [_zeros(parts, heads * (rows + relative_attention.HIGH) * width) for width in widths]
-    bounds = np.arange(parts + 1) * groups // parts * sizes.at_once
-
-    def work(first: int, last: int) -> None:
-        relative_attention.backward(
-            *arrays, strides, sizes, causal, np.float32(scale), encodings, sums.numpy(), *found, bounds, first, last
-        )
-
-    parallel_ranges(work, parts)
-    for d_table, of_parts, width, factor in zip(grads[3:], found, widths, (1.0, scale, 1.0)):
-        total = of_parts.sum(axis=0).reshape(heads, -1, width)[:, :rows, : d_table.shape[-1]]
-        np.multiply(total.swapaxes(0, 1), np.float32(factor), out=d_table.numpy())
+_OPERATORS = Operators(_forward, _backward)
 
 
 def _of_lines(
@@ -250,43 +222,42 @@ def _of_lines(
     written: Sequence[Tensor],
     biases: Sequence[Tensor],
     axis: int,
-    causal: bool,
     key_mask: Tensor | None,
     rotations: Tensor | None,
     sums: Tensor,
-) -> tuple[Any, tuple[Any, ...], Sizes | None, int]:
+) -> tuple[list[NDArray[Any]], tuple[Strides, ...], Sizes]:
     bias = biases[0] if biases else None
     check_lines(lines, axis, sums, grouped=bias is None)
     check_extras(lines[0], axis, key_mask, bias, rotations)
     arrays, strides = flat_lines([*lines, *written], axis)
     sizes = sizes_of(lines[0], lines[2], axis)
-    if pieces := _pieces_of_short_lines(lines, axis, key_mask, bias, rotations):
-        return short_line_kernels(), (*arrays, strides, sizes, causal), None, pieces
     group, count = sizes.heads // lines[1].shape[-2], sizes.outer * sizes.inner
-    sizes = sizes._replace(
-        lines_to_bias=count if bias is None else count // bias.shape[1],
-        group=group,
-        at_once=1 if bias is not None else heads_at_once(sizes, group),
-    )
-    kernels = line_kernels(lines[0].dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
-    biases_of_lines = NONE if bias is None else bias.detach().flatten().numpy()
+    if bias is None:
+        return arrays, strides, sizes._replace(lines_to_bias=count, group=group, at_once=heads_at_once(sizes, group))
+    return arrays, strides, sizes._replace(lines_to_bias=count // bias.shape[1], group=group)
+
+
+def _pieces_of_short_lines(sizes: Sizes, *extras: Tensor | None) -> int:
+    """Return the pieces of work of `short_lines`; 0 where it cannot do a call, or does not pay."""
+    lanes, lines = short_line_kernels().LANES, sizes.outer * sizes.inner
+    plain = sizes.group == 1 and all(each is None for each in extras)
+    fits = sizes.width % lanes == sizes.value_width % lanes == 0 and lines >= lanes and sizes.length > 0
+    pays = sizes.length * sizes.width <= SHORT * lanes
+    return -(-lines // lanes) * sizes.heads if plain and fits and pays else 0
+
+
+def _kernels(q: Tensor, sizes: Sizes) -> Any:
+    return line_kernels(q.dtype == torch.bfloat16, sizes.length * sizes.width >= TILES_PAY_FROM)
+
+
+def _extras(
+    biases: Sequence[Tensor], axis: int, key_mask: Tensor | None, rotations: Tensor | None, sizes: Sizes
+) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32]]:
+    """Return key mask, bias and rotations as flat arrays, of size 0 where there are none."""
     turns = np.zeros((0, sizes.width), np.float32)
     if rotations is not None:
         turns = np.ascontiguousarray(rotations.detach()[: sizes.length].float().numpy())
-    arguments = *arrays, strides, sizes, causal, _flat_mask(key_mask, axis), biases_of_lines, turns
-    return kernels, arguments, sizes, len(sums) // (sizes.length * sizes.at_once)
-
-
-def _pieces_of_short_lines(
-    qkv: Sequence[Tensor], axis: int, key_mask: Tensor | None, bias: Tensor | None, rotations: Tensor | None
-) -> int:
-    lanes = short_line_kernels().LANES
-    q, k, v = qkv[:3]
-    outer, inner, heads, length, width, value_width, *_ = sizes_of(q, v, axis)
-    plain = key_mask is None and bias is None and rotations is None and heads == k.shape[-2]
-    fits = width % lanes == value_width % lanes == 0 and outer * inner >= lanes and length > 0
-    pays = length * width <= SHORT * lanes
-    return -(-outer * inner // lanes) * heads if plain and fits and pays else 0
+    return _flat_mask(key_mask, axis), biases[0].detach().flatten().numpy() if biases else NONE, turns
 
 
 def flat_lines(tensors: Sequence[Tensor], axis: int) -> tuple[list[NDArray[Any]], tuple[Strides, ...]]:
@@ -321,27 +292,3 @@ def _flat_mask(key_mask: Tensor | None, axis: int) -> NDArray[np.uint8]:
         return np.zeros(0, np.uint8)
     outer = key_mask.shape[:axis].numel()
     return key_mask.reshape(outer, key_mask.shape[axis], -1).mT.contiguous().view(torch.uint8).flatten().numpy()
-
-
-def _padded(tables: Sequence[Tensor], scale: float) -> Any:
-    relative_attention, (rows, heads) = relative_kernels(), tables[0].shape[:2]
-    columns, first = relative_attention.transposed_columns(rows // 2), relative_attention.FIRST
-    padded, transposed = [], []
-    for table, factor in zip(tables, (1.0, scale, 1.0)):
-        x = _zeros(heads, rows, _whole(table.shape[-1]))
-        np.multiply(table.detach().numpy().swapaxes(0, 1), np.float32(factor), out=x[..., : table.shape[-1]])
-        padded.append(x.ravel())
-        across = _zeros(heads, x.shape[-1], columns)
-        across[..., first : first + rows] = x.swapaxes(1, 2)
-        transposed.append(across.ravel())
-    return relative_attention.Tables(*padded, *transposed)
-
-
-def _zeros(*shape: int) -> NDArray[np.float32]:
-    """Return zeros aligned to a cache line: vectors load faster."""
-    return torch.zeros(shape).numpy()
-
-
-def _whole(width: int) -> int:
-    lanes = relative_kernels().LANES
-    return -(-width // lanes) * lanes

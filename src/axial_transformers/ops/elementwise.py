@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from axial_transformers.kernels import parallel_ranges, pointwise_kernels
-from axial_transformers.ops.kernel_choice import HAS_NUMBA
-from axial_transformers.ops.operators import cpu_operator
+from axial_transformers.ops.operators import HAS_NUMBA, cpu_operator
 from axial_transformers.ops.torch_private import is_transformed
 
 STEEPNESS = 1.702

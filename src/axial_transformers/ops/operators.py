@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from axial_transformers.ops.argument_checks import check_devices, check_rotations
 
+HAS_NUMBA = find_spec("numba") is not None
 LIBRARY = torch.library.Library("axial_transformers", "FRAGMENT")
 
 
@@ -55,15 +57,15 @@ def check_lines(
     if len(tensors) != 4 or min(x.ndim for x in tensors) < 4 or min(x.numel() for x in tensors) < 1:
         raise ValueError(f"q, k and v must be [B, *A, heads, width], not empty, not {[list(x.shape) for x in tensors]}")
     q, k, v, result = tensors
-    (*sites, heads, width), groups, value_width = q.shape, k.shape[-2], v.shape[-1]
-    if not 1 <= axis <= len(sites) - 1:
-        raise ValueError(f"axis must be 1..{len(sites) - 1} of {list(q.shape)}, not {axis}")
+    (*positions, heads, width), groups, value_width = q.shape, k.shape[-2], v.shape[-1]
+    if not 1 <= axis <= len(positions) - 1:
+        raise ValueError(f"axis must be 1..{len(positions) - 1} of {list(q.shape)}, not {axis}")
     if groups != heads and (heads % groups or not grouped):
         raise ValueError(f"{groups} heads of keys do not serve {heads} of queries")
     check_array("q", q, dtypes, q.shape)
-    check_array("k", k, [q.dtype], [*sites, groups, width])
-    check_array("v", v, [q.dtype], [*sites, groups, value_width])
-    check_array("the result or its gradient", result, [q.dtype], [*sites, heads, value_width])
+    check_array("k", k, [q.dtype], [*positions, groups, width])
+    check_array("v", v, [q.dtype], [*positions, groups, value_width])
+    check_array("the result or its gradient", result, [q.dtype], [*positions, heads, value_width])
     check_array("sums", sums, SINGLE, [q.shape[:-1].numel(), 2])
     if not sums.is_contiguous():
         raise ValueError(f"sums must be contiguous, not of strides {sums.stride()}")
@@ -85,7 +87,7 @@ def check_tables(tables: Sequence[Tensor], qkv: Sequence[Tensor], axis: int) -> 
     """Check three tables against q, k and v."""
     (rows, of_heads), length = (*tables[0].shape, 0, 0)[:2], qkv[0].shape[axis]
     if len(tables) != 3 or rows % 2 == 0 or rows // 2 >= length or of_heads not in (1, qkv[0].shape[-2]):
-        raise ValueError(f"{len(tables)} tables, {list(tables[0].shape)}, do not fit lines of {length} places")
+        raise ValueError(f"{len(tables)} tables, {list(tables[0].shape)}, do not fit lines of {length} positions")
     for table, x in zip(tables, qkv):
         check_array("a table", table, SINGLE, [rows, of_heads, x.shape[-1]])
 

@@ -18,7 +18,7 @@ def rotary(
     Args:
         x: [B, *A, heads, head_dim], queries or keys, before `axial_attention` along the same axis.
         axis: 1..d, or from the end.
-        coordinates: [L] along the axis, or [B or 1, *A] for every site, where sizes may be 1; any unit and spacing.
+        coordinates: [L] along the axis, or [B or 1, *A] for every position, where sizes may be 1; any unit and spacing.
             Default: 0, 1, .., L - 1. Angles have at least float32.
         base: the longest wavelength is about 2 pi base.
 
@@ -29,14 +29,14 @@ def rotary(
         ValueError: `axis` is no axis of the data, head_dim is odd, or coordinates do not fit.
     """
     axis = data_axis(x, axis)
-    length, sites = x.shape[axis], x.shape[:-2]
+    length, positions = x.shape[axis], x.shape[:-2]
     if coordinates is None:
         coordinates = torch.arange(length, device=x.device)
     if coordinates.ndim == 1 and coordinates.shape[0] == length:
-        coordinates = coordinates.view([length if dim == axis else 1 for dim in range(len(sites))])
-    if coordinates.ndim != len(sites) or any(a not in (1, b) for a, b in zip(coordinates.shape, sites)):
+        coordinates = coordinates.view([length if dim == axis else 1 for dim in range(len(positions))])
+    if coordinates.ndim != len(positions) or any(a not in (1, b) for a, b in zip(coordinates.shape, positions)):
         raise ValueError(
-            f"coordinates must be [{length}], along axis {axis}, or {list(sites)} with sizes of 1 where they are "
+            f"coordinates must be [{length}], along axis {axis}, or {list(positions)} with sizes of 1 where they are "
             f"the same, not {list(coordinates.shape)}"
         )
     dtype = torch.promote_types(torch.promote_types(x.dtype, coordinates.dtype), torch.float32)
@@ -53,7 +53,7 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
         length: the length L of a line.
 
     Returns:
-        [1, heads, L, L]. For windows, pass a table of `span` entries itself as `attn_bias` [1, heads, 1, span].
+        [1, heads, L, L]. For windows, pass a table of `window` entries itself as `attn_bias` [1, heads, 1, window].
 
     Raises:
         ValueError: the table has another shape.
@@ -61,8 +61,8 @@ def relative_bias(table: Float[Tensor, "n r"], length: int) -> Float[Tensor, "1 
     if table.ndim != 2 or table.shape[-1] % 2 == 0:
         raise ValueError(f"a table must be [heads, 2R + 1], for the offsets -R..R, not {list(table.shape)}")
     radius = table.shape[-1] // 2
-    place = torch.arange(length, device=table.device)
-    return table[:, (place - place[:, None]).clamp(-radius, radius) + radius][None]
+    position = torch.arange(length, device=table.device)
+    return table[:, (position - position[:, None]).clamp(-radius, radius) + radius][None]
 
 
 def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = torch.float32) -> Float[Tensor, "l k"]:
@@ -70,8 +70,8 @@ def rotation_table(length: int, width: int, base: float, dtype: torch.dtype = to
 
     A model stores them: they differ between machines, and the bits of archives must not.
     """
-    places = torch.arange(length, dtype=torch.float64)
-    angles = places[:, None] * _frequencies(width, base, places)
+    positions = torch.arange(length, dtype=torch.float64)
+    angles = positions[:, None] * _frequencies(width, base, positions)
     return torch.cat([angles.cos(), angles.sin()], dim=1).to(dtype)
 
 
@@ -79,9 +79,9 @@ def rotate(x: Float[Tensor, "b *a n k"], table: Float[Tensor, "l k"], axis: int)
     """Rotate heads at position p by row p of a table."""
     length = x.shape[axis]
     check_rotations(table, length, x.shape[-1])
-    of_places = [1] * x.ndim
-    of_places[axis], of_places[-1] = length, -1
-    cos, sin = (part.reshape(of_places) for part in table[:length].chunk(2, dim=-1))
+    sizes = [1] * x.ndim
+    sizes[axis], sizes[-1] = length, -1
+    cos, sin = (part.reshape(sizes) for part in table[:length].chunk(2, dim=-1))
     return _turned(x, cos, sin)
 
 

@@ -1,4 +1,7 @@
-"""Slow reference implementations of the operations, for tests."""
+"""The specification of the operations: slow, position by position as in the equations, for tests of the fast ones.
+
+Where a fast implementation and this file differ, the fast one is wrong.
+"""
 
 from itertools import product
 from math import sqrt
@@ -17,21 +20,36 @@ def axial_attention(  # noqa: PLR0913
     key_mask: Bool[Tensor, " b *a"] | None = None,
     attn_bias: Float[Tensor, "..."] | None = None,
     *,
-    span: int | None = None,
+    window: int | None = None,
     dilation: int = 1,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K) + bias[o, p]) v[p]."""
+    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K) + bias[o, p]) v[p] over p on the line of o along `axis`.
+
+    Position o attends to position p if all of these hold:
+
+    - `key_mask` is True at p;
+    - causal: p <= o;
+    - dilation: p - o is a multiple of it;
+    - window 2R + 1: |p - o| <= R * dilation.
+
+    Without any such p, the result is zero. With N heads of q and H heads of k and v, head n of q attends to head
+    floor(n H / N): successive heads of q share one of k and v.
+
+    Args:
+        attn_bias: [B, *A without axis, heads, L, L], bias[o, p] in row o and column p. With a window, the last size is
+            the window, and column R + (p - o) / dilation is of the pair o, p.
+    """
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)  # heads are one more axis
     mask = (
         torch.ones(q.shape[:-3] + q.shape[-2:-1], dtype=torch.bool) if key_mask is None else key_mask.movedim(axis, -1)
     )
-    length, radius, out = q.shape[-2], q.shape[-2] * dilation if span is None else span // 2, {}
+    length, radius, out = q.shape[-2], q.shape[-2] * dilation if window is None else window // 2, {}
     for line in product(*(range(size) for size in q.shape[:-2])):
         keys = (*line[:-1], line[-1] * k.shape[-3] // q.shape[-3])
         for o in range(length):
             offsets = {p: (p - o) // dilation for p in range(length) if (p - o) % dilation == 0}
             seen = [p for p in offsets if abs(offsets[p]) <= radius and mask[line[:-1]][p] and (p <= o or not causal)]
-            columns = seen if span is None else [radius + offsets[p] for p in seen]
+            columns = seen if window is None else [radius + offsets[p] for p in seen]
             bias = None if attn_bias is None else [attn_bias[line][o, column] for column in columns]
             out[*line, o] = _attend(
                 q[line][o], [k[keys][p] for p in seen], [v[keys][p] for p in seen], v[keys][o], bias
@@ -45,7 +63,12 @@ def tied_axial_attention(
     v: Float[Tensor, "b r l n w"],
     key_mask: Bool[Tensor, "b r l"],
 ) -> Float[Tensor, "b r l n w"]:
-    """Return out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p]; R counts present rows."""
+    """Return out[r, o] = sum_p softmax_p(sum_s q[s, o] . k[s, p] / sqrt(R K)) v[r, p], along axis 2, tied over axis 1.
+
+    - Products and values of absent positions are zero.
+    - p runs over the columns that some row has.
+    - R counts the rows that have a position.
+    """
     out: dict[tuple[int, ...], Tensor] = {}
     for b, r, o, n in product(*(range(size) for size in q.shape[:-1])):
         there, out[b, r, o, n] = key_mask[b], torch.zeros_like(v[b, r, o, n])
@@ -62,14 +85,14 @@ def tied_axial_attention(
 def rotary(
     x: Float[Tensor, "b *a n k"], coordinates: Float[Tensor, " b *a"], base: float = 10000.0
 ) -> Float[Tensor, "b *a n k"]:
-    """Multiply i and i + K/2, a complex number, by exp(1j * coordinate * base^(-2i/K))."""
+    """Multiply numbers i and i + K/2 of a head, as one complex number, by exp(1j * coordinate * base^(-2i/K))."""
     out = {}
     half = x.shape[-1] // 2
-    for *site, n in product(*(range(size) for size in x.shape[:-1])):
-        pairs = torch.complex(x[*site, n][:half], x[*site, n][half:])
-        angles = torch.stack([coordinates[*site] * base ** (-i / half) for i in range(half)])
+    for *position, n in product(*(range(size) for size in x.shape[:-1])):
+        pairs = torch.complex(x[*position, n][:half], x[*position, n][half:])
+        angles = torch.stack([coordinates[*position] * base ** (-i / half) for i in range(half)])
         turned = pairs * torch.polar(torch.ones_like(angles), angles)
-        out[*site, n] = torch.cat([turned.real, turned.imag])
+        out[*position, n] = torch.cat([turned.real, turned.imag])
     return _gather(out, x.shape)
 
 
@@ -79,13 +102,13 @@ def full_attention(
     v: Float[Tensor, "b *e n w"],
     key_mask: Bool[Tensor, " b *e"] | None = None,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p]."""
+    """Return out[o] = sum_p softmax_p(q[o] . k[p] / sqrt(K)) v[p] over all positions p of the grid of k."""
     out = {}
-    for b, *site, n in product(*(range(size) for size in q.shape[:-1])):
+    for b, *position, n in product(*(range(size) for size in q.shape[:-1])):
         keys = product(*(range(size) for size in k.shape[1:-2]))
         seen = [p for p in keys if key_mask is None or key_mask[b, *p]]
-        out[b, *site, n] = _attend(
-            q[b, *site, n], [k[b, *p, n] for p in seen], [v[b, *p, n] for p in seen], v.flatten(1, -3)[b, 0, n]
+        out[b, *position, n] = _attend(
+            q[b, *position, n], [k[b, *p, n] for p in seen], [v[b, *p, n] for p in seen], v.flatten(1, -3)[b, 0, n]
         )
     return _gather(out, (*q.shape[:-1], v.shape[-1]))
 
@@ -100,21 +123,25 @@ def position_sensitive_attention(
     axis: int,
     causal: bool = False,
 ) -> Float[Tensor, "b *a n w"]:
-    """Return equation 4 of Axial-DeepLab; table row R + (p - o) is of offset p - o."""
+    """Return equation 4 of Axial-DeepLab, its scores over sqrt(K).
+
+    A table has 2R + 1 rows; row R + (p - o) belongs to the offset p - o. Position o attends to p if |p - o| <= R and,
+    if causal, p <= o.
+    """
     q, k, v = q.movedim(axis, -2), k.movedim(axis, -2), v.movedim(axis, -2)
     radius, out = len(query_table) // 2, {}
     for *line, n in product(*(range(size) for size in q.shape[:-2])):
         here = (*line, n)
         head = n if query_table.shape[1] > 1 else 0
         for o in range(q.shape[-2]):
-            span = [p for p in range(k.shape[-2]) if abs(p - o) <= radius and (p <= o or not causal)]
+            window = [p for p in range(k.shape[-2]) if abs(p - o) <= radius and (p <= o or not causal)]
             scores = []
-            for p in span:
+            for p in window:
                 rq, rk = query_table[radius + p - o, head], key_table[radius + p - o, head]
                 scores.append((q[here][o] * k[here][p] + q[here][o] * rq + k[here][p] * rk).sum() / sqrt(q.shape[-1]))
             weights = torch.stack(scores).exp() / torch.stack(scores).exp().sum()
             out[*here, o] = torch.stack(
-                [w * (v[here][p] + value_table[radius + p - o, head]) for w, p in zip(weights, span)]
+                [w * (v[here][p] + value_table[radius + p - o, head]) for w, p in zip(weights, window)]
             ).sum(0)
     return _gather(out, v.shape).movedim(-2, axis)
 
@@ -130,6 +157,7 @@ def shift(x: Float[Tensor, "..."], axis: int) -> Float[Tensor, "..."]:
 def _attend(
     q: Tensor, keys: list[Tensor], values: list[Tensor], like: Tensor, bias: list[Tensor] | None = None
 ) -> Tensor:
+    """Attend from one query to lists of keys and values; without keys, return zeros like `like`."""
     if not keys:
         return torch.zeros_like(like)
     scores = torch.stack([(q * key).sum() / sqrt(len(q)) for key in keys])
@@ -139,5 +167,5 @@ def _attend(
     return torch.stack([weight * value for weight, value in zip(weights, values)]).sum(0)
 
 
-def _gather(sites: dict[tuple[int, ...], Tensor], shape: tuple[int, ...]) -> Tensor:
-    return torch.stack([sites[site] for site in product(*(range(size) for size in shape[:-1]))]).view(shape)
+def _gather(found: dict[tuple[int, ...], Tensor], shape: tuple[int, ...]) -> Tensor:
+    return torch.stack([found[position] for position in product(*(range(size) for size in shape[:-1]))]).view(shape)

@@ -13,8 +13,8 @@ import torch
 
 from axial_transformers.kernels import compiled_for
 from axial_transformers.ops.cuda_arithmetic import arithmetic
-from axial_transformers.ops.kernel_choice import HAS_NUMBA
 from axial_transformers.ops.linear import library, linear
+from axial_transformers.ops.operators import HAS_NUMBA
 from axial_transformers.ops.processor import (
     cpp_compiler,
     multiplies_bfloat16,

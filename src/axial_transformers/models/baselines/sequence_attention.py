@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from axial_transformers.layers.lines import KeyValueCache, LineAttention
+from axial_transformers.ops.attention_call import AttentionCall
 from axial_transformers.ops.axial_attention import attend_step
-from axial_transformers.ops.torch_attention import attend
+from axial_transformers.ops.backends import attend
 
 
 def local_attention(
@@ -38,6 +39,14 @@ def local_attention(
     scores = (queries / sqrt(q.shape[-1])) @ keys.mT
     weights = torch.softmax(scores.masked_fill(~visible, -torch.inf), dim=-1)
     return (weights.to(values.dtype) @ values).flatten(-3, -2)[..., :length, :]
+
+
+def causal_attention(
+    q: Float[Tensor, "m n l k"], k: Float[Tensor, "m n l k"], v: Float[Tensor, "m n l w"]
+) -> Float[Tensor, "m n l w"]:
+    """Attend to the position itself and to earlier ones."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return attend(AttentionCall(q, k, v, axis=1, causal=True, full=True)).transpose(1, 2)
 
 
 class SequenceAttention(LineAttention):
@@ -124,7 +133,7 @@ class StridedAttention(SequenceAttention):
         length = qkv[0].shape[-2]
         padded = (F.pad(x, (0, 0, 0, -length % self.stride)) for x in qkv)  # behind all that is attended to
         q, k, v = (x.unflatten(-2, (-1, self.stride)).movedim(-2, 1).flatten(0, 1) for x in padded)
-        out = attend(q, k, v, causal=True).unflatten(0, (-1, self.stride)).movedim(1, -2)
+        out = causal_attention(q, k, v).unflatten(0, (-1, self.stride)).movedim(1, -2)
         return out.flatten(-3, -2)[..., :length, :]
 
 
@@ -151,7 +160,7 @@ class BlockAttention(SequenceAttention):
         return {i: positions for positions in blocks.tolist() for i in positions}
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        blocks = attend(self._split(q), self._split(k), self._split(v), causal=True)
+        blocks = causal_attention(self._split(q), self._split(k), self._split(v))
         return self._join(blocks, len(q))
 
     def _split(self, x: Tensor) -> Tensor:

@@ -1,0 +1,101 @@
+"""The choice of what computes an attention: the first backend of a list that does not refuse.
+
+    q, k, v, options -> AttentionCall
+                             |
+              compiled_attention   on a CPU, for many scores: lines are read where they lie in memory
+                             | refuses: equation 4, windows, dropout, a bias by line, half of all dtypes, few scores
+              compiled_relative    the same for equation 4 of Axial-DeepLab
+                             | refuses: all else, masks, few scores
+              fused_attention      torch's scaled_dot_product_attention; all calls on a GPU
+                             | refuses: equation 4, torch.func; on a CPU also short lines
+              composed_attention   matrix product, softmax, matrix product: any number of derivatives, any graph
+                             | refuses: equation 4
+              composed_relative    equation 4 by products and sums
+                             |
+                             v
+                 [B, *A, heads, value_dim]
+
+A backend is a file with two functions: `refuses(call)` returns why not, or None, and `run(call)` computes. To see the
+reasons, print `explain(call)`, or set the logger `axial_transformers.ops.backends` to DEBUG.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from axial_transformers.ops import (
+    compiled_attention,
+    compiled_relative,
+    composed_attention,
+    composed_relative,
+    fused_attention,
+)
+from axial_transformers.ops.attention_call import AttentionCall, Slower
+
+
+class Backend(Protocol):
+    """A file that computes some calls."""
+
+    __name__: str
+
+    def refuses(self, call: AttentionCall) -> str | None:
+        """Return why it does not take a call, or None."""
+
+    def run(self, call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+        """Compute a call."""
+
+
+BACKENDS: tuple[Backend, ...] = (
+    compiled_attention,
+    compiled_relative,
+    fused_attention,
+    composed_attention,
+    composed_relative,
+)
+LOG = logging.getLogger(__name__)
+_only: Backend | None = None
+
+
+def attend(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+    """Compute a call by the first backend that does not refuse."""
+    out = choose(call).run(call)
+    if call.length is None:
+        return out
+    return out.flatten(call.axis, call.axis + 1).narrow(call.axis, 0, call.length)
+
+
+def choose(call: AttentionCall) -> Backend:
+    """Return the backend of a call."""
+    if not torch.compiler.is_compiling() and LOG.isEnabledFor(logging.DEBUG):
+        LOG.debug("attention of %s along axis %d:\n%s", [*call.q.shape], call.axis, explain(call))
+    for backend in BACKENDS if _only is None else (_only,):
+        reason = backend.refuses(call)
+        if reason is None or (_only is not None and isinstance(reason, Slower)):
+            return backend
+    raise ValueError(f"{backend.__name__} cannot compute this call: {reason}")
+
+
+def explain(call: AttentionCall) -> str:
+    """Return a line for each backend: why it refuses a call, or that it takes it. The first that takes it runs."""
+    reasons = {backend.__name__.rpartition(".")[2]: backend.refuses(call) for backend in BACKENDS}
+    return "\n".join(f"{name}: {'takes it' if why is None else f'refuses: {why}'}" for name, why in reasons.items())
+
+
+@contextmanager
+def forced(backend: Backend) -> Iterator[None]:
+    """Let one backend compute all calls, also where another is faster, in all threads; for tests and measurements.
+
+    Raises:
+        ValueError: (on a call) the backend cannot compute it.
+    """
+    global _only
+    before, _only = _only, backend
+    try:
+        yield
+    finally:
+        _only = before

@@ -1,0 +1,62 @@
+"""Attention by a matrix product, a softmax and a matrix product: the backend that takes what others refuse."""
+
+from math import sqrt
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.line_groups import attend_in_groups, mask_of, zero_without_keys
+
+
+def refuses(call: AttentionCall) -> str | None:
+    """Return why it does not take a call, or None."""
+    return None if call.tables is None else "equation 4 has terms of its own"
+
+
+def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+    """Compute a call."""
+    return attend_in_groups(call, composed)
+
+
+def composed(
+    q: Float[Tensor, "... l k"],
+    k: Float[Tensor, "... s k"],
+    v: Float[Tensor, "... s w"],
+    bias: Float[Tensor, "..."] | None = None,
+    allowed: Bool[Tensor, "..."] | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "... l w"]:
+    """Return dropout(softmax(q k^T / sqrt(K) + bias)) v; a query without any key gets zeros."""
+    return zero_without_keys(F.dropout(_softmax_of_scores(q, k, bias, allowed), dropout) @ v, allowed)
+
+
+def weights(
+    q: Float[Tensor, "... l k"],
+    k: Float[Tensor, "... s k"],
+    bias: Float[Tensor, "..."] | None = None,
+    allowed: Bool[Tensor, "..."] | None = None,
+) -> Float[Tensor, "... l s"]:
+    """Return the weights; a row without keys is zero."""
+    return zero_without_keys(_softmax_of_scores(q, k, bias, allowed), allowed)
+
+
+def softmax(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Return the softmax over the last dimension."""
+    # On a CPU, half precision is up to ten times slower in rows that do not fill registers.
+    return torch.softmax(scores.float() if scores.dtype.itemsize == 2 and scores.shape[-1] % 32 else scores, dim=-1)
+
+
+def _softmax_of_scores(q: Tensor, k: Tensor, bias: Tensor | None, allowed: Tensor | None) -> Tensor:
+    """Return `weights`; arbitrary for a query without keys."""
+    scores, mask = _scaled(q) @ k.mT, mask_of(bias, allowed, q)
+    return softmax(scores if mask is None else scores + mask).to(q.dtype)
+
+
+def _scaled(q: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+    width = q.shape[-1]
+    if isinstance(width, torch.SymInt):  # a number would fix the width in the exported graph
+        return q * torch.scalar_tensor(width, dtype=q.dtype, device=q.device).rsqrt()
+    return q / sqrt(width)

@@ -1,0 +1,133 @@
+"""Position-sensitive attention (Wang et al. 2020, Axial-DeepLab, equation 4) by products and sums.
+
+y_o = sum_p softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o}), p in the window around o
+
+A table has 2R + 1 rows, for the offsets p - o = -R .. R; 2L - 1 rows or more give global attention.
+"""
+
+from functools import partial
+from itertools import repeat
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from axial_transformers.ops.attention_call import AttentionCall, Tables
+from axial_transformers.ops.composed_attention import softmax
+from axial_transformers.ops.line_groups import from_lines, mask_of_lines, piece, to_lines
+
+
+def refuses(call: AttentionCall) -> str | None:
+    """Return why it does not take a call, or None."""
+    return None if call.tables is not None else "it computes equation 4 only"
+
+
+def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+    """Compute a call."""
+    return from_lines(_in_pieces(call), call.q, call.axis)
+
+
+def _in_pieces(call: AttentionCall) -> Tensor:
+    assert call.tables is not None
+    attend = partial(_attend_lines, tables=call.tables, causal=call.causal, scale=call.scale)
+    present = mask_of_lines(call.key_mask, call.axis)
+    q, k, v = (to_lines(x, call.axis) for x in (call.q, call.k, call.v))
+    if torch.compiler.is_compiling():  # it would unroll the loop
+        return attend(q, k, v, present)
+    scores = q.shape[1:-1].numel() * min(len(call.tables[0]), q.shape[-2])
+    step = max(1, piece(q.device) // max(1, scores))
+    if len(q) <= step:
+        return attend(q, k, v, present)
+    parts = zip(*(x.split(step) for x in (q, k, v)), repeat(None) if present is None else present.split(step))
+    return torch.cat([checkpoint(attend, *part, use_reentrant=False, preserve_rng_state=False) for part in parts])
+
+
+def _attend_lines(
+    q: Tensor, k: Tensor, v: Tensor, present: Tensor | None, tables: Tables, causal: bool, scale: float
+) -> Tensor:
+    query_table, key_table, value_table = tables
+    window = Window.of(q.shape[-2], len(query_table), causal, q.device, present)
+    terms = similarities(q, k, query_table, key_table, window)
+    weights = softmax_over((terms[0] + terms[1] + terms[2]) * scale, window).to(v.dtype)
+    of_content, of_position = weighted_values(weights, v, value_table, window)
+    return of_content + of_position
+
+
+class Window(NamedTuple):
+    """Pairs of positions that attend: column w of position o belongs to the key at o + w - before.
+
+    Short lines are dense: a column for every key, `before` is o. Long lines are banded: a column for every offset,
+    `before` is R.
+    """
+
+    radius: int
+    dense: bool
+    complete: bool
+    allowed: Bool[Tensor, "*m l w"]
+
+    @classmethod
+    def of(
+        cls, length: int, rows: int, causal: bool, device: torch.device, present: Bool[Tensor, "m l"] | None = None
+    ) -> "Window":
+        radius, dense = rows // 2, rows >= length
+        position = torch.arange(length, device=device)[:, None]
+        offset = torch.arange(length, device=device) - position if dense else torch.arange(rows, device=device) - radius
+        inside = (offset.abs() <= radius) & (offset + position >= 0) & (offset + position < length)
+        complete = radius >= length - 1 and not causal and present is None
+        allowed = inside & (offset <= 0) if causal else inside
+        if present is not None and dense:
+            allowed = allowed & present[:, None, None]
+        elif present is not None:
+            allowed = allowed & F.pad(present, (radius, radius)).unfold(-1, rows, 1)[:, None]
+        return cls(radius, dense, complete, allowed)
+
+    def encodings(self, table: Float[Tensor, "r t k"]) -> Float[Tensor, "l s t k"]:
+        """Return a dense table's row for each pair."""
+        length = self.allowed.shape[-2]
+        position = torch.arange(length, device=table.device)
+        offset = position - position[:, None]
+        return table[offset.clamp(-self.radius, self.radius) + self.radius]
+
+    def around(self, x: Float[Tensor, "m n l k"]) -> Float[Tensor, "m n l k w"]:
+        """Return the banded window of each position."""
+        return F.pad(x, (0, 0, self.radius, self.radius)).unfold(-2, 2 * self.radius + 1, 1)
+
+
+def similarities(
+    q: Float[Tensor, "m n l k"],
+    k: Float[Tensor, "m n l k"],
+    query_table: Float[Tensor, "r t k"],
+    key_table: Float[Tensor, "r t k"],
+    window: Window,
+) -> tuple[Float[Tensor, "m n l w"], Float[Tensor, "m n l w"], Float[Tensor, "m n l w"]]:
+    """Return the three terms of the scores."""
+    if window.dense:
+        rq, rk = (window.encodings(table).expand(-1, -1, q.shape[1], -1) for table in (query_table, key_table))
+        return q @ k.mT, torch.einsum("mnok,opnk->mnop", q, rq), torch.einsum("mnpk,opnk->mnop", k, rk)
+    of_query = torch.einsum("mnok,wnk->mnow", q, query_table.expand(-1, q.shape[1], -1))
+    of_key = torch.einsum("mnpk,wnk->mnpw", k, key_table.expand(-1, q.shape[1], -1))
+    # column w of position o belongs to key p = o + w - R: a diagonal
+    of_key = window.around(of_key).diagonal(dim1=-2, dim2=-1)
+    return torch.einsum("mnok,mnokw->mnow", q, window.around(k)), of_query, of_key
+
+
+def softmax_over(scores: Float[Tensor, "m n l w"], window: Window) -> Float[Tensor, "m n l w"]:
+    """Return the softmax over allowed pairs; zero elsewhere."""
+    if window.complete:
+        return softmax(scores).to(scores.dtype)
+    lowest = torch.finfo(scores.dtype).min / 2  # finite: a position without keys then has a gradient
+    return softmax(scores.masked_fill(~window.allowed, lowest)).to(scores.dtype) * window.allowed
+
+
+def weighted_values(
+    weights: Float[Tensor, "m n l w"], v: Float[Tensor, "m n l k"], value_table: Float[Tensor, "r t k"], window: Window
+) -> tuple[Float[Tensor, "m n l k"], Float[Tensor, "m n l k"]]:
+    """Return the sums of v_p and of rv_{p-o}."""
+    if window.dense:
+        rv = window.encodings(value_table).expand(-1, -1, v.shape[1], -1)
+        return weights @ v, torch.einsum("mnop,opnk->mnok", weights, rv)
+    of_content = torch.einsum("mnow,mnokw->mnok", weights, window.around(v))
+    return of_content, torch.einsum("mnow,wnk->mnok", weights, value_table.expand(-1, v.shape[1], -1))

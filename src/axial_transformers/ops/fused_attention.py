@@ -1,0 +1,130 @@
+"""Attention by torch's fused kernel, `scaled_dot_product_attention`."""
+
+from itertools import repeat
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from axial_transformers.ops.attention_call import AttentionCall, Slower
+from axial_transformers.ops.line_groups import attend_along_lines, attend_in_groups, mask_of, zero_without_keys
+from axial_transformers.ops.linear import linear
+from axial_transformers.ops.torch_private import is_transformed
+
+MAX_LINES = 2**16 - 1
+"""The limit of CUDA's grid."""
+MAX_NUMBERS = 2**31 - 1
+"""The backward pass counts in 32 bits."""
+ROUNDED_TO = 128
+UNBOUND = Slower("a comparison would tie the exported graph to the sizes that it was traced with")
+NOT_PLAIN = Slower("on a CPU it has no dropout, and no gradient of a bias")
+SHORT = Slower("on a CPU it is slower for lines below 64 positions, in half precision up to 2048")
+
+
+def refuses(call: AttentionCall) -> str | None:
+    """Return why it does not take a call, or None."""
+    if call.tables is not None:
+        return "equation 4 has terms of its own"
+    if is_transformed():
+        return "transforms of torch.func do not take it"
+    if call.q.device.type != "cpu":
+        return None
+    if call.dropout or (call.bias is not None and call.bias.requires_grad and torch.is_grad_enabled()):
+        return NOT_PLAIN
+    keys = call.k.shape[call.axis] if call.block is None else call.block[1]
+    if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
+        return UNBOUND
+    return None if keys > (2048 if call.q.dtype.itemsize == 2 else 63) else SHORT
+
+
+def run(call: AttentionCall) -> Float[Tensor, "b *a n w"]:
+    """Compute a call."""
+    if call.is_plain:
+        return attend_along_lines(call, fused, _more_heads_are_a_view)
+    return attend_in_groups(call, _fused_groups)
+
+
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """Attend along lines [lines, heads, L, width], as many at a time as the kernel takes."""
+    most = max(1, max_lines(q.shape[1], max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])))
+    if len(q) <= most:
+        return _fused(q, k, v, mask, causal, dropout)
+    masks = repeat(mask) if mask is None or len(mask) == 1 else mask.split(most)
+    parts = zip(q.split(most), k.split(most), v.split(most), masks)
+    return torch.cat([_fused(*part, causal, dropout) for part in parts])
+
+
+def max_lines(heads: int, length: int, width: int) -> int:
+    """Return the most lines of a call of the kernel."""
+    positions = -(-length // ROUNDED_TO) * ROUNDED_TO
+    most = min(MAX_LINES, MAX_NUMBERS // max(1, heads * positions * width))
+    return most if heads <= MAX_LINES else 0
+
+
+def copies_count(device: torch.device) -> bool:
+    """Return True if copies of lines cost time, as on a GPU."""
+    return device.type != "cpu"
+
+
+def by_head_pays(x: Float[Tensor, "b *a d"], axis: int, key_mask: Tensor | None) -> bool:
+    """Return True if `project_by_head` avoids copies."""
+    return copies_count(x.device) and key_mask is None and axis != x.ndim - 2
+
+
+def project_by_head(
+    x: Float[Tensor, "b *a d"],
+    weight: Float[Tensor, "e d"],
+    bias: Float[Tensor, " e"] | None,
+    heads: int,
+    widths: tuple[int, int, int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of a packed projection, grouped by head.
+
+    Positions of inner axes then act as more heads, and attention copies nothing.
+    """
+
+    def by_head(rows: Tensor) -> Tensor:
+        return torch.cat([part.unflatten(0, (heads, -1)) for part in rows.split(widths)], dim=1).flatten(0, 1)
+
+    qkv = linear(x, by_head(weight), None if bias is None else by_head(bias)).unflatten(-1, (heads, -1))
+    q, k, v = qkv.split([width // heads for width in widths], dim=-1)
+    return q, k, v
+
+
+def _more_heads_are_a_view(x: Float[Tensor, "b *a n k"], axis: int) -> bool:
+    if not copies_count(x.device) or axis == x.ndim - 3:
+        return False
+    groups = range(axis - 1), range(axis + 1, x.ndim - 2)
+    evenly = all(x.stride(d) == x.stride(d + 1) * x.shape[d + 1] for dims in groups for d in dims)
+    return evenly and max_lines(x.shape[axis + 1 : -1].numel(), x.shape[axis], x.shape[-1]) > 0
+
+
+def _fused_groups(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: Tensor | None, dropout: float
+) -> Tensor:
+    """Attend within groups, without copies of a shared mask: what shares it becomes the second dimension."""
+    order, first, mask = [0, 1, 2], 2, mask_of(bias, allowed, q)
+    if mask is not None and mask.shape[:2] not in ((1, 1), q.shape[:2]):
+        shared = [dim for dim in order if mask.shape[dim] == 1]
+        longest, widest = max(q.shape[-2], k.shape[-2]), max(q.shape[-1], v.shape[-1])
+        if copies_count(q.device) and max_lines(prod([q.shape[dim] for dim in shared]), longest, widest):
+            order, first = [dim for dim in order if dim not in shared] + shared, 3 - len(shared)
+        else:
+            mask = mask.expand(*q.shape[:2], -1, -1, -1)
+
+    def flat(x: Tensor) -> Tensor:
+        return x.permute(*order, 3, 4).flatten(first, 2).flatten(0, first - 1)
+
+    out = fused(flat(q), flat(k), flat(v), None if mask is None else flat(mask), dropout=dropout)
+    sizes = [q.shape[dim] for dim in order]
+    out = out.unflatten(1, sizes[first:]).unflatten(0, sizes[:first]).movedim((0, 1, 2), order)
+    return zero_without_keys(out, allowed)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    mask = None if mask is None else mask.expand(-1, -1, -1, k.shape[-2])  # only this size may not be 1
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)

@@ -1,0 +1,197 @@
+"""The lines of a call as torch's operations take them: in groups that share a mask, and not too many at once."""
+
+from collections.abc import Callable
+from itertools import repeat
+from math import prod
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from axial_transformers.ops.attention_call import AttentionCall
+from axial_transformers.ops.torch_private import is_transformed
+
+PIECE = {"cpu": 2**19}
+PIECE_ELSEWHERE = 2**26
+
+
+class Groups(NamedTuple):
+    """softmax(q k^T / sqrt(K) + bias) v within each of g m groups."""
+
+    q: Float[Tensor, "g m n l k"]
+    k: Float[Tensor, "g m n s k"]
+    v: Float[Tensor, "g m n s w"]
+    bias: Float[Tensor, "#g #m #n #l #s"] | None = None
+    """Below half of the dtype's least number, it excludes a key."""
+    allowed: Bool[Tensor, "#g #m #n #l #s"] | None = None
+
+
+def attend_along_lines(
+    call: AttentionCall, kernel: Callable[..., Tensor], more_heads: Callable[[Tensor, int], bool]
+) -> Float[Tensor, "b *a n w"]:
+    """Compute a plain call by a kernel, whose heads are also the inner positions where `more_heads` allows it."""
+    tensors, axis = call.operands, call.axis
+    if all(more_heads(x, axis) for x in tensors):
+        q, k, v = (x.flatten(axis + 1, -2).flatten(0, axis - 1).transpose(1, 2) for x in tensors)
+        return kernel(q, k, v, causal=call.causal).transpose(1, 2).reshape(tensors[2].shape)
+    q, k, v = (to_lines(x, axis) for x in tensors)
+    return from_lines(kernel(q, k, v, causal=call.causal), call.q, axis)
+
+
+def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Float[Tensor, "b *a n w"]:
+    """Compute a call by `attend`, a function of groups and a probability of dropout; any number of derivatives.
+
+    A query without any key gets zeros. Large calls run piece by piece, and backward computes each piece again.
+    """
+    groups = groups_of(call)
+    traced = torch.compiler.is_compiling() or is_transformed()
+    at_once = traced or _scores(groups) <= piece(groups.q.device)
+    out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)
+    if call.block is not None:
+        batch, length = call.q.shape[0], call.q.shape[call.axis]
+        out = out.unflatten(0, (batch, -(-length // out.shape[-2]))).movedim(1, 3).flatten(3, 4)[..., :length, :]
+    return from_lines(out.flatten(0, 1), call.q, call.axis)
+
+
+def groups_of(call: AttentionCall) -> Groups:
+    """Return the lines, those of an example beside each other if need be; with a window, the blocks of all lines."""
+    sizes, axis = call.q.shape[:-2], call.axis
+    length, others = sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
+    by_example = call.bias is not None or call.window is not None or call.dropout > 0
+    grid = (sizes[0], prod(others)) if by_example else (1, sizes[0] * prod(others))
+    q, k, v = (to_lines(x, axis).unflatten(0, grid) for x in call.operands)
+    present, bias = call.key_mask, call.bias
+    present = None if present is None else present.movedim(axis, -1).reshape(*grid, k.shape[-2])
+    if bias is not None:
+        if not is_shared(bias):
+            bias = bias.expand(-1, *others, -1, -1, -1)
+        bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
+    if call.block is not None:
+        return _blocks(call, q, k, v, present, bias)
+    allowed = None if present is None else present[:, :, None, None, :]
+    inside = None
+    if call.dilation > 1 or call.window is not None:  # in exported graphs
+        position = torch.arange(length, device=q.device)
+        offset = position - position[:, None]
+        inside = offset % call.dilation == 0
+        if call.window is not None:
+            inside = inside & (offset.abs() <= call.window // 2 * call.dilation)
+            bias = None if bias is None else _of_all_pairs(bias, offset // call.dilation)
+    if call.causal:
+        past = torch.ones(length, k.shape[-2], dtype=torch.bool, device=q.device).tril()
+        inside = past if inside is None else past & inside
+    if inside is not None:
+        inside = inside[None, None, None]
+        allowed = inside if allowed is None else allowed & inside
+    return Groups(q, k, v, None if bias is None else bias.to(q.dtype), allowed)
+
+
+def _blocks(
+    call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, present: Tensor | None, bias: Tensor | None
+) -> Groups:
+    """Return blocks of queries, [g, m] = [B blocks, lines], and what each attends to, under a band."""
+    assert call.window is not None
+    assert call.block is not None
+    batch, length, window, (block, keys) = q.shape[0], q.shape[-2], call.window, call.block
+    radius = window // 2
+    blocks = -(-length // block)
+    beyond = blocks * block - length
+    after = 0 if call.causal else radius
+
+    def around(x: Tensor) -> Tensor:
+        return F.pad(x, (radius, beyond + after)).unfold(-1, keys, block)
+
+    def grouped(x: Tensor) -> Tensor:
+        x = x.movedim(3, 1)
+        return x.flatten(0, 1) if x.shape[0] == x.shape[1] == 1 else x.expand(batch, blocks, *x.shape[2:]).flatten(0, 1)
+
+    column = torch.arange(keys, device=q.device) - torch.arange(block, device=q.device)[:, None]
+    band = (column >= 0) & (column < (radius + 1 if call.causal else window))
+    if present is None:
+        present = torch.ones(1, 1, length, dtype=torch.bool, device=q.device)
+    allowed = grouped(around(present)[:, :, None, :, None, :] & band)
+    if bias is not None and bias.shape[-2] == 1:
+        bias = grouped(bias[..., column.clamp(0, window - 1)])
+    elif bias is not None:
+        rows = F.pad(bias, (0, 0, 0, beyond)).unflatten(-2, (blocks, block))
+        bias = grouped(rows.gather(-1, column.clamp(0, window - 1).expand(*rows.shape[:-2], -1, -1)))
+    q = grouped(F.pad(q, (0, 0, 0, beyond)).unflatten(-2, (blocks, block)))
+    k, v = (grouped(around(x.mT).movedim(-3, -1)) for x in (k, v))
+    return Groups(q, k, v, None if bias is None else bias.to(q.dtype), allowed)
+
+
+def _of_all_pairs(bias: Float[Tensor, "#b #m #n #l w"], steps: Tensor) -> Float[Tensor, "#b #m #n l l"]:
+    window = bias.shape[-1]
+    column = (steps + window // 2).clamp(0, window - 1).expand(*bias.shape[:-2], -1, -1)
+    return bias.expand(*bias.shape[:-2], steps.shape[0], window).gather(-1, column)
+
+
+def _in_pieces(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
+    q, scores, most = groups.q, _scores(groups), piece(groups.q.device)
+    if scores <= most or q.shape[:2].numel() <= 1:
+        arguments = attend, groups, dropout
+        out: Tensor = checkpoint(_without_excluded, *arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
+        return out
+    dim = 0 if len(q) > 1 else 1
+    step = max(1, most * q.shape[dim] // scores)
+    parts = zip(*(repeat(x) if x is None or x.shape[dim] == 1 else x.split(step, dim) for x in groups))
+    return torch.cat([_in_pieces(attend, Groups(*part), dropout) for part in parts], dim)
+
+
+def _without_excluded(attend: Callable[..., Tensor], groups: Groups, dropout: float) -> Tensor:
+    q, k, v, bias, allowed = groups
+    if bias is not None:  # else excluded keys would count
+        reached = ~(bias <= lowest(q.dtype))
+        allowed = reached if allowed is None else allowed & reached
+    return attend(q, k, v, bias, allowed, dropout)
+
+
+def _scores(groups: Groups) -> int:
+    return groups.q.shape[:-1].numel() * groups.k.shape[-2]
+
+
+def piece(device: torch.device) -> int:
+    """Return the scores at a time on a device."""
+    return PIECE.get(device.type, PIECE_ELSEWHERE)
+
+
+def mask_of(bias: Tensor | None, allowed: Tensor | None, q: Tensor) -> Tensor | None:
+    """Return what to add to the scores."""
+    if allowed is None:
+        return bias
+    return torch.where(allowed, q.new_zeros(()) if bias is None else bias, lowest(q.dtype))
+
+
+def lowest(dtype: torch.dtype) -> float:
+    """Return the score of an excluded key."""
+    # Finite, for a gradient without keys; halved, so that adding a score stays finite.
+    return torch.finfo(dtype).min / 2
+
+
+def zero_without_keys(x: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return the results, zero for queries without any key."""
+    return x if allowed is None else x.masked_fill(~allowed.any(dim=-1, keepdim=True), 0)
+
+
+def is_shared(bias: Float[Tensor, "..."]) -> bool:
+    """Return True if all lines of an example have one bias."""
+    return all(size == 1 for size in bias.shape[1:-3])
+
+
+def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
+    """Return the lines along `axis`, 1..d."""
+    return x.movedim(axis, -3).flatten(0, -4).transpose(1, 2)
+
+
+def mask_of_lines(key_mask: Bool[Tensor, " b *a"] | None, axis: int) -> Bool[Tensor, "m l"] | None:
+    """Return the mask of the lines along `axis`."""
+    return None if key_mask is None else key_mask.movedim(axis, -1).flatten(0, -2)
+
+
+def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n w"]:
+    """Undo `to_lines`, onto the grid of `like`."""
+    rest = [size for dim, size in enumerate(like.shape[:-2]) if dim != axis]
+    return out.transpose(1, 2).unflatten(0, rest).movedim(-3, axis)
