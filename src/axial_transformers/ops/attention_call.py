@@ -100,7 +100,8 @@ def normalised(call: AttentionCall, attn_bias: Float[Tensor, "..."] | None) -> A
         call = call._replace(bias=_bias_of_lines(attn_bias, call))
     if (call.dilation == 1 and call.window is None) or call.any_length:
         return call
-    call = _dilated(call)
+    if call.dilation > 1:
+        call = _dilated(call)
     wide = call.bias is None and call.window is not None and call.window // 2 >= call.q.shape[call.axis] - 1
     return call._replace(window=None) if wide else call
 

@@ -33,7 +33,8 @@ def refuses(call: AttentionCall) -> str | None:
         return None
     if call.dropout or (call.bias is not None and call.bias.requires_grad and torch.is_grad_enabled()):
         return NOT_PLAIN
-    keys = call.k.shape[call.axis] if call.block is None else call.block[1]
+    block = call.block
+    keys = call.k.shape[call.axis] if block is None else block[1]
     if isinstance(keys, torch.SymInt) and torch.compiler.is_exporting():
         return UNBOUND
     return None if keys > (2048 if call.q.dtype.itemsize == 2 else 63) else SHORT

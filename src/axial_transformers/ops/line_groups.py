@@ -50,7 +50,7 @@ def attend_in_groups(call: AttentionCall, attend: Callable[..., Tensor]) -> Floa
     traced = torch.compiler.is_compiling() or is_transformed()
     at_once = traced or _scores(groups) <= piece(groups.q.device)
     out = _without_excluded(attend, groups, call.dropout) if at_once else _in_pieces(attend, groups, call.dropout)
-    if call.block is not None:
+    if call.window is not None and not call.any_length:
         batch, length = call.q.shape[0], call.q.shape[call.axis]
         out = out.unflatten(0, (batch, -(-length // out.shape[-2]))).movedim(1, 3).flatten(3, 4)[..., :length, :]
     return from_lines(out.flatten(0, 1), call.q, call.axis)
@@ -62,15 +62,17 @@ def groups_of(call: AttentionCall) -> Groups:
     length, others = sizes[axis], sizes[1:axis] + sizes[axis + 1 :]
     by_example = call.bias is not None or call.window is not None or call.dropout > 0
     grid = (sizes[0], prod(others)) if by_example else (1, sizes[0] * prod(others))
-    q, k, v = (to_lines(x, axis).unflatten(0, grid) for x in call.operands)
+    lines = [to_lines(x, axis) for x in call.operands]
+    q, k, v = [x.unflatten(0, grid) for x in lines] if by_example else [x[None] for x in lines]
     present, bias = call.key_mask, call.bias
     present = None if present is None else present.movedim(axis, -1).reshape(*grid, k.shape[-2])
     if bias is not None:
         if not is_shared(bias):
             bias = bias.expand(-1, *others, -1, -1, -1)
         bias = bias.flatten(1, -4) if others else bias.unsqueeze(1)
-    if call.block is not None:
-        return _blocks(call, q, k, v, present, bias)
+    block = call.block
+    if block is not None:
+        return _blocks(call, block, Groups(q, k, v, bias), present)
     allowed = None if present is None else present[:, :, None, None, :]
     inside = None
     if call.dilation > 1 or call.window is not None:  # in exported graphs
@@ -84,18 +86,15 @@ def groups_of(call: AttentionCall) -> Groups:
         past = torch.ones(length, k.shape[-2], dtype=torch.bool, device=q.device).tril()
         inside = past if inside is None else past & inside
     if inside is not None:
-        inside = inside[None, None, None]
-        allowed = inside if allowed is None else allowed & inside
+        allowed = inside[None, None, None] if allowed is None else allowed & inside
     return Groups(q, k, v, None if bias is None else bias.to(q.dtype), allowed)
 
 
-def _blocks(
-    call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, present: Tensor | None, bias: Tensor | None
-) -> Groups:
+def _blocks(call: AttentionCall, sizes: tuple[int, int], lines: Groups, present: Tensor | None) -> Groups:
     """Return blocks of queries, [g, m] = [B blocks, lines], and what each attends to, under a band."""
     assert call.window is not None
-    assert call.block is not None
-    batch, length, window, (block, keys) = q.shape[0], q.shape[-2], call.window, call.block
+    q, k, v, bias, _ = lines
+    batch, length, window, (block, keys) = q.shape[0], q.shape[-2], call.window, sizes
     radius = window // 2
     blocks = -(-length // block)
     beyond = blocks * block - length
@@ -183,6 +182,8 @@ def is_shared(bias: Float[Tensor, "..."]) -> bool:
 
 def to_lines(x: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "m n l k"]:
     """Return the lines along `axis`, 1..d."""
+    if x.ndim == 4:
+        return x.transpose(1, 2)
     return x.movedim(axis, -3).flatten(0, -4).transpose(1, 2)
 
 
@@ -193,5 +194,7 @@ def mask_of_lines(key_mask: Bool[Tensor, " b *a"] | None, axis: int) -> Bool[Ten
 
 def from_lines(out: Float[Tensor, "m n l w"], like: Float[Tensor, "b *a n k"], axis: int) -> Float[Tensor, "b *a n w"]:
     """Undo `to_lines`, onto the grid of `like`."""
+    if like.ndim == 4:
+        return out.transpose(1, 2)
     rest = [size for dim, size in enumerate(like.shape[:-2]) if dim != axis]
     return out.transpose(1, 2).unflatten(0, rest).movedim(-3, axis)
