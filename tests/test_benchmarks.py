@@ -91,7 +91,7 @@ SHAPES = [(1, 4, 4, 16)]
 SMALLER: dict[str, dict[str, object]] = {
     "ablation": {"ablation.GROUPS": {"fashion": tiny_group()}},
     "attention": {"attention.SHAPES": SHAPES, "attention.LARGEST": SHAPES[0], "attention.BESIDE_PACKAGE": SHAPES},
-    "attention_kernels": {"axial_transformers.ops.torch_attention.PIECE": {"cpu": 1}},
+    "attention_kernels": {"axial_transformers.ops.line_groups.PIECE": {"cpu": 1}},
     "complexity": {"complexity.SQUARES": (4, 8), "complexity.SIDES": {1: (10, 20), 2: (10, 12)}},
     "crashes": {"crashes.CONFIG": replace(crashes.CONFIG, steps=15)},
     "curves": {"curves.CURVES": Path("curves")},

@@ -105,7 +105,9 @@ class PositionSensitiveAxialAttention(nn.Module):
             weights = self._weights(q, k, window).to(v.dtype)
             lines = self.normalise.output(*weighted_values(weights, v, self.value_table, window))
             return self.out(from_lines(lines, x.unsqueeze(-1), axis).flatten(-2))
-        out = attend(self._call(qkv, axis, key_mask, tables, factor)).flatten(-2)
+        packing = self.heads, *self._widths
+        call = packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=factor)
+        out = attend(call).flatten(-2)
         return self.out(out if shift is None else out + shift)
 
     def weights(
@@ -124,13 +126,11 @@ class PositionSensitiveAxialAttention(nn.Module):
         return q, k, v, Window.of(q.shape[-2], len(self.query_table), self.causal, qkv.device, present)
 
     def _folds(self, qkv: Tensor, axis: int, tables: Tables) -> bool:
-        return not self.training and choose(self._call(qkv, axis, None, tables)) is compiled_relative
-
-    def _call(
-        self, qkv: Tensor, axis: int, key_mask: Tensor | None, tables: Tables, factor: float = 1.0
-    ) -> AttentionCall:
-        packing = self.heads, *self._widths
-        return packed_call(qkv, packing, axis, self.causal, key_mask, tables=tables, scale=factor)
+        """Return True if the compiled backend takes a call of folded statistics."""
+        if self.training:
+            return False
+        q = qkv.unsqueeze(-2).expand(*qkv.shape[:-1], self.heads, -1)  # of the right sizes but the last
+        return choose(AttentionCall(q, q, q, axis, self.causal, tables=tables)) is compiled_relative
 
     def _check_length(self, x: Tensor) -> int:
         axis = input_axis(x, self.axis, self.qkv.in_features)

@@ -85,7 +85,12 @@ class AttentionCall(NamedTuple):
         q, k, v = self.q, self.k, self.v
         if self.rotations is not None:
             q, k = rotate(q, self.rotations, self.axis), rotate(k, self.rotations, self.axis)
-        return q, _with_heads_of(q, k), _with_heads_of(q, v)
+        heads = q.shape[-2]
+        if k.shape[-2] != heads:
+            k = k.repeat_interleave(heads // k.shape[-2], dim=-2)
+        if v.shape[-2] != heads:
+            v = v.repeat_interleave(heads // v.shape[-2], dim=-2)
+        return q, k, v
 
     @property
     def is_plain(self) -> bool:
@@ -129,11 +134,6 @@ def unpacked(qkv: Float[Tensor, "b *a e"], packing: Packing) -> tuple[Tensor, ..
     """Return queries, keys and values."""
     heads, *widths = packing
     return tuple(part.unflatten(-1, (heads, -1)) for part in qkv.split(widths, dim=-1))
-
-
-def _with_heads_of(q: Tensor, x: Tensor) -> Tensor:
-    heads, groups = q.shape[-2], x.shape[-2]
-    return x if heads == groups else x.repeat_interleave(heads // groups, dim=-2)
 
 
 def _bias_of_lines(bias: Tensor, call: AttentionCall) -> Tensor:
