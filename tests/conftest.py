@@ -16,7 +16,7 @@ from PIL import Image
 
 from axial_transformers import cli
 from axial_transformers.ops import processor
-from axial_transformers.planning import machine as _  # noqa: F401  # takes its names before one is patched
+from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.storage.files import cache_folder
 from small_models import random_model, small_config
 
@@ -69,6 +69,8 @@ def float32() -> Iterator[None]:
     """Precision auto is float32 on every processor, so that the tests compute the same; those of the choice choose."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processor, "multiplies_bfloat16", lambda device: False)
+        for dtype in (torch.float32, torch.bfloat16):  # for 0.3 seconds: forked processes need not measure again
+            matmul_rate(torch.device("cpu"), dtype)
         yield
 
 

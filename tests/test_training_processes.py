@@ -148,6 +148,7 @@ def test_a_run_goes_on_with_another_number_of_processes(alone, tmp_path, first, 
     assert all(torch.allclose(checkpoint[name], expected[name], atol=tolerance[name]) for name in expected)
 
 
+@pytest.mark.slow
 def test_processes_that_divide_muons_matrices_train_as_one_does(tmp_path):
     alone, two = (run(tmp_path / str(count), count, optimizer="muon", steps=6) for count in (1, 2))
     run(two, 2, optimizer="muon", steps=8)
