@@ -1,6 +1,15 @@
-"""Distribution augmentation (Jun et al. 2020): rearranged examples, with the rearrangement as conditioning.
+"""Rearrange training examples, and tell the model how: distribution augmentation (Jun et al. 2020).
 
-Unchanged examples add zero.
+With few examples, a model also learns from their mirrored, transposed and shifted copies. Such copies are other data: a
+mirrored digit is no digit. So each copy comes with conditioning that names its operations:
+
+    example -> operations [n], True or False -> their vectors, summed [D] -> conditioning [B, *A, D]
+
+The vectors are fixed random ones. For each sum of them the model learns a distribution of its own.
+
+The trained model is an ordinary model of the data. An unchanged example has no operation, so its sum is zero: the model
+computes what it would compute without conditioning. Scoring and sampling give no conditioning, and so they use the
+distribution of the unchanged data. The weights are of the usual number and shape.
 """
 
 from collections.abc import Sequence
@@ -16,14 +25,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 SEED, SEED_OF_SHIFTS = 1, 2
+"""Seeds of the vectors of symmetries and of shifts. They are constants, so that all runs have the same vectors."""
 
 
 class Symmetry(NamedTuple):
-    """Mirrors along the axes of an example, then a transposition."""
+    """Mirrors along some axes of an example, then perhaps a transposition."""
 
     mirrored: tuple[bool, ...]
+    """For each axis *A."""
     transposed: bool
-    """Exchange the last two axes, of equal length."""
+    """True if the last two axes, of equal length, are exchanged."""
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
         image = np.flip(example, tuple(axis for axis, mirrored in enumerate(self.mirrored) if mirrored))
@@ -31,24 +42,27 @@ class Symmetry(NamedTuple):
 
     @property
     def operations(self) -> list[bool]:
+        """Whether each axis is mirrored, then whether the last two are exchanged: axes + 1 flags."""
         return [*self.mirrored, self.transposed]
 
 
 class Shift(NamedTuple):
-    """Cyclic moves along the axes of an example by at most one site."""
+    """Cyclic moves by at most one position along each axis: the last position becomes the first, or the reverse."""
 
     sites: tuple[int, ...]
+    """For each axis *A: 1, 0 or -1."""
 
     def __call__(self, example: Integer[np.ndarray, "*a c"]) -> Integer[np.ndarray, "*a c"]:
         return np.roll(example, self.sites, tuple(range(len(self.sites))))
 
     @property
     def operations(self) -> list[bool]:
+        """Whether each axis is moved forward, then whether each is moved backward: 2 axes flags."""
         return [*(sites > 0 for sites in self.sites), *(sites < 0 for sites in self.sites)]
 
 
 def symmetries(shape: Sequence[int]) -> list[Symmetry]:
-    """Return all symmetries of a grid, the identity first."""
+    """Return all symmetries of a grid, the identity first: 8 of a square, 4 of another image."""
     axes = len(shape)
     square = axes > 1 and shape[-1] == shape[-2]
     mirrors = list(product((False, True), repeat=axes))
@@ -56,7 +70,7 @@ def symmetries(shape: Sequence[int]) -> list[Symmetry]:
 
 
 def shifts(shape: Sequence[int]) -> list[Shift]:
-    """Return all shifts by at most one site per axis, the identity first."""
+    """Return all shifts of a grid, the identity first: 9 of an image."""
     return [Shift(sites) for sites in product((0, 1, -1), repeat=len(shape))]
 
 
@@ -66,14 +80,34 @@ def augmented(
     share: float,
     uniform: NDArray[np.float64],
 ) -> tuple[Integer[np.ndarray, "b *a c"], Bool[Tensor, "b n"]]:
-    """Return the examples, a random share of them rearranged as `uniform` [B] decides, and their operations."""
+    """Return the examples, a random share of them rearranged, and the operations of each.
+
+    Args:
+        values: [B, *A, C].
+        among: rearrangements of one kind, the identity first. Within the share all are equally likely, the identity
+            too.
+        share: probability that an example takes part.
+        uniform: [B], in [0, 1): decides for each example.
+
+    Returns:
+        Examples [B, *A, C], and operations [B, n].
+    """
     chosen = [among[int(u / share * len(among))] if u < share else among[0] for u in uniform]
     images = np.stack([rearrange(example) for rearrange, example in zip(chosen, values)])
     return images, torch.tensor([rearrange.operations for rearrange in chosen])
 
 
 def conditioning(operations: Bool[Tensor, "b n"], grid: Sequence[int], dim: int) -> Float[Tensor, "b *a d"]:
-    """Return conditioning [B, *A, D] for operations [B, n]."""
+    """Return the conditioning that names operations; zero for an unchanged example.
+
+    Args:
+        operations: [B, n]: flags of a symmetry, then those of a shift if the run has shifts.
+        grid: *A.
+        dim: D.
+
+    Returns:
+        [B, *A, D], the same vector at every position.
+    """
     vectors = _vectors(len(grid), dim, operations.device)[: operations.shape[1]]
     told = (operations.to(vectors.dtype) @ vectors).view(len(operations), *(1,) * len(grid), dim)
     return told.expand(len(operations), *grid, dim)

@@ -1,4 +1,25 @@
-"""The order of the examples, their random draws, and the batches: functions of seed and position."""
+"""Choose the examples of each step and their random changes, and make batches of them.
+
+A run reads one endless sequence of examples. In this file, a position is an index into that sequence, counted from the
+start of the run. With 10 examples and batches of 4:
+
+    position   0  1  2  3 | 4  5  6  7 | 8  9 10 11 | 12 ..
+    step       0          | 1          | 2          | 3
+    epoch      0  0  0  0 | 0  0  0  0 | 0  0  1  1 | 1 ..
+
+All that happens to the example at a position is a function of the seed and the position: which example it is, how it is
+augmented, whether its label is hidden, and which slice carries the loss. No random generator has a state between steps.
+`random_bits` hashes the seed, a purpose (`Stream`) and the position instead.
+
+So the order does not depend on how a run is executed:
+
+- after a resume, step t has the same positions, t * batch_size .. (t + 1) * batch_size - 1;
+- P processes divide the positions of a step into P consecutive parts, one for each rank;
+- a worker process computes the batch at the positions that it gets, whoever computed the one before.
+
+The batch size says which positions a step has, so a resume must not change it. Dropout is not of this file: its seed
+depends on the step and the rank (`Run.update`).
+"""
 
 from collections.abc import Generator
 from enum import IntEnum
@@ -23,7 +44,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Stream(IntEnum):
-    """Independent purposes of random bits."""
+    """Purposes of random bits. Bits of different purposes are independent."""
 
     SHUFFLE = 0
     SLICE = 1
@@ -36,7 +57,17 @@ class Stream(IntEnum):
 
 
 def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the SplitMix64 hash [n] of the keys (Steele et al. 2014); the last may be an array [n]."""
+    """Return 64 random bits that are a hash of the keys.
+
+    SplitMix64 (Steele et al. 2014) is a generator whose n-th number can be computed alone. Each key selects a number of
+    the sequence that the keys before it began.
+
+    Args:
+        keys: integers from 0 on; the last may be an array [n].
+
+    Returns:
+        uint64 [n]; [1] without an array.
+    """
     state = np.zeros(1, np.uint64)
     for key in keys:
         state = state + GOLDEN * (np.atleast_1d(key).astype(np.uint64) + np.uint64(1))
@@ -47,12 +78,24 @@ def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def uniforms(seed: int, stream: Stream, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return numbers in [0, 1), one for each position [n]."""
+    """Return float64 [n], uniform in [0, 1): one number for each position [n]."""
     return (random_bits(seed, stream, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def step_positions(step: int, batch_size: int, rank: int = 0, ranks: int = 1) -> NDArray[np.int64]:
-    """Return the positions [B] of one process's share in a step."""
+    """Return the positions of one process in a step.
+
+    Rank r takes the r-th of `ranks` consecutive parts. Joined in the order of ranks, they are the whole batch.
+
+    Args:
+        batch_size: examples of a step, over all processes.
+
+    Returns:
+        int64 [batch_size / ranks].
+
+    Raises:
+        ValueError: the batch does not divide into equal parts.
+    """
     if batch_size % ranks:
         raise ValueError(f"a batch of {batch_size} does not divide among {ranks} processes")
     share = batch_size // ranks
@@ -60,7 +103,16 @@ def step_positions(step: int, batch_size: int, rank: int = 0, ranks: int = 1) ->
 
 
 def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return indices [n] at the positions [n]; each epoch is a permutation."""
+    """Return which of `count` examples stands at each position.
+
+    Epoch e has the positions e * count .. (e + 1) * count - 1. It is a permutation of its own: each example comes once.
+
+    Args:
+        positions: int64 [n], in any order.
+
+    Returns:
+        int64 [n], indices below `count`.
+    """
     epochs, places = np.divmod(positions, count)
     indices = np.empty_like(positions)
     for epoch in np.unique(epochs):
@@ -75,30 +127,31 @@ def _permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
 
 
 WORKERS = 2
+"""Worker processes by default, for examples that are not in memory. Not measured."""
 
 
 class TrainingExamples(Protocol):
-    """A data set to train on."""
+    """A data set to train on, such as `data.Examples`."""
 
     @property
     def values(self) -> np.ndarray:
-        """Integers [N, *A, C], or an object whose `values[indices]` are."""
+        """Integers [N, *A, C]: an array, or an object whose `values[indices]` is one."""
 
     @property
     def labels(self) -> np.ndarray | None:
-        """Integer classes [N]."""
+        """Integer classes [N]; None if the examples have none."""
 
     @property
     def num_values(self) -> int:
-        """As of `data.Examples`."""
+        """Number of values that a position of an example can take."""
 
     @property
     def fingerprint(self) -> str:
-        """A hash."""
+        """A hash of all examples, by which a resume recognises them."""
 
 
 def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:
-    """Raise ValueError unless the arguments fit each other."""
+    """Raise ValueError if the model cannot train on these examples, with these settings, in so many processes."""
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:
         raise ValueError("there is not one training example")
@@ -121,14 +174,17 @@ def check_fit(model: AxialTransformer, examples: TrainingExamples, config: Train
 
 
 class Batch(NamedTuple):
-    """Examples, their labels, and the slice of each that carries the loss."""
+    """Examples, their labels if the model has classes, and the slice of each that carries the loss."""
 
     values: Int[Tensor, "B *A C"]
     label: Int64[Tensor, " B"] | None
     channel: Int64[Tensor, " B"]
     operations: Bool[Tensor, "B n"] | None = None
+    """How each example was rearranged (`augmentation`); None without augmentation."""
 
     def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device; copies to CUDA run beside its computations."""
+
         def move(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
@@ -138,7 +194,13 @@ class Batch(NamedTuple):
 def draw_batch(
     examples: TrainingExamples, slices: range, num_classes: int | None, config: TrainConfig, positions: np.ndarray
 ) -> Batch:
-    """Return the batch at positions [B]; `num_classes` is the hidden label."""
+    """Return the batch at these positions: a pure function of its arguments.
+
+    Args:
+        slices: channels that may carry the loss.
+        num_classes: classes of the model, and the label that stands for a hidden one; None: a model without classes.
+        positions: int64 [B], see the top of this file.
+    """
     indices = example_indices(config.seed, len(examples.values), positions)
     return _draw(examples, slices, num_classes, config, (positions, indices))
 
@@ -151,7 +213,10 @@ def batches(
     processes: Processes,
     first_step: int,
 ) -> Generator[Batch, None, None]:
-    """Yield this process's batches without end, in an order that does not depend on workers."""
+    """Yield the batches of this process without end: the parts of step `first_step`, then those of the next step.
+
+    Worker processes prefetch, so that reading and decoding overlap with training.
+    """
     order = (
         (positions, example_indices(config.seed, len(examples.values), positions))
         for step in count(first_step)

@@ -1,4 +1,9 @@
-"""The processes of a run, and their collective operations."""
+"""The processes of a run, one or as many as torchrun starts, and their collective operations.
+
+A collective operation waits until every process calls it. If one process leaves it out, or calls another one, the
+others wait for ever. So all processes must take the same branches: on values that they share, such as the step, or on
+what a collective operation returned.
+"""
 
 import atexit
 import os
@@ -25,7 +30,10 @@ Result = TypeVar("Result")
 
 
 class Interrupts:
-    """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect."""
+    """While entered, SIGINT and SIGTERM only set `asked`; a second SIGINT has its usual effect.
+
+    A signal that was ignored before stays ignored: a shell starts its background processes with Ctrl-C ignored.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -33,7 +41,7 @@ class Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def until_asked(self, call: Callable[..., Result], *arguments: Any) -> Result | None:
-        """Return the result of the call; None if a signal ended it."""
+        """Return the result of the call; None if a signal came before it or ended it."""
         self._giving_up = True
         try:
             return None if self.asked else call(*arguments)
@@ -70,7 +78,7 @@ class Interrupts:
 
 
 TIMEOUT = timedelta(hours=4)
-"""Longer than drawing samples, which only the first process does."""
+"""How long a process waits for the others. Sampling in the first process alone must take less. Not measured."""
 
 
 class Interrupted(Exception):
@@ -80,10 +88,13 @@ class Interrupted(Exception):
 class Processes:
     """The processes of a run, connected while entered (NCCL on CUDA, gloo on CPU).
 
-    Release every DistributedDataParallel first: its C++ part would free the group with the GIL held, and wait for a
-    thread of gloo that may wait for the GIL.
+    If a process ends early, the others leave with a ConnectionError at their next collective operation.
+
+    Release every DistributedDataParallel before leaving. Otherwise its C++ part holds the last reference to the group
+    and frees it while it holds the GIL. It waits for a thread of gloo that may itself wait for the GIL: a deadlock.
 
     Args:
+        device: the device of this process, as `find_device` returns it.
         way_out: advice to the user when another process is lost.
     """
 
@@ -96,9 +107,11 @@ class Processes:
 
     @property
     def rank_zero(self) -> bool:
+        """True in the one process that prints and writes."""
         return self.rank == 0
 
     def any(self, flag: bool) -> bool:
+        """Return True if the flag is set in some process; a collective operation."""
         if self.count == 1:
             return flag
         flags = torch.tensor(float(flag), device=self.device)
@@ -113,6 +126,7 @@ class Processes:
         return int(both[0]) == -int(both[1])
 
     def mean(self, x: Tensor) -> Tensor:
+        """Return the mean of a tensor over the processes, computed in place; a collective operation."""
         if self.count > 1:
             dist.all_reduce(x)
             x /= self.count
@@ -125,11 +139,31 @@ class Processes:
         compute: Callable[[slice], Tensor],
         interrupts: Interrupts | None = None,
     ) -> Tensor:
-        """Set whole[part] to compute(part) for every part, in every process; the processes share the parts.
+        """Set whole[part] to compute(part) for every part, in every process; a collective operation.
+
+        Rank r of P computes the parts r, r + P, r + 2P, ... Three processes and five parts:
+
+            part        0  1  2 | 3  4
+            rank 0      x       | x
+            rank 1         x    |    x
+            rank 2            x |
+            agree     ^         ^        ^
+
+        Before each round of P parts, and at the end, the processes agree whether one of them was interrupted, so that
+        they end together. Each fills its own parts of a tensor of zeros; the sum over the processes is the result.
 
         Args:
-            whole: [N, ..] zeros; the parts are disjoint slices of it.
-            interrupts: a signal to any process ends all with `Interrupted`.
+            whole: [N, ..] zeros.
+            parts: disjoint slices of it, the same ones in every process.
+            compute: returns the content of a part.
+            interrupts: those of the training loop; a signal to any process ends the work in all. None: signals keep
+                their usual effect.
+
+        Returns:
+            `whole`; in several processes a new tensor on its device.
+
+        Raises:
+            Interrupted: a signal came to one of the processes.
         """
         interrupts = interrupts or Interrupts()
         for number, part in enumerate(parts):
@@ -150,13 +184,14 @@ class Processes:
             raise Interrupted
 
     def broadcast(self, number: float) -> float:
+        """Return the number of the first process; a collective operation."""
         numbers = torch.tensor(number, dtype=torch.float64, device=self.device)
         if self.count > 1:
             dist.broadcast(numbers, 0)
         return float(numbers)
 
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
-        """Copy the first process's tensors to all, but no shards."""
+        """Copy the tensors of the first process to all, one at a time through the device; shards stay as they are."""
         for tensor in tensors if self.count > 1 else ():
             if not isinstance(tensor, DTensor):
                 values = tensor.detach().to(self.device).contiguous()
@@ -164,6 +199,7 @@ class Processes:
                 tensor.detach().copy_(values)
 
     def barrier(self) -> None:
+        """Wait until all processes are here."""
         if self.count > 1:
             dist.barrier()
 
@@ -194,17 +230,23 @@ class Processes:
 
 
 def _keep_for_ever(group: dist.ProcessGroup | None) -> None:
-    """Keep the group, since gloo may wait without end for a lost process."""
+    """Keep the group from being freed, even when the interpreter ends.
+
+    The frames of the error still hold a DistributedDataParallel, and gloo may wait for a lost process for ever.
+    """
     pythonapi.Py_IncRef(py_object(group))
 
 
 def _leave() -> None:
-    """End without NCCL's clean-up, which would wait for the other processes."""
+    """End this process without NCCL's clean-up, which waits for processes that wait for this one.
+
+    Once it has ended, torchrun ends the others.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
 
 
 def processes_on(device: str) -> Processes:
-    """Return processes for shared work that cannot be resumed."""
+    """Return processes, not entered yet, that share work which cannot be resumed, such as sampling."""
     return Processes(find_device(device), way_out="start all of them again")

@@ -1,4 +1,4 @@
-"""A training run: its state, and the parts of the loop."""
+"""A training run: its state, and each of the things that the loop of `training_loop` does with it."""
 
 import ctypes
 import sys
@@ -77,15 +77,26 @@ class Collective(NamedTuple):
 Ending = Literal["finished", "time limit", "interrupted"]
 
 STEPS_BETWEEN_WAITS = 10
-"""Steps between waits for the device, whose queue must not run empty."""
+"""Steps between reading losses from an accelerator, and between asking all processes whether to end.
+
+Both wait for the device, whose queue of work must not run empty.
+"""
 
 
 class _MeasuredError(Exception):
-    """Ends a measurement."""
+    """One part of an evaluation has been measured; the rest is not wanted."""
 
 
 class Run:
-    """A training run, ready for its next step; arguments as for `train`."""
+    """A training run, ready for its next step.
+
+    All processes of a run make the same calls in the same order, since most methods are collective operations.
+
+    Args:
+        model, examples, config, folder, loss, about, started_from: see `train`, which has checked that they fit and
+            holds the folder.
+        processes: entered.
+    """
 
     def __init__(
         self,
@@ -144,6 +155,10 @@ class Run:
         self.learning_rate = 0.0
 
     def _distribute(self, model: AxialTransformer, loss: Loss) -> None:
+        """Put the model, its EMA weights and the optimizer on the devices: the state before the first step.
+
+        A model in shards goes there block by block: a device holds at most one whole block beside its shards.
+        """
         if self.device.type == "cpu":
             (return_freed_memory if self.config.saves_memory else keep_freed_memory)()
         sharded = self.config.shard and self.processes.count > 1
@@ -156,13 +171,14 @@ class Run:
         self.state = State(model, with_tensors(self.skeleton, tensors), optimizers(model, self.config))
 
     def _full_speed(self) -> float | None:
+        """Return the examples/s at which all FLOPs would run at the rate of matrix products; None for other models."""
         if type(self.skeleton) is not class_of(self.skeleton.config):
             return None
         rate = self.processes.count * matmul_rate(self.device, self.dtype)
         return rate / training_operations(self.skeleton.config)
 
     def close(self) -> None:
-        """End the prefetch, and release what refers to the process group."""
+        """End the prefetch, give the model back as it came, and release what refers to the process group."""
         self.batches.close()
         restore_blocks(self.state.model)
         del self.objective
@@ -181,6 +197,7 @@ class Run:
         return "interrupted" if self.processes.any(self.interrupts.asked) else None
 
     def update(self) -> None:
+        """Make one step: batch, gradients, clip, learning rate, weights, EMA weights."""
         state, config, step = self.state, self.config, self.state.counters.step
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
         draw = step * self.processes.count + self.processes.rank
@@ -197,6 +214,7 @@ class Run:
         self._read_clock()
 
     def figures(self) -> dict[str, float]:
+        """Return the next line of metrics.jsonl, over the steps since the line before."""
         counters = self.state.counters
         return {
             **self.meter.line(),
@@ -242,7 +260,7 @@ class Run:
         self.checkpoints.save(self.state)
 
     def measure_evaluation(self, callback: Callback | Collective | None) -> None:
-        """Estimate the time of an evaluation from one part of it."""
+        """Estimate the time of an evaluation from one part of it; a collective operation."""
         durations = self.meter.durations
         if not isinstance(callback, Collective) or durations.evaluation:
             return
@@ -276,6 +294,7 @@ class Run:
         return figures
 
     def standing(self, state: str) -> str:
+        """Return the state, the step and the time of the run in words, for its page."""
         counters, steps = self.state.counters, self.config.steps
         return f"{state}, step {counters.step:,} of {steps:,} after {timedelta(seconds=round(counters.seconds))}"
 
@@ -310,6 +329,19 @@ class Run:
         return self.processes.mean(total)
 
     def _average(self, keep: bool, device: torch.device | None = None) -> AxialTransformer:
+        """Return the EMA weights as a model that this process can use alone; a collective operation.
+
+        All processes must call it at the same step: if weights are in shards, each tensor is gathered from all.
+
+            weights      keep    result
+            not sharded  any     the EMA model of the state itself, not a copy
+            in shards    True    a new model with whole tensors
+            in shards    False   the skeleton, without weights, which nobody reads
+
+        Args:
+            keep: True where the process computes with the result. In a `Collective` all do; else the first one only.
+            device: where gathered tensors go, one by one; None: they stay on the device of the shards.
+        """
         if not (self.config.shard and self.processes.count > 1):
             return self.state.average
         tensors = full_tensors(self.state.average.state_dict(), keep, device)
@@ -340,7 +372,10 @@ class Run:
 
 
 def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> tuple[TrainConfig, Library]:
-    """Let the first process choose for all, since processors may differ."""
+    """Return the settings without `auto`, and the library of linear layers; the first process chooses for all.
+
+    Processors of several machines may differ. A resume keeps what its run began with.
+    """
     record = read_run(folder) if processes.rank_zero else None
     config = config.resolve_auto(None if record is None else record.training)
     half = processes.broadcast(float(config.precision == "bfloat16"))
@@ -351,16 +386,27 @@ def _resolve_auto(config: TrainConfig, folder: Path, processes: Processes) -> tu
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
-"""Options of malloc.h."""
+"""Options of malloc, numbered as in glibc's malloc.h."""
 
 
 def keep_freed_memory() -> None:
-    """Make glibc keep freed memory: new pages take up to a tenth of a step."""
+    """Make glibc keep freed memory for later tensors, for speed.
+
+    By default, a large tensor gets new pages at every step, and the system fills them with zeros. That took 6 to 19 %
+    of a step when this was written. With no mmap (M_MMAP_MAX = 0) tensors come from the heap, and with M_TRIM_THRESHOLD
+    = -1 the heap never shrinks.
+    """
     _set({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
 
 
 def return_freed_memory() -> None:
-    """Make glibc return freed memory: gaps would take up to four times the memory."""
+    """Make glibc return freed memory to the system at once, for runs that save memory (`TrainConfig.saves_memory`).
+
+    If it were kept, tensors that come and go between others would leave gaps that no other tensor fits: a step took 2
+    to 4.5 times the memory of its tensors (`benchmarks/EXPERIMENTS.md`, "Memory that a step adds on a CPU"). Tensors of
+    1 MiB and more get pages of their own by mmap, which freeing returns; the rest of the heap shrinks from 128 KiB of
+    free memory on.
+    """
     _set({M_MMAP_THRESHOLD: 1 << 20, M_MMAP_MAX: 1 << 16, M_TRIM_THRESHOLD: 1 << 17})
 
 

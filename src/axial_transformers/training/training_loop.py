@@ -1,4 +1,28 @@
-"""The training loop."""
+"""The training loop: the life of a run, from `train` to its result.
+
+    train
+      |  Processes     connect the processes
+      |  check_fit     refuse a model, examples and settings that do not fit
+      |  opened_run    the first process takes the folder; a second run in it is refused
+      |  start_from    first weights from another model, unless there is a checkpoint
+      |  Run           resolve `auto`, send weights to all, restore the newest checkpoint, write train.json
+      v
+    ending? --- finished, time limit, interrupted ---------------------------------+
+      | none yet                                                      ^            |
+      v                                                               |            |
+    evaluation due? -- yes --> save, evaluate the EMA weights, -------+            |
+      | no                     export the best, save                  |            |
+      v                                                               |            |
+    update: batch, loss, gradients, clip, step, EMA weights           |            |
+      |                                                               |            |
+    at their intervals: log a line, save a checkpoint, sample --------+            |
+                                                                                   v
+                           TrainResult <-- samples <-- evaluation <-- save a checkpoint
+                                              (neither after an interrupt)
+
+A resume enters at the top, and continues with the step of its checkpoint. If an interrupt ended an evaluation, a resume
+begins with it.
+"""
 
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
