@@ -1,4 +1,8 @@
-"""The interface of a decoding backend."""
+"""The parts of a model that the decoding loop calls, as an interface; and the model's own parts, `eager`.
+
+A backend computes the same parts in another way: compiled for the CPU (`exact_backend`), or as CUDA graphs
+(`graph_backend`). `choose_backend` takes one. Tests compare each with `eager`.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,46 +16,50 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer, Conditioning
 
 Slab = Any
-"""[B, *S, D], a tensor or a NumPy array."""
+"""Numbers [B, *S, D] that the loop indexes and adds: a tensor, or a NumPy array of `inference`."""
 
 
 class Steps(Protocol):
-    """An outer decoder, evaluated slab by slab."""
+    """A causal part of a model, evaluated slab by slab, such as `OuterDecoder`."""
 
     def start(self, batch: int) -> Any:
-        """Return the first state."""
+        """Return the state before the first slab: empty caches of keys and values."""
         ...
 
     def step(self, u: Slab, i: int, state: Any) -> Slab:
-        """Return slab `i` of the output [B, *S, ..]; update `state`."""
+        """Return slab `i` of the output [B, *S, D] for slab `i` of the input, u [B, *S, D]; add it to `state`."""
         ...
 
     def near(self, slabs: Sequence[Tensor]) -> Slab | float:
-        """Return what slabs of values [B, *S] add to the context of the next."""
+        """Return what the values [B, *S] of the slabs so far add to the context of the next: zero, or a convolution."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """The parts of a model that the loop calls."""
+    """The parts of a model that the loop calls, in one implementation."""
 
     embed_conditioning: Callable[[int, Conditioning], Any]
-    """Batch and conditioning -> what `context` takes."""
+    """Number of examples, label and cond -> what `context` takes; ValueError if the model takes others."""
     context: Callable[[Tensor, int, Any], Slab]
-    """Data in model coordinates, channel, conditioning -> context [B, *A', D]."""
+    """Data in model coordinates, channel, embedded conditioning -> context [B, *A', D] of all slabs."""
     embed_value: Callable[[Tensor], Slab]
     """Values [B, *S] -> h [B, *S, D]."""
     outer_decoders: Sequence[Steps]
-    """Slab i of h + context -> the upper context of slab i + 1."""
+    """Outermost axis first. A step takes slab i of h + context, and returns the upper context of slab i + 1."""
     row: Callable[[Slab, Tensor, RowPredictions | None], Tensor]
-    """Context [B, L, D], sites [L, d + 1], predictions -> values or differences [B, L]."""
+    """Context [B, L, D], positions [L, d + 1], predictions -> the values of a row [B, L].
+
+    With predictions, it returns differences, and writes the values into the predictions.
+    """
 
 
 BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
+"""A model, a choice of values (`Choose`; `CodesRows` for an archive) and a number of examples -> a backend."""
 
 
 def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
-    """Return the model's own parts, for any device, dtype and choice: the oracle."""
+    """Return the model's own parts: for any device, dtype and choice, and the reference for other backends."""
 
     def context(y: Tensor, c: int, conditioning: Tensor | float) -> Tensor:
         found = model.context(y, torch.full((len(y),), c, device=y.device), conditioning)
@@ -80,7 +88,13 @@ def walk_row(
     choose: Callable[[Tensor, int, Tensor | int], Tensor],
     predictions: RowPredictions | None,
 ) -> Tensor:
-    """Return a row's values or differences [B, L], site by site."""
+    """Return the values of a row [B, L], or its differences with predictions, one position after the other.
+
+    Args:
+        context: [B, L, D], upper context included.
+        choose: logits [B, V], the index in the row, and the predicted values [B] (or 0) -> values or differences [B].
+        predictions: written as the row goes on, since the next ones depend on it.
+    """
     inner = model.inner_decoder
     state, previous, chosen = inner.start(len(context)), torch.zeros_like(context[:, 0]), list[Tensor]()
     for i in range(context.shape[1]):

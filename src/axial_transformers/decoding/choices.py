@@ -1,4 +1,4 @@
-"""Choices of values."""
+"""Choices of values: functions of logits and position. Compiled rows need one that is made of tensors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from torch import Tensor
 from axial_transformers.kernels import Stream
 
 DRAWN_AT_ONCE = 1 << 20
+"""Numbers of noise computed at a time: their float64 form takes 8 MiB."""
 
 
 @runtime_checkable
@@ -31,7 +32,12 @@ class CodesRows(Protocol):
     def __call__(
         self, read: Callable[[NDArray[np.int64], Stream], None], sites: Integer[Tensor, "l axes"]
     ) -> Integer[Tensor, "b l"]:
-        """Choose values [B, L]; `read` fills them."""
+        """Return the values of a row [B, L].
+
+        Args:
+            read: takes values int64 [B, L], which it fills from a stream, and the stream.
+            sites: [L, d + 1], the positions of the row.
+        """
         ...
 
 
@@ -62,7 +68,7 @@ class Draw:
         return noisy.argmax(dim=-1)
 
     def _least(self, logits: Tensor) -> Tensor:
-        """Return the least allowed logit: a threshold keeps ties."""
+        """Return the least allowed logit [B, 1]: a threshold, so that tied values are kept together."""
         least = torch.full_like(logits[:, :1], -torch.inf)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k).values[:, -1:]
@@ -86,6 +92,7 @@ class RowChoice:
     def __call__(
         self, logits: Float[Tensor, "b v"], i: int, predicted: Integer[Tensor, " b"] | int
     ) -> Integer[Tensor, " b"]:
+        """Logits [B, V] of position i of the row, predicted values -> differences [B]; from 0 they are values."""
         known = self.known[:, i]
         return torch.where(known < 0, self.draw(logits, self.noise[:, i]), (known - predicted) % logits.shape[-1])
 
@@ -117,7 +124,10 @@ def choose_at(
     site: tuple[int, ...],
     predicted: Integer[Tensor, " b"] | int,
 ) -> Integer[Tensor, " b"]:
-    """Return differences [B] from predicted values."""
+    """Return the choice at one position, as differences [B] from the predicted values.
+
+    Known values are values: they become differences here. With `predicted` = 0, differences are values.
+    """
     if not isinstance(choose, KnownFirst):
         return choose(logits, site)
     if choose.mask[site]:
@@ -126,14 +136,14 @@ def choose_at(
 
 
 def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
-    """Return the noise; None if no tensors can choose."""
+    """Return the noise of a choice; None if it is not made of tensors."""
     if isinstance(choose, KnownFirst):
         return noise_of(choose.otherwise)
     return choose.noise if isinstance(choose, GumbelChoice) else None
 
 
 def row_choice(choose: Choose | KnownFirst, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
-    """Return the choices along a row; None if no tensors can choose."""
+    """Return a choice along the row of these positions [L, d + 1]; None if it is not made of tensors."""
     row = tuple(sites.T)
     if isinstance(choose, GumbelChoice):
         noise = _at(choose.noise, row)
@@ -150,8 +160,8 @@ def gumbel(
 ) -> Float[Tensor, "..."]:
     """Return standard Gumbel noise, float32.
 
-    A CPU generator gives the same noise on every device, up to rounding. An example's noise depends only on the
-    generator and the number of values before.
+    A CPU generator gives the same noise on every device, up to rounding. Numbers are generated in the order of memory:
+    the noise of an example depends only on the generator and on how many numbers came before.
     """
     noise = torch.empty(shape, dtype=torch.float32, device=device)
     for part in noise.view(-1).split(DRAWN_AT_ONCE):

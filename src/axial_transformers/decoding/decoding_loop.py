@@ -1,7 +1,32 @@
-"""The one loop that decodes, at the cost of a single forward pass.
+"""The one loop that decodes: it fills an integer tensor in generation order, at the cost of a single forward pass.
 
-Finished rows never change: unmasked layers mix sites of one row, masked ones see earlier rows. So keys and values are
-cached (section 3.2, "semi-parallel sampling").
+A slab is what stays of the data when the outermost axes have one index each: of a video a frame, then a row of it. The
+loop walks over the slabs of the first axis, and inside each over its own slabs, down to rows. It chooses the values of
+a row one after the other. Then it tells the outer decoder of each level what was chosen. The answer is the upper
+context of the next slab: all that later values learn about earlier slabs. The context to which it is added holds the
+encodings of positions, the earlier channels and the conditioning.
+
+An image of 2 rows and 3 columns has one outer decoder. The numbers are the order of calls:
+
+                        column 0   column 1   column 2
+                      +----------+----------+----------+
+    1 outer.start     |          |          |          |
+    row 0             |    2 ------> 3 ------> 4       |   inner decoder, head, `choose`: one position each
+                      +----------+----------+----------+
+                      |    :     |    :     |    :     |
+    5 outer.step      |    v     |    v     |    v     |   all of row 0 at once -> the upper context of row 1
+                      +----------+----------+----------+
+    row 1             |    6 ------> 7 ------> 8       |   context + upper context; each sees its left neighbours
+                      +----------+----------+----------+
+    9 outer.step                                           its result has no reader
+
+Calls 2 to 4 are one call of `Backend.row`, and so are 6 to 8. The loop repeats this for each channel. A video has two
+outer decoders: the first makes a step after each frame, the second after each row of a frame.
+
+Nothing is computed twice. Finished rows never change: unmasked layers mix positions of one row, and masked layers look
+at earlier rows. So a step of the outer decoder adds the keys and values of one row to a cache, and row 1 attends to the
+cache. Together, all steps have the FLOPs of one forward pass. The paper calls this semi-parallel sampling (section
+3.2). It has no caches there, and computes the outer decoder again for every row.
 """
 
 from collections.abc import Iterator
@@ -20,7 +45,7 @@ from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Condition
 from axial_transformers.progress import Progress
 
 ROW = 3
-"""[B, L, D]."""
+"""Axes of the context of a row, [B, L, D]: where the recursion ends."""
 
 
 @torch.no_grad()
@@ -32,7 +57,7 @@ def decode(
     backend: BackendFactory = choose_backend,
     progress: Progress = iter,
 ) -> Integer[Tensor, "b *a c"]:
-    """Return x with every value of `model.order` chosen by `choose`, site by site.
+    """Return x with every value of `model.order` chosen by `choose`, one position after the other.
 
     If the model has a prediction, `choose` sees logits of differences, and returns differences.
 
@@ -58,21 +83,32 @@ def decode(
 
 
 class _Walk(NamedTuple):
-    """Recursion over axes. (A recursive closure would keep the noise until garbage collection.)"""
+    """The recursion over axes. (A recursive closure would keep the noise until garbage collection.)"""
 
     parts: Backend
     rows: Integer[Tensor, "rows l axes"]
+    """The positions of each row, in generation order."""
     row_numbers: Iterator[int]
+    """Which row comes next."""
     so_far: ValuesSoFar
 
     def slab(self, level: int, context: Slab) -> Tensor:
+        """Return the values of a slab (differences, if the model has a prediction).
+
+        Args:
+            level: of the outer decoder that walks over this slab; 0 is the outermost.
+            context: [B, *A[level:], D], with the upper context of all levels above.
+
+        Returns:
+            [B, *A[level:]].
+        """
         parts = self.parts
         if context.ndim == ROW:
             return self._row(context, next(self.row_numbers))
         outer = parts.outer_decoders[level]
         state, upper, slabs = outer.start(len(context)), 0.0, list[Tensor]()
         for i in range(context.shape[1]):
-            here = context[:, i] + outer.near(slabs)
+            here = context[:, i] + outer.near(slabs)  # a convolution of values close by, if the model has one
             slabs.append(self.slab(level + 1, here + upper))
             upper = outer.step(parts.embed_value(slabs[-1]) + here, i, state)
         return torch.stack(slabs, dim=1)
@@ -91,7 +127,7 @@ def decode_naively(
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
 ) -> Integer[Tensor, "b *a c"]:
-    """Decode with one forward pass per site: the oracle of `decode`."""
+    """Decode with a whole forward pass for each position: the reference implementation of `decode`."""
     x, values = model.check(x).clone(), model.config.num_values
     with without_dropout(model):
         for site in model.order.tolist():

@@ -1,4 +1,4 @@
-"""Examples drawn in parts of bounded memory."""
+"""Sample a batch in parts, so that noise and caches of a bounded number of examples are in memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,29 +20,38 @@ from axial_transformers.planning.operations import engineering
 from axial_transformers.progress import Item, Progress
 
 MOST_NUMBERS = 1 << 27
-"""Of noise, and of caches: 537 MB each."""
+"""Numbers of noise in memory, and of caches: 537 MB each, the noise of 42 images of 64x64x3 with 256 values.
+
+The noise of a single example may be more. Not measured; chosen so that sampling fits beside a model on a small machine.
+"""
 DRAWN_ALIKE = 4
-"""In whole fours, samples have the same arithmetic."""
+"""Each process takes a multiple of so many samples.
+
+The kernels of that time computed samples by four, and a rest in another order. The exact kernels of today give a sample
+the same bits in any batch. Eager decoding does not promise that.
+"""
 LEAST_AT_ONCE = 16
+"""Samples whose caches may exceed the limit: with fewer at a time, the weights are read too often."""
 SHARE_OF_GPU = 4
-"""The part of a GPU's free memory for noise, and for caches."""
+"""Noise, and caches, may each take one part in so many of a GPU's free memory. Not measured."""
 
 
 class Numbers(NamedTuple):
-    """Four-byte numbers of one example."""
+    """Numbers of four bytes that decoding needs for one example."""
 
     noise: int
     state: int
+    """Caches, and the context of all positions."""
 
 
 def numbers_each(config: AxialTransformerConfig) -> Numbers:
-    """Return the numbers of one example."""
+    """Return the numbers that decoding needs for one example."""
     sites = prod(config.shape) * config.channels
     return Numbers(sites * config.num_values, cache_numbers(config) + sites * config.dim)
 
 
 def cache_numbers(config: AxialTransformerConfig) -> int:
-    """Return the numbers in one example's caches or LSTM state."""
+    """Return the numbers of keys and values in the caches of one example, or of its LSTM's state."""
     shape, dim = config.bijection.shape, config.dim
     outer = sum(
         layers // (len(shape) - level) * prod(shape[level:])
@@ -53,22 +62,24 @@ def cache_numbers(config: AxialTransformerConfig) -> int:
 
 
 def most_together(config: AxialTransformerConfig, most: int | None = None) -> int:
-    """Return the examples to draw at a time."""
+    """Return how many examples to sample at a time, with at most `most` numbers of noise, and of caches."""
     most, each = most or MOST_NUMBERS, numbers_each(config)
     return max(1, min(most // each.noise, max(LEAST_AT_ONCE, most // each.state)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A batch of examples to draw."""
+    """A batch of examples to sample, each from noise of its own."""
 
     model: AxialTransformer
     draw: Draw
     known: Integer[Tensor, "b *a c"]
+    """Values of known channels, and of the mask, are kept."""
     mask: Bool[Tensor, "*a c"] | None = None
+    """True where values are known; None: nowhere."""
     conditioning: Conditioning
     noise: Float[Tensor, "b *a c v"] | None
-    """None: drawn when needed."""
+    """None: generated part by part, when needed."""
     generator: torch.Generator | None
 
     def __post_init__(self) -> None:
@@ -77,9 +88,13 @@ class Drawing:
             raise ValueError(f"noise must be {wanted}, not {list(self.noise.shape)}")
 
     def values(self, compile: bool | None, progress: Progress) -> Integer[Tensor, "b *a c"]:
-        """Return the examples; raise ValueError for NaN."""
+        """Return the examples [B, *A, C] on the model's device: uint8 if V <= 256, else int64.
+
+        Raises:
+            ValueError: the weights, the noise or the conditioning have NaN or infinity.
+        """
         backend, parts = partial(choose_backend, compile=compile), self.parts()
-        for part in parts:
+        for part in parts:  # finds a mistake before hours of work
             self.model.check(self.known[part])
             self.model.embed_conditioning(len(self.known[part]), self.conditioning.of(part))
         self._require_numbers()
@@ -96,7 +111,7 @@ class Drawing:
         return torch.cat(values)
 
     def parts(self) -> list[slice]:
-        """Return equal parts; one if noise is given."""
+        """Return equal parts of the batch whose noise and caches fit; one part if the noise is given."""
         batch, most = len(self.known), most_together(self.model.config, self._most_numbers())
         if self.noise is not None or batch <= most:
             return [slice(0, batch)]
@@ -143,7 +158,14 @@ def draw_in_shares(
     processes: int,
     fill: Callable[[Tensor, Iterable[slice], Callable[[slice], Tensor]], Tensor],
 ) -> Integer[Tensor, "b *a c"]:
-    """Return `count` samples, drawn by P processes; noise depends only on the seed and a sample's number."""
+    """Return `count` samples [count, *A, C] in every process; of P processes, each computes about one in P.
+
+    The noise of a sample depends only on the seed and its number. So the samples do not depend on P.
+
+    Args:
+        draw: returns the samples of these numbers, with noise from the generator.
+        fill: computes the parts, such as `Processes.fill`.
+    """
 
     def draw_part(part: slice) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -157,7 +179,12 @@ def draw_in_shares(
 
 
 def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pixels: int = 0) -> None:
-    """Raise ValueError where `count` examples exceed the memory."""
+    """Raise ValueError if `count` examples would not fit into the memory of this machine.
+
+    Args:
+        inputs: completions: inputs with `count` examples each.
+        pixels: pixels of the image that will be made of each position.
+    """
     available = free_memory()
     if available is None:
         return
@@ -174,6 +201,6 @@ def require_room(config: AxialTransformerConfig, count: int, inputs: int = 1, pi
 
 
 def comes_first(mask: Bool[Tensor, "*a c"], order: Integer[Tensor, "sites axes"]) -> bool:
-    """Return True if no known site follows an unknown one."""
+    """Return True if no known position follows an unknown one in generation order."""
     in_order = mask[tuple(order.T)]
     return not bool((in_order[1:] & ~in_order[:-1]).any())

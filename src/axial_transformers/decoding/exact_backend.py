@@ -1,4 +1,7 @@
-"""Decoding by the network of `inference`."""
+"""Decode with the compiled network of `inference`. What the loop adds and indexes are NumPy arrays.
+
+The decoder of an archive reads the values of rows from a stream. Sampling and completion choose them in the kernels.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +21,7 @@ from axial_transformers.models import AxialTransformer
 
 
 def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictions | None], Tensor]) -> Backend:
-    """Return the loop's parts."""
+    """Return the parts of the loop; `row` chooses the values of a row, see `Backend.row`."""
     return Backend(
         embed_conditioning=network.embed_conditioning,
         context=network.context,
@@ -29,7 +32,7 @@ def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictio
 
 
 def reads_rows(network: ExactNetwork, model: AxialTransformer, choose: Any, batch: int) -> Backend:
-    """Return the backend of an archive's decoder."""
+    """Return the backend of an archive's decoder; `choose` is a `CodesRows`."""
     assert model is network.model
     return backend_of(network, partial(_read, network, choose))
 
@@ -45,7 +48,7 @@ def _read(
 
 
 def arrays_of(predictions: RowPredictions | None) -> Prediction:
-    """Return a row's predictions, in the same memory."""
+    """Return predictions on the CPU as kernels take them, in the same memory: kernels write into it."""
     if predictions is None:
         return NO_PREDICTION
     return Prediction(
@@ -58,7 +61,7 @@ def arrays_of(predictions: RowPredictions | None) -> Prediction:
 
 
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
-    """Return the backend of a float32 model."""
+    """Return the backend of a float32 model; `choose` is made of tensors (`row_choice`)."""
     network = ExactNetwork(model, exact_kernels(compiled=True))
     return backend_of(network, partial(_draw, network, choose))
 

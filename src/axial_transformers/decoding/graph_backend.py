@@ -1,4 +1,4 @@
-"""Decoding with one CUDA graph per row."""
+"""Decode each row as one CUDA graph, which starts all GPU kernels of the row at once."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -13,9 +13,9 @@ from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
 LONGEST_ROW = 1 << 12
-"""Sites times layers, each about twenty kernels."""
+"""Positions of a row times layers of the inner decoder; each adds about twenty GPU kernels. Not measured."""
 MOST_KEPT = 4
-"""Graphs per model: each keeps a row's activations."""
+"""Graphs kept for each model, the last used ones: each holds the activations of a row."""
 
 Row = Callable[[Tensor, RowChoice, RowPredictions | None], Tensor]
 _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
@@ -24,7 +24,8 @@ _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDiction
 def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
     """Return the eager backend, with the kernels of a row as one CUDA graph.
 
-    A graph reads weights in place: new values are taken, moved ones recorded anew.
+    It is recorded at the first row, and kept with the model for rows of equal shape, dtype and options. A graph reads
+    the weights at their place in memory. So it uses new values there; if weights lie elsewhere, it is recorded anew.
     """
     weights = tuple(tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers()))
     kept = _kept.setdefault(model, {})
@@ -67,7 +68,7 @@ def _recorded_row(
 
 
 def record(work: Callable[[], Tensor], device: torch.device) -> tuple[Tensor, Callable[[], None]]:
-    """Return the output of `work`, and a function that recomputes it as a CUDA graph."""
+    """Return the output of `work`, and a function that computes it again in place, as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device):
         stream = torch.cuda.Stream(device)  # the default one is on the device that captured first

@@ -1,4 +1,4 @@
-"""Samples and completions."""
+"""Sample from a model, and complete data that is known in part."""
 
 import torch
 from jaxtyping import Bool, Float, Integer
@@ -151,7 +151,11 @@ def known_mask(
     channels: int | None = None,
     frames: int | None = None,
 ) -> Bool[Tensor, "*a c"]:
-    """Return the mask [*A, C] of exactly one option; see `complete`."""
+    """Return the mask [*A, C], True where known, of exactly one option; see `complete`.
+
+    Raises:
+        ValueError: none or several options, or one out of range.
+    """
     config = model.config
     sizes = (*config.shape, config.channels)
     options: dict[str, Tensor | int | None] = {"mask": mask, "rows": rows, "channels": channels, "frames": frames}
@@ -172,7 +176,7 @@ def known_mask(
 
 
 def exact_layouts(model: AxialTransformer, known: Bool[Tensor, "*a c"]) -> list[str]:
-    """Return the layouts that complete the known sites exactly."""
+    """Return the layouts in whose generation order the known positions [*A, C] come first: they complete exactly."""
     config = model.config
 
     def is_exact(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Values so far, and the predictions that follow."""
+"""The values that are chosen already, and the predictions (`models.prediction`) that follow from them."""
 
 from typing import NamedTuple, Self
 
@@ -11,15 +11,17 @@ from axial_transformers.models.prediction import Predictor
 
 
 class RowPredictions(NamedTuple):
-    """Predictions along a row."""
+    """Predictions along a row; each depends on values before it, some of the row itself."""
 
     predictor: Predictor
     places: Integer[Tensor, "l 4"]
-    """Of w, n, nw and the channel before; -1: not in the row."""
+    """Indices in the row of w, n, nw and the channel before, on the CPU; -1: before the row, or nowhere."""
     known: Integer[Tensor, "b l 4"]
-    """Planes of the first three, value of the last, before the row."""
+    """Planes of the first three and the value of the last, where they are before the row."""
     values: Integer[Tensor, "b l"]
+    """Written as the row goes on."""
     planes: Integer[Tensor, "b l"]
+    """Written as the row goes on."""
 
     def at(self, i: int) -> Integer[Tensor, " b"]:
         return self.predictor.predicted(*self._neighbours(i))
@@ -43,7 +45,7 @@ class RowPredictions(NamedTuple):
 
 
 class ValuesSoFar:
-    """All values of a decoding."""
+    """All values of a decoding, row by row."""
 
     def __init__(self, model: AxialTransformer, x: Integer[Tensor, "b *a c"]):
         self._values, self._shape, self._predictor = x.flatten(1).clone(), x.shape, model.predictor
@@ -63,6 +65,7 @@ class ValuesSoFar:
         return self._values.view(self._shape)
 
     def predictions(self, row: int) -> RowPredictions | None:
+        """Return the predictions of a row, counted in generation order; None if the model has none."""
         predictor = self._predictor
         if predictor is None:
             return None
@@ -77,6 +80,7 @@ class ValuesSoFar:
         return RowPredictions(predictor, places, known, blank, blank.clone())
 
     def keep(self, row: int, differences: Integer[Tensor, "b l"], predictions: RowPredictions | None) -> None:
+        """Store the values of a row: `differences` if there are no predictions, else what `predictions` wrote."""
         device = self._values.device
         sites = self._rows[row].to(device)
         if predictions is None:
