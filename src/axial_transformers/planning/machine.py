@@ -27,6 +27,7 @@ from axial_transformers.planning.operations import engineering
 Precision = Literal["auto", "float32", "bfloat16"]
 CPU = torch.device("cpu")
 SHARE_OF_FREE_MEMORY = 0.9
+"""Of this machine's free memory, what a step may take. Not measured; chosen so that other processes keep a tenth."""
 MATRIX = {"cpu": 1024, "cuda": 8192}
 """Side of matrices, large enough for the full rate."""
 PRODUCTS = {"cpu": 1, "cuda": 10}

@@ -20,12 +20,13 @@ Settings = TypeVar("Settings", bound=TrainingSettings)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Generic[Settings]):
-    """A model and the settings of its training, on a machine."""
+    """A model and the settings of its training, on a machine: what a step needs there, and whether it fits."""
 
     model: AxialTransformerConfig
     training: Settings
     machine: Machine
     examples: int | None
+    """Number of examples that train; None: not known."""
 
     @cached_property
     def parameters(self) -> int:
@@ -33,10 +34,12 @@ class Plan(Generic[Settings]):
 
     @cached_property
     def needed(self) -> int:
+        """Bytes that a step needs on each device, what is no tensor included."""
         return needed_memory(self.model, self.training, self.machine.devices, self.machine.device)
 
     @property
     def fits(self) -> bool:
+        """True if each device has room for a step."""
         return self.needed <= self.machine.room
 
     @property
@@ -46,14 +49,22 @@ class Plan(Generic[Settings]):
 
     @property
     def step_seconds(self) -> float | None:
-        """None if unknown."""
+        """Seconds of a step at the machine's rate and utilisation; None if one of them is not known."""
         machine = self.machine
         if machine.rate is None or machine.utilisation is None:
             return None
         return self.operations / (machine.devices * machine.rate * 1e12 * machine.utilisation)
 
     def fitted(self, changeable: Collection[str] = (), offered: Collection[str] = CHANGEABLE) -> "Plan[Settings]":
-        """Return the plan that fits and differs least, or raise ValueError with `offered` ones that would."""
+        """Return the plan that fits and differs least from this one.
+
+        Args:
+            changeable: those of `CHANGEABLE` that may be changed.
+            offered: those of `CHANGEABLE` that the message of the error may name.
+
+        Raises:
+            ValueError: changing them is not enough; the message lists options with which a step would fit.
+        """
         if found := next(self._fitting(changeable), None):
             return found
         same_model = [*self._fitting(CHANGEABLE[:2])]
@@ -68,7 +79,7 @@ class Plan(Generic[Settings]):
         return f"a training step would need about {needed:.3g} GB, and {room:.3g} GB are free for it here"
 
     def options(self, before: "Plan[Settings]") -> str:
-        """Return the options that lead here from `before`."""
+        """Return the options of the command line that lead here from `before`."""
         words = []
         if self.training.accumulate != before.training.accumulate:
             words.append(f"--training.accumulate {self.training.accumulate}")
@@ -79,6 +90,7 @@ class Plan(Generic[Settings]):
         return " ".join(words)
 
     def _fitting(self, changeable: Collection[str]) -> Iterator["Plan[Settings]"]:
+        """Yield plans that fit: of each way to save memory, the one with the fewest parts of a batch."""
         training, share = self.training, self.training.batch_size // self.machine.devices
         parts = [training.accumulate]
         if "training.accumulate" in changeable:
@@ -92,6 +104,7 @@ class Plan(Generic[Settings]):
                 yield next(each for each in plans if each.fits)
 
     def _savings(self, changeable: Collection[str]) -> Iterator[tuple[AxialTransformerConfig, bool]]:
+        """Yield the model as it is, then smaller and smaller; and True if blocks are computed again."""
         model, recompute = self.model, self.training.checkpoint_blocks
         yield model, recompute
         if "training.checkpoint-blocks" in changeable and not recompute:
@@ -130,7 +143,16 @@ class Plan(Generic[Settings]):
 def plan(
     config: AxialTransformerConfig, training: Settings, examples: Sized | None, machine: Machine
 ) -> Plan[Settings]:
-    """Return the plan to train a model on a machine."""
+    """Return the plan to train a model on a machine.
+
+    `auto` is resolved on this machine. Another one is assumed to multiply bfloat16.
+
+    Args:
+        examples: those that train, if they are known.
+
+    Raises:
+        ValueError: the batch does not divide among the devices, or this machine lacks the device.
+    """
     if machine.is_this:
         training = training.resolve_auto()
     elif training.precision == "auto":
@@ -159,7 +181,7 @@ def describe(plan: Plan[Any]) -> dict[str, str]:
 
 
 def describe_memory(plan: Plan[Any]) -> dict[str, str]:
-    """Return the parts of a step's memory as rows."""
+    """Return the parts of a step's memory, and what it needs with blocks kept and recomputed, as rows (name, value)."""
     found = plan.to_json()["memory_bytes"]
     kept, again = found["blocks_kept"], found["blocks_computed_again"]
     parts = ("weights", "gradients", "adam", "average", "gathered", "activations")
@@ -188,6 +210,7 @@ def _time(plan: Plan[Any]) -> str:
 
 
 def _completion(model: AxialTransformerConfig) -> str:
+    """Return which options of axial complete are exact: those whose known positions come first in generation order."""
     axes = {"--rows": max(0, len(model.shape) - 2), "--channels": len(model.shape), "--frames": 0}
     if len(model.shape) < 3:
         del axes["--frames"]

@@ -1,6 +1,34 @@
-"""Memory of a training step, counted with the training code on the meta device.
+"""Memory of a training step, counted with the training code on the meta device: a second, and no memory.
 
-The GPU's code is used: autocast's casts, fused attention, fused dropout.
+On the meta device, tensors have sizes and no contents. The code that trains runs there forward and backward. Operations
+that differ on a GPU are replaced by the GPU's: autocast's casts, fused attention, fused dropout. `LiveBytes` counts
+what is alive.
+
+    needed = factor * (weights + gradients + moments + EMA weights + gathered + activations) + constant
+
+| device | factor | constant | where they come from |
+|---|---|---|---|
+| CPU, plain steps | 1.4 | 0.15 GB | measured 1.15 to 1.35, see below |
+| CPU, steps that save memory | 1.1 | 0.15 GB | measured 0.7 to 0.9, see below |
+| GPU | 1.1 | 1 GB | not measured; chosen so that the allocator has a tenth, and driver and libraries 1 GB |
+
+The CPU's were measured on 2026-11-22: the growth of the resident memory less 0.15 GB, divided by the bytes of tensors.
+Models were `custom` ones whose steps took 0.3 to 1.8 GB, with glibc 2.36 and one thread (`benchmarks/EXPERIMENTS.md`,
+"Memory that a step adds on a CPU"). 0.15 GB is not measured by itself; it was subtracted before dividing. Each factor
+lies above the ratios. Plain steps keep freed memory, in which gaps remain; steps that save memory return it
+(`training.run.return_freed_memory`).
+
+How true the bytes of tensors are:
+
+- On 2026-11-21 the total was compared with the peak of real steps on a CPU, as torch's profiler saw it. It was 0.95
+  times the real one for digits in float32 and 0.97 in bfloat16, 1.03 and 1.02 for fashion_mnist, 1.03 and 1.03 for
+  photos32.
+- `tests/test_training_sizing.py` keeps it within a tenth of a real step of a small model, with blocks kept and
+  recomputed.
+- `tests/test_gpu_training.py` keeps it within 5 % of the tensors of every recipe's step on the meta device.
+- No GPU was measured.
+
+`planning.machine.SHARE_OF_FREE_MEMORY` says which part of the free memory a step may take.
 """
 
 import weakref
@@ -27,6 +55,7 @@ from axial_transformers.ops.torch_private import (
 )
 
 FLOAT = 4
+"""Bytes of a number: weights, gradients, moments and EMA weights are always float32."""
 
 
 class TrainingSettings(Protocol):
@@ -55,12 +84,12 @@ class TrainingSettings(Protocol):
 
 @cache
 def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dtype, recompute: bool) -> int:
-    """Return the most bytes alive in the forward and backward pass.
+    """Return the most bytes alive in the forward and backward pass, besides weights and gradients.
 
     Args:
-        batch: examples of one part on one device.
-        dtype: of matrix products.
-        recompute: blocks keep only their input.
+        batch: examples of one part of a batch on one device.
+        dtype: of matrix products, float32 or bfloat16.
+        recompute: blocks keep only their input for the backward pass (`layers.blocks.checkpoint_blocks`).
     """
     with torch.device("meta"):
         model = build(config)
@@ -80,7 +109,7 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of live storages allocated while it is entered; `known` ones are left out."""
+    """Counts the bytes of storages allocated while it is entered, until they are freed; `known` ones do not count."""
 
     def __init__(self, known: Iterable[torch.UntypedStorage]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -149,24 +178,36 @@ def _drop_gradient(parameter: Tensor) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes of tensors on one device at the peak of a step."""
+    """Bytes of tensors on one device at the peak of a step. Allocator and driver take more, see `needed_memory`."""
 
     weights: int
     gradients: int
+    """As large as the weights."""
     adam: int
-    """Two moments of each gradient; one for Muon's."""
+    """Two moments of each gradient; Muon has one for the matrices of blocks."""
     average: int
+    """The EMA weights."""
     gathered: int
-    """All outside of blocks, and two blocks, of a sharded model."""
+    """What is whole for a while of a model in shards, with its gradients: all outside of blocks, and two blocks.
+
+    Computed, not measured: FSDP gathers the next block while one computes. The rest is gathered in float32; blocks have
+    weights in the dtype of products, and gradients in float32.
+    """
     activations: int
+    """What the forward and backward pass hold besides, see `activation_bytes`."""
 
     @property
     def total(self) -> int:
+        """The sum: as if all were alive at the same moment."""
         return self.weights + self.gradients + self.adam + self.average + self.gathered + self.activations
 
 
 def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int) -> Memory:
-    """Return the memory of a step on each of `devices` devices."""
+    """Return the memory of a step on each of `devices` devices, blocks not compiled (compiled ones take less).
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
+    """
     numbers, largest_block, outside_blocks, matrices = _sizes(model)
     batch = device_batch(training, devices)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
@@ -186,9 +227,15 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
 
 
 def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int, device: str) -> int:
-    """Return the bytes that a step on each device needs in all.
+    """Return the bytes that a step on each device needs in all: tensors, and what is no tensor.
 
-    Factors for CPUs are measured; a GPU's allocator and driver get a tenth and 1 GB.
+    On a CPU this is the growth of the resident memory. The top of this file says where the factors come from.
+
+    Args:
+        device: its type, cpu or cuda.
+
+    Raises:
+        ValueError: the batch does not divide among the devices.
     """
     factor, constant = 1.1, 1e9
     if device == "cpu":
@@ -197,7 +244,11 @@ def needed_memory(model: AxialTransformerConfig, training: TrainingSettings, dev
 
 
 def device_batch(training: TrainingSettings, devices: int) -> int:
-    """Return the number of examples that each device takes at a time."""
+    """Return the number of examples that each device takes at a time.
+
+    Raises:
+        ValueError: the batch does not divide.
+    """
     if training.batch_size % (devices * training.accumulate):
         raise ValueError(
             f"a batch of {training.batch_size} does not divide into {training.accumulate} parts on each of {devices} "
@@ -208,6 +259,7 @@ def device_batch(training: TrainingSettings, devices: int) -> int:
 
 @cache
 def _sizes(config: AxialTransformerConfig) -> tuple[int, int, int, int]:
+    """Return numbers of parameters: all, of the largest block, outside of blocks, in matrices of blocks."""
     with torch.device("meta"):
         model = build(config)
     blocks = [
