@@ -36,9 +36,10 @@ from axial_transformers.progress import Progress
 from axial_transformers.storage.typed_json import to_json
 
 IMAGES_PER_CHUNK = 128
-"""Least images of a chunk; fewer make archives larger."""
+"""Images of a chunk at least, unless the archive has fewer; they are decoded together. Fewer make archives larger."""
 
 File = Callable[[], bytes]
+"""Returns the content of a file."""
 
 
 @accepts_arrays("images", "label", "cond")

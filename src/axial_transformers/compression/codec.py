@@ -1,9 +1,34 @@
-"""Images of one chunk to its bytes and back: encoder and decoder compute the same network.
+"""Turn the images of one chunk into bytes and back: likely images take few bytes.
 
-images -> logits -> an interval of integers for each value -> one stream: rows of sites, then groups of images
-images that lossless WebP makes smaller -> WebP files
+You need not read this file to compress: call `compress` and `decompress` (`archive`), which divide an archive into
+chunks and call this. Read it to change what a chunk holds. docs/reference/archive_format.md has the format.
 
-The stream starts with the coder's last state. The decoder ends with its first one, a checksum of all pixels.
+    network = exact_network(model)                         # float32, the same bits on every CPU
+    chunk = encode_chunk(network, images, UNCONDITIONAL)   # images [N, *A, C]
+    content = chunk.pack()                                 # bytes
+    same = decode_chunk(network, len(images), content, UNCONDITIONAL)
+
+Both directions compute the same network, and so find the same interval of integers for each value:
+
+    encoder    images ---> logits of all positions at once ---> intervals ---> a stream, its last symbol written first
+    decoder    stream ---> value 1 ---> logits of position 2 ---> value 2 ---> ...
+
+The encoder knows all values, so it needs one parallel pass; the decoder needs the loop of `decoding`. In ordinary
+arithmetic the two would differ in the last bits, and one wrong interval would make the rest of the stream unreadable.
+
+A value of probability p has an interval of about 2^PRECISION p integers, and costs -log2 p bits. Images that lossless
+WebP makes smaller are WebP files in the chunk; the others share one stream. It goes row by row; in each row, GROUP
+images after GROUP images; of these, position after position:
+
+    row 0    images 0 .. 23:   position 0 of image 0, of image 1, .. of image 23, position 1 of image 0, ..
+             images 24 .. 47:  ..
+    row 1    images 0 .. 23:   ..
+
+The decoder computes the logits of GROUP images together, so they must be next to each other.
+
+An entropy coder ends its decoding in the state in which encoding began. So encoding begins in a state made of a
+checksum of all pixels (`_first_state`), WebP images included. The stream starts with the last state. A decoder that
+does not end in the checksum of its pixels has read damage, or has other conditioning.
 """
 
 import io
@@ -45,7 +70,7 @@ Result = TypeVar("Result")
 
 
 def check_model(model: AxialTransformer) -> None:
-    """Raise ValueError for a model that cannot compress."""
+    """Raise ValueError for a model that makes no archives: more than 8 bits, known channels, or no exact kernels."""
     model.require_values()
     if model.config.num_values > 256:
         raise ValueError(f"archives hold values of 8 bits; this model has {model.config.num_values} values")
@@ -56,21 +81,24 @@ def check_model(model: AxialTransformer) -> None:
 
 
 def exact_network(model: AxialTransformer) -> ExactNetwork:
-    """Return the network of a checked model."""
+    """Return the network of a checked model, as the other functions take it; warn if it will be slow."""
     if not has_kernels():
         warnings.warn("numba is not installed, without which archives are very slow", stacklevel=3)
     return ExactNetwork(model)
 
 
 def work_on_chunks(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield the results in order, one item for each thread at a time."""
+    """Yield the results in order. Each of torch's threads works on one item at a time.
+
+    Decoding one chunk has one thread (`kernels.exact.compiled`), so several chunks are decoded side by side.
+    """
     left = iter(items)
     while part := list(islice(left, torch.get_num_threads())):
         yield from parallel_map(work, part)
 
 
 def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], conditioning: Conditioning) -> Chunk:
-    """Return the chunk of images [N, *A, C]."""
+    """Return the chunk of images [N, *A, C] of integers; `conditioning` is of these images."""
     found = network.intervals(images, conditioning)
     bits = (PRECISION - np.log2(found[..., 1])).sum((1, 2))
     pixels = images.to("cpu", torch.uint8).numpy()
@@ -81,13 +109,13 @@ def encode_chunk(network: ExactNetwork, images: Int[Tensor, "n *a c"], condition
 
 
 def smaller_files(pixels: NDArray[np.uint8], sizes: list[float]) -> dict[int, bytes]:
-    """Return WebP files smaller than `sizes` in bytes, by index."""
+    """Return the WebP files that are smaller than `sizes` [N] in bytes, by index of the image."""
     files = ((i, as_webp(image)) for i, image in enumerate(pixels))
     return {i: file for i, file in files if file is not None and len(file) < sizes[i]}
 
 
 def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return intervals [N, rows, L, 2] as in a stream, [N rows L, 2]."""
+    """Return intervals [N, rows, L, 2] in the order of a stream, [N rows L, 2]."""
 
     def groups() -> Iterator[NDArray[np.int64]]:
         for row in range(found.shape[1]):
@@ -100,7 +128,12 @@ def in_order(found: NDArray[np.int64]) -> NDArray[np.int64]:
 def decode_chunk(
     network: ExactNetwork, count: int, content: bytes, conditioning: Conditioning
 ) -> UInt8[Tensor, "n *a c"]:
-    """Return the images of a chunk of `count`, uint8 [N, *A, C]."""
+    """Return the images of a chunk of `count`: uint8 [N, *A, C].
+
+    Raises:
+        DamagedError: the bytes do not decode to the images from which they were made.
+        ValueError: the model's logits are not finite.
+    """
     chunk = Chunk.unpack(content)
     shape = (*network.model.config.shape, network.model.config.channels)
     words_left, odd = divmod(len(chunk.stream), WORDS.itemsize)
@@ -128,6 +161,8 @@ def decode_chunk(
 def _decode_stream(
     network: ExactNetwork, shape: tuple[int, ...], stream: Stream, conditioning: Conditioning
 ) -> UInt8[Tensor, "n *a c"]:
+    """Return the images [N, *A, C] = `shape` of a stream; DamagedError if it ends early."""
+
     def choose(read: Callable[[NDArray[np.int64], Stream], None], sites: Tensor) -> Tensor:
         values = np.empty((shape[0], len(sites)), np.int64)
         read(values, stream)
@@ -144,11 +179,15 @@ def _decode_stream(
 
 
 def _first_state(pixels: NDArray[np.uint8]) -> int:
+    """Return the state in which encoding begins: 2^31, and the lower 31 bits of the CRC-32 of all pixels."""
     return LEAST_STATE | zlib.crc32(np.ascontiguousarray(pixels).data) & (LEAST_STATE - 1)
 
 
 def as_webp(values: NDArray[np.uint8]) -> bytes | None:
-    """Return an example [*A, C] as a WebP file, or None if a side is too long."""
+    """Return an example [*A, C] as a WebP file, or None if a side is too long for one.
+
+    Three channels are colours. Other channels lie side by side, and outer axes below each other.
+    """
     picture = values.reshape(*_picture_shape(values.shape))
     if max(picture.shape[:2]) > LONGEST_WEBP_SIDE:
         return None
@@ -161,7 +200,14 @@ def as_webp(values: NDArray[np.uint8]) -> bytes | None:
 
 
 def from_webp(file: bytes, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Return the example [*A, C] in a WebP file, checking its size first."""
+    """Return the example in a WebP file.
+
+    Args:
+        shape: *A, C. A file of another size is refused before memory for it is taken.
+
+    Raises:
+        DamagedError: it is no such file.
+    """
     rows, columns, *colours = _picture_shape(shape)
     sides = int.from_bytes(file[21:25], "little")  # width - 1 and height - 1, 14 bits each
     expected = columns - 1 | rows - 1 << 14

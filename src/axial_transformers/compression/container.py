@@ -12,11 +12,12 @@ from axial_transformers.storage.byte_reader import ByteReader
 
 MAGIC = b"\x89AXL\r\n\x1a\n"  # as in PNG: transfers that convert line ends or drop the top bit change it
 VERSION = 3
+"""Of the format: the only version that this release writes and reads."""
 MOST_AXES = 16
 MOST_IMAGES = 256
-"""Bounds a reader's memory."""
+"""Largest number of images in a chunk: a reader needs memory for all of them."""
 MOST_BYTES = (1 << 32) - 1
-"""Of a chunk, and of the metadata."""
+"""Largest size of a chunk, and of the metadata."""
 
 _PREFIX = struct.Struct("<8sB")
 _FIXED = struct.Struct("<32sBIIIIB")
@@ -52,27 +53,32 @@ class Entry(NamedTuple):
     """One line of the index."""
 
     images: int
+    """Images in the chunk; 0 if it holds a whole file instead."""
     size: int
+    """Bytes of the chunk."""
     checksum: int
     """CRC-32 of the chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """Fields of the header."""
+    """Fields of the header, except those that follow from these."""
 
     fingerprint: bytes
+    """SHA-256 of the model: 32 bytes."""
     shape: tuple[int, ...]
+    """*A of an image."""
     channels: int
     num_values: int
     conditions: int = 0
-    """Needed: 1 labels, 2 external conditioning, 3 both."""
+    """What the reader must be given: 0 nothing, 1 labels, 2 external conditioning, 3 both."""
     metadata: bytes = b""
-    """Compressed JSON (see `files`)."""
+    """Describes the files that the images came from: compressed JSON (see `files`)."""
     chunks: tuple[Entry, ...] = ()
 
     @property
     def images(self) -> int:
+        """Images in all chunks."""
         return self._before[-1].images
 
     def pack(self) -> bytes:
@@ -105,14 +111,20 @@ class _Before(NamedTuple):
 
 
 def entry(images: int, chunk: bytes) -> Entry:
-    """Return the index entry of a chunk."""
+    """Return the index entry of a chunk; ValueError if it is too large for one."""
     if len(chunk) > MOST_BYTES:
         raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MOST_BYTES:,} of each")
     return Entry(images, len(chunk), zlib.crc32(chunk))
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Return the header of an archive."""
+    """Return the header of an archive. Its chunks may still be damaged or missing.
+
+    Raises:
+        OtherVersionError: a version that this release does not read.
+        TruncatedError: the header is not whole.
+        DamagedError: no archive, a damaged header, or bytes behind the last chunk.
+    """
     file.seek(0)
     head = _reader(file, "the header of the archive")
     _check_version(head)
@@ -149,7 +161,12 @@ def _check_version(head: ByteReader) -> None:
 
 
 def read_chunk(file: BinaryIO, header: Header, chunk: int) -> bytes:
-    """Return one chunk."""
+    """Return the bytes of one chunk; nothing else of the file is read.
+
+    Raises:
+        TruncatedError: the file ends before the chunk does.
+        DamagedError: its checksum differs.
+    """
     file.seek(header.start(chunk))
     content = _reader(file, f"chunk {chunk} of {len(header.chunks)}").take(header.chunks[chunk].size)
     if zlib.crc32(content) != header.chunks[chunk].checksum:
@@ -163,11 +180,12 @@ def _reader(file: BinaryIO, where: str) -> ByteReader:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Images of one chunk: a stream, and WebP files."""
+    """Images of one chunk: a stream of those that the model codes, and WebP files of those that WebP makes smaller."""
 
     webp: Mapping[int, bytes]
-    """By index of the image, ascending."""
+    """By index of the image in the chunk, ascending."""
     stream: bytes
+    """The other images, and a checksum of all, see `codec`."""
 
     def pack(self) -> bytes:
         parts, before = [_varint(len(self.webp))], -1
@@ -187,6 +205,7 @@ class Chunk:
 
 
 def _varint(number: int) -> bytes:
+    """Return a number in seven bits a byte, lowest first; the top bit is set in all bytes but the last (LEB128)."""
     groups = [number & 127]
     while number := number >> 7:
         groups[-1] |= 128
