@@ -25,7 +25,7 @@ MOST_NUMBERS = 1 << 27
 The noise of a single example may be more. Not measured; chosen so that sampling fits beside a model on a small machine.
 """
 DRAWN_ALIKE = 4
-"""Each process takes a multiple of so many samples.
+"""The samples of a process are a multiple of this.
 
 The kernels of that time computed samples by four, and a rest in another order. The exact kernels of today give a sample
 the same bits in any batch. Eager decoding does not promise that.
@@ -33,7 +33,7 @@ the same bits in any batch. Eager decoding does not promise that.
 LEAST_AT_ONCE = 16
 """Samples whose caches may exceed the limit: with fewer at a time, the weights are read too often."""
 SHARE_OF_GPU = 4
-"""Noise, and caches, may each take one part in so many of a GPU's free memory. Not measured."""
+"""Noise may take this fraction, 1 / 4, of a GPU's free memory, and caches as much. Not measured."""
 
 
 class Numbers(NamedTuple):

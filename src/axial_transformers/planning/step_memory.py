@@ -13,10 +13,10 @@ what is alive.
 | GPU | 1.1 | 1 GB | not measured; chosen so that the allocator has a tenth, and driver and libraries 1 GB |
 
 The CPU's were measured on 2026-11-22: the growth of the resident memory less 0.15 GB, divided by the bytes of tensors.
-Models were `custom` ones whose steps took 0.3 to 1.8 GB, with glibc 2.36 and one thread (`benchmarks/EXPERIMENTS.md`,
-"Memory that a step adds on a CPU"). 0.15 GB is not measured by itself; it was subtracted before dividing. Each factor
-lies above the ratios. Plain steps keep freed memory, in which gaps remain; steps that save memory return it
-(`training.run.return_freed_memory`).
+Models were `custom` ones whose steps took 0.3 to 1.8 GB, with glibc 2.36 and one thread. The table is in
+`benchmarks/EXPERIMENTS.md`, "Memory that a step adds on a CPU". 0.15 GB is not measured by itself; it was subtracted
+before dividing. Each factor lies above the ratios. Plain steps keep freed memory, in which gaps remain; steps that save
+memory return it (`training.run.return_freed_memory`).
 
 How true the bytes of tensors are:
 
@@ -97,7 +97,7 @@ def activation_bytes(config: AxialTransformerConfig, batch: int, dtype: torch.dt
         channel = torch.full((batch,), model.slices.start)
         label = torch.zeros(batch, dtype=torch.int64) if config.num_classes else None
         for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(_drop_gradient)
+            parameter.register_post_accumulate_grad_hook(_drop_gradient)  # `memory` counts gradients
         for block in model.modules():
             if isinstance(block, TransformerBlock):  # on its own, since backward may compute it again
                 block.forward = partial(_as_on_gpu, dtype, block.forward)  # type: ignore[method-assign]
@@ -140,6 +140,8 @@ class LiveBytes(TorchDispatchMode):
 
 
 class _GPU(TorchFunctionMode):
+    """Replaces linear layers, dropout and attention by what a GPU computes in this dtype."""
+
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype

@@ -151,7 +151,7 @@ class TrainingExamples(Protocol):
 
 
 def check_fit(model: AxialTransformer, examples: TrainingExamples, config: TrainConfig, processes: Processes) -> None:
-    """Raise ValueError if the model cannot train on these examples, with these settings, in so many processes."""
+    """Raise ValueError if the model cannot train on these examples, with these settings, in these processes."""
     wants, shape, classes, labels = model.config, examples.values.shape, model.config.num_classes, examples.labels
     if not shape[0]:
         raise ValueError("there is not one training example")

@@ -96,6 +96,12 @@ class Run:
         model, examples, config, folder, loss, about, started_from: see `train`, which has checked that they fit and
             holds the folder.
         processes: entered.
+
+    Attributes:
+        state: weights, EMA weights, moments and counters: what a checkpoint holds.
+        objective: the loss as a module of the model, replicated or in shards.
+        skeleton: a copy of the model on the meta device, without weights.
+        cut_short: True once an interrupt has ended an evaluation.
     """
 
     def __init__(
