@@ -38,13 +38,18 @@ class Counters:
     """The numbers of a run's state."""
 
     step: int = 0
+    """Updates made."""
     seconds: float = 0.0
+    """Wall-clock time, over all resumes."""
     clock: float = 0.0
-    """`seconds` for the learning rate: equal in all processes."""
+    """The same, as the learning rate counts it: equal in all processes."""
     evaluated_step: int | None = None
+    """Step at which the EMA weights were last evaluated."""
     best_step: int | None = None
+    """Step at which they were best."""
     best_bits_per_dim: float | None = None
     unlogged_steps: int = 0
+    """Steps since the last line of metrics.jsonl; the next two are sums over these."""
     unlogged_nats: float = 0.0
     unlogged_norms: float = 0.0
 
@@ -55,7 +60,9 @@ class Record:
 
     counters: Counters
     identity: dict[str, Any]
+    """Data, seed, batch size, optimizer and model: what must not change over a run's life."""
     files: dict[str, str]
+    """SHA-256 of each of the other files."""
 
     def write(self, folder: Path) -> None:
         content = {"counters": vars(self.counters), "identity": self.identity, "files": self.files}
@@ -94,7 +101,10 @@ class State:
     counters: Counters = field(default_factory=Counters)
 
     def tensors(self, keep: bool = True) -> dict[str, dict[str, Tensor]]:
-        """Return the full tensors of each file on the CPU, or none without `keep`; a collective operation."""
+        """Return the full tensors of each file, on the CPU: they may not fit on the device; a collective operation.
+
+        A process that does not `keep` them gets none.
+        """
         return {file: full_tensors(tensors, keep, torch.device("cpu")) for file, tensors in self.held().items()}
 
     def held(self) -> dict[str, dict[str, Tensor]]:
@@ -159,7 +169,7 @@ def newest_intact(
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest two and the best."""
+    """The checkpoints of one run: the newest two, in case one is damaged, and the best."""
 
     def __init__(self, run: Path, identity: dict[str, Any], processes: Processes) -> None:
         self.run, self.processes = run, processes
@@ -202,7 +212,14 @@ class Checkpoints:
                 shutil.rmtree(old)
 
     def restore(self, state: State) -> None:
-        """Set `state` to the newest intact checkpoint, remove damaged newer ones; a collective operation."""
+        """Set `state` to the newest intact checkpoint; leave it as it is if there is none; a collective operation.
+
+        The first process reads the tensors for all. It names damaged newer checkpoints on stderr, and removes them.
+
+        Raises:
+            OtherRun: the newest checkpoint is of another run: other data, seed, batch size, optimizer or model.
+            OSError: every checkpoint is damaged.
+        """
         first, expected = self.processes.rank_zero, state.expected()
         found, damaged = newest_intact(self.run, expected, self._check_identity) if first else (None, {})
         step = int(self.processes.broadcast(found.counters.step if found else -1))

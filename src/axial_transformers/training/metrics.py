@@ -29,6 +29,7 @@ LONGEST_LINE = 1 << 20
 MOST_POINTS = 500
 STATUS = Path("/proc/self/status")
 VALIDATION = "validation_"
+"""Prefix of the names of an evaluation's metrics."""
 
 
 Figure = float | NDArray[np.uint8]
@@ -44,7 +45,14 @@ class NonFiniteLoss(ValueError):
 
 
 class Meter:
-    """The loss and gradient norm of each step, read every `every` steps, since reading waits for the device."""
+    """The loss and gradient norm of each step, read from the device every `every` steps, since reading waits for it.
+
+    Args:
+        batch_size: examples of a step, over all processes.
+        every: steps between reads, after the first ones.
+        counters: those of the run; they hold the sums of what is not logged yet.
+        full_speed: examples/s at which all FLOPs would run at the rate of matrix products; None: unknown.
+    """
 
     def __init__(
         self, device: torch.device, batch_size: int, every: int, counters: Counters, full_speed: float | None = None
@@ -60,6 +68,7 @@ class Meter:
         self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def add(self, step: int, nats_per_dim: Tensor, gradient_norm: Tensor) -> None:
+        """Add the scalars of a step; NonFiniteLoss if those of this step, or of one not read yet, are not finite."""
         self._unread.append((step, torch.stack((nats_per_dim, gradient_norm))))
         if len(self._unread) >= (self._every if self.durations.are_known else 1):
             self.read()
@@ -85,6 +94,7 @@ class Meter:
         self._last_read = now
 
     def line(self) -> dict[str, float]:
+        """Return means over the steps since the previous line."""
         self.read()
         now, counters = time.monotonic(), self._counters
         nats, norm = (total / counters.unlogged_steps for total in (counters.unlogged_nats, counters.unlogged_norms))
@@ -131,7 +141,7 @@ class Meter:
 class MetricsLog:
     """RUN/metrics.jsonl and, if wanted, TensorBoard's files; nothing without a folder.
 
-    A resume first removes the lines after its checkpoint.
+    A resume first removes the lines after its checkpoint, since their steps are made again.
     """
 
     def __init__(self, folder: Path | None, counters: Counters, tensorboard: bool) -> None:

@@ -24,12 +24,15 @@ class Loss(Protocol):
     """A training loss, such as `random_slice_loss`."""
 
     def __call__(self, model: AxialTransformer, x: Tensor, /, *, label: Tensor | None, channel: Tensor) -> Tensor:
-        """Return the mean nats/dim of x [B, *A, C] with label [B], for the slices channel [B]."""
+        """Return the mean nats/dim, a scalar, of x [B, *A, C] with label [B], for the slices channel [B].
+
+        With distribution augmentation, it also gets cond [B, *A, D].
+        """
         ...
 
 
 class Objective(nn.Module):
-    """A model's loss as a module, for DDP and FSDP2."""
+    """The loss of a model as a module. Its forward is the whole computation, to which DDP and FSDP2 attach."""
 
     def __init__(self, model: AxialTransformer, loss: Loss) -> None:
         super().__init__()
@@ -46,7 +49,12 @@ class Objective(nn.Module):
 
 
 def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: torch.dtype) -> nn.Module:
-    """Return the objective with gradients that are the mean over processes."""
+    """Return the objective as each process computes it on its own examples; gradients are the mean over processes.
+
+    Args:
+        objective: on the device of `processes`. To be sharded, it may be on the CPU: it moves block by block.
+        dtype: of matrix products, float32 or bfloat16.
+    """
     if processes.count == 1:
         return objective
     if not shard:
@@ -61,7 +69,7 @@ def parallelise(objective: Objective, processes: Processes, shard: bool, dtype: 
 def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
     """Average gradients over processes or, if not `enabled`, only accumulate (DDP).
 
-    FSDP2 always synchronises: full gradients need too much memory.
+    FSDP2 always synchronises: to accumulate, each process would need the full gradients, which sharding avoids.
     """
     if isinstance(objective, DistributedDataParallel) and not enabled:
         return objective.no_sync()
@@ -69,9 +77,10 @@ def synchronise_gradients(objective: nn.Module, *, enabled: bool) -> AbstractCon
 
 
 def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype = torch.float32) -> None:
-    """Shard each transformer block by itself, then the rest of the objective.
+    """Shard each transformer block by itself, then the rest of the objective. A block is whole only while it computes.
 
-    In bfloat16, sums of gradients and LayerNorms of blocks stay float32.
+    In bfloat16, blocks are gathered as autocast would cast them. Sums of gradients over processes are float32, and so
+    are the LayerNorms of blocks and what lies outside of blocks.
     """
     mesh = init_device_mesh(processes.device.type, (processes.count,))
     policy = MixedPrecisionPolicy(cast_forward_inputs=False)
@@ -88,19 +97,24 @@ def shard_blocks(objective: Objective, processes: Processes, dtype: torch.dtype 
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """Return this process's shard of a tensor."""
+    """Return this process's shard of a tensor; the tensor itself if it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def sum_over_shards(number: Tensor, like: Tensor) -> Tensor:
-    """Return the sum of a number over the shards of `like`."""
+    """Return the sum of a number over the processes that have shards of `like`; a collective operation if there are."""
     if isinstance(like, DTensor):
         dist.all_reduce(number, group=like.device_mesh.get_group())
     return number
 
 
 def full_tensors(tensors: Mapping[str, Tensor], keep: bool, device: torch.device | None = None) -> dict[str, Tensor]:
-    """Return the full tensors, or none without `keep`; a collective operation."""
+    """Return the full tensors; a collective operation if they are sharded.
+
+    Args:
+        keep: True if this process needs them. Else it gets none, but still takes part, with one tensor at a time.
+        device: where to put each; None: where its shards are.
+    """
     found = {}
     for name, tensor in tensors.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
@@ -118,19 +132,19 @@ def sharded_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 @torch.no_grad()
 def load_full_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Copy full tensors into a module."""
+    """Copy full tensors into a module, sharded or not; KeyError if one is missing."""
     for name, mine in module.state_dict().items():
         mine.copy_(sharded_like(tensors[name], mine))
 
 
 def skeleton_of(model: AxialTransformer) -> AxialTransformer:
-    """Return a copy of the model on the meta device."""
+    """Return a copy of the model for evaluation, its parameters on the meta device: with sizes and without values."""
     memo = {id(each): nn.Parameter(each.detach().to("meta"), requires_grad=False) for each in model.parameters()}
     return copy.deepcopy(model, memo).eval()
 
 
 def with_tensors(skeleton: AxialTransformer, tensors: Mapping[str, Tensor]) -> AxialTransformer:
-    """Return a model like `skeleton` with these tensors, not copied."""
+    """Return a model like `skeleton` that has these tensors, full or sharded; they are not copied."""
     model = copy.deepcopy(skeleton)
     model.load_state_dict(tensors, assign=True)
     return model

@@ -15,6 +15,7 @@ from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.processes import Processes
 
 FIRST_STEPS = 10
+"""Steps after which the time of a run is told."""
 SMOOTHING = 0.98
 
 
@@ -27,7 +28,7 @@ def require_short_steps(
 ) -> None:
     """Raise ValueError where a step takes more than a tenth of the time limit.
 
-    Larger and larger parts of a batch give lower bounds.
+    It times larger and larger parts of a batch: a step takes at least as long as any of them.
     """
     if config.time_limit is None:
         return
@@ -48,7 +49,7 @@ def require_short_steps(
 
 
 def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig) -> float:
-    """Return the shorter of two times for the gradients, since the first run compiles."""
+    """Return the seconds for the gradients of `count` examples: the shorter of two times, since the first compiles."""
     values, *others = (None if each is None else each[:count] for each in batch)
     assert values is not None
     times = []
@@ -64,7 +65,10 @@ def _seconds(objective: nn.Module, batch: Batch, count: int, config: TrainConfig
 
 
 class Durations:
-    """Measured seconds of a step (first a median, then a running mean), an evaluation and drawing."""
+    """Seconds of a step, of an evaluation and of sampling, as this process has measured them.
+
+    The time of a step is the median of the first ten, some of which compile; from then on it is a running mean.
+    """
 
     def __init__(self) -> None:
         self.step: float | None = None
@@ -83,6 +87,7 @@ class Durations:
             self.step = median(self._first)
 
     def left(self, config: TrainConfig, counters: Counters) -> float:
+        """Return the seconds that the rest of a run takes, with evaluations and samples once they are measured."""
         steps = config.steps - counters.step
         left = steps * (self.step or 0.0)
         for seconds, every in ((self.evaluation, config.evaluate_every), (self.drawing, config.sample_every)):
