@@ -1,6 +1,8 @@
-"""The door of the kernels for CPUs; see docs/explanation/kernels.md.
+"""The door of the kernels, compiled code for CPUs: other rooms import nothing from inside.
 
-Functions that return modules import numba, which takes a second.
+See docs/explanation/kernels.md for what is behind it, and when to read it.
+
+Functions that return modules compile nothing, but import numba, which takes a second. So callers call them late.
 """
 
 from typing import Any, NamedTuple
@@ -66,14 +68,17 @@ class Target(NamedTuple):
     """What numba compiles for."""
 
     processor: str
+    """LLVM's name of it."""
     vector_bits: int
+    """Of a vector register."""
     tile: tuple[int, int]
+    """Rows and columns of the sums that stay in registers during a product."""
     multiplies_and_adds: bool
-    """Without it (x86 before 2013), exact kernels are slow."""
+    """True if fused multiply-add is an instruction. Without it (x86 before 2013), exact kernels are slow."""
 
 
 def compiled_for() -> Target:
-    """Return the target; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES change it."""
+    """Return what numba compiles for; NUMBA_CPU_NAME and NUMBA_CPU_FEATURES change it."""
     from axial_transformers.kernels.exact.float_environment import ON_X86
     from axial_transformers.kernels.llvm import FEATURES, LANES, PROCESSOR
     from axial_transformers.kernels.register_tiles import PANEL, ROWS
@@ -82,7 +87,12 @@ def compiled_for() -> Target:
 
 
 def line_kernels(bfloat16: bool, large: bool) -> Any:
-    """Return `line_attention` or a module like it."""
+    """Return what has the `forward` and `backward` that attend along lines: `line_attention`, or one like it.
+
+    Args:
+        bfloat16: True for bfloat16 tensors, as int16 bits; False for float32.
+        large: True if lines are long and heads wide enough to fill matrix registers.
+    """
     from axial_transformers.kernels import bfloat16_attention, bfloat16_tiles, line_attention
 
     if bfloat16 and bfloat16_tiles.has_matrix_registers():
@@ -94,28 +104,28 @@ def line_kernels(bfloat16: bool, large: bool) -> Any:
 
 
 def short_line_kernels() -> Any:
-    """Return `short_lines`."""
+    """Return `short_lines`: attention along lines that are shorter than a vector."""
     from axial_transformers.kernels import short_lines
 
     return short_lines
 
 
 def relative_kernels() -> Any:
-    """Return `relative_attention`."""
+    """Return `relative_attention`: position-sensitive attention, equation 4 of Axial-DeepLab."""
     from axial_transformers.kernels import relative_attention
 
     return relative_attention
 
 
 def pointwise_kernels() -> Any:
-    """Return `pointwise`."""
+    """Return `pointwise`: quick GELU and dropout in one pass over memory."""
     from axial_transformers.kernels import pointwise
 
     return pointwise
 
 
 def exact_kernels(compiled: bool) -> Any:
-    """Return the float32 arithmetic with equal bits everywhere."""
+    """Return the float32 arithmetic with equal bits everywhere: `exact.compiled`, or `exact.reference` in NumPy."""
     if compiled:
         from axial_transformers.kernels.exact import compiled as arithmetic
     else:

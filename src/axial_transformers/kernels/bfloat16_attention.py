@@ -1,9 +1,15 @@
-"""`line_attention` of bfloat16 products."""
+"""`line_attention` of bfloat16 tensors, on processors that multiply bfloat16 numbers.
 
+Products take bfloat16 numbers as they are, and attention weights and gradients of scores rounded to it. Sums and the
+softmax are float32. `bfloat16_tiles` says what words in rows and in pairs are.
+"""
+
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from axial_transformers.kernels.bfloat16_tiles import BLOCK, CONFIGURATION, Products, copy_bits, pair_rows
 from axial_transformers.kernels.compilation import compiled, part
@@ -25,17 +31,43 @@ from axial_transformers.kernels.register_tiles import PANEL, round_up, transpose
 from axial_transformers.kernels.softmaxes import column_gradients, column_weights
 from axial_transformers.kernels.vectors import add, clear, prefetch, widen
 
+Bits = NDArray[np.int16]
+"""bfloat16 numbers, flat."""
+
+
+class Forward(Protocol):
+    """See `line_attention.forward`."""
+
+    def __call__(
+        self, q: Bits, k: Bits, v: Bits, out: Bits, strides: Sequence[Strides], sizes: Sizes, causal: bool,
+        key_mask: NDArray[np.uint8], bias: Array, rotations: Array, sums: Array, first: int, last: int, /,
+    ) -> None:  # fmt: skip
+        """Write out and sums for the pieces first .. last - 1."""
+        ...
+
+
+class Backward(Protocol):
+    """See `line_attention.backward`."""
+
+    def __call__(
+        self, q: Bits, k: Bits, v: Bits, grad: Bits, dq: Bits, dk: Bits, dv: Bits, strides: Sequence[Strides],
+        sizes: Sizes, causal: bool, key_mask: NDArray[np.uint8], bias: Array, rotations: Array, d_bias: Array,
+        sums: Array, first: int, last: int, /,
+    ) -> None:  # fmt: skip
+        """Write dq, dk, dv and d_bias for the pieces first .. last - 1."""
+        ...
+
 
 class Kernels(NamedTuple):
-    """`forward` and `backward`."""
+    """Attention along lines, and its gradient."""
 
-    forward: Any
-    backward: Any
+    forward: Forward
+    backward: Backward
 
 
 @cache
 def attention_by(products: Products) -> Kernels:
-    """Return kernels with these products."""
+    """Return kernels that multiply by these products."""
     multiple, exchange, multiply_columns, combine, add_combined = products
 
     @compiled
@@ -170,7 +202,7 @@ def attention_by(products: Products) -> Kernels:
 def load_words(
     x: Any, m: int, strides: Strides, sizes: Sizes, width: int, out: Array, padded: int, wide: int
 ) -> None:  # fmt: skip
-    """Load heads as words in rows."""
+    """Copy the heads that are loaded together, of pieces m, m + 1, .., to words in rows [.., padded, wide / 2]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -184,7 +216,10 @@ def finish_scores(
     b: int, reach: int, width: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int,
     scores: Array,
 ) -> np.float32:  # fmt: skip
-    """Finish scores; return the factor that they lack. A row of minus infinity follows an odd one."""
+    """Turn products of queries and keys into scores, minus infinity for hidden keys; return the factor that they lack.
+
+    If their number of rows is odd, a row of minus infinity follows, since words in pairs hold two.
+    """
     scale = np.float32(1 / np.sqrt(width))
     if bias.size:
         for key in range(reach):
@@ -199,7 +234,7 @@ def finish_scores(
 
 @part
 def load_sums(sums: Array, at: int, rows: int, inverses: Array, largest: Array) -> None:
-    """Load the sums of successive queries."""
+    """Load the sums that the forward pass kept of successive queries; zeros behind the last."""
     clear(inverses, 0, PANEL)
     clear(largest, 0, PANEL)
     for o in range(rows):

@@ -1,13 +1,15 @@
-"""Products of bfloat16 matrices, by matrix registers (AMX) or by vectors of pairs.
+"""Products of bfloat16 matrices: by the matrix registers of Intel's processors (AMX), or by vectors of pairs.
 
-A word holds two numbers, the first in the lower half: of successive columns ("in rows") or rows ("in pairs").
+Words are arrays of float32 in whose numbers lie the bits of two bfloat16 numbers, the first in the lower half. A matrix
+in rows has two successive columns in a word, one in pairs has two successive rows. So x in rows, [rows, columns / 2],
+and w in pairs, [rows / 2, columns], can be multiplied word by word: each product of words adds two steps.
 """
 
 import ctypes
 import platform
 import sys
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,40 +29,93 @@ from axial_transformers.kernels.llvm import (
 from axial_transformers.kernels.register_tiles import HIGH, PANEL, product_tile, round_up, transpose_part
 
 WORDS = 16
-"""Of a matrix register's row, and of an AVX-512 vector."""
+"""Words in a row of a matrix register, and in a vector of AVX-512. A matrix register has as many rows."""
 BLOCK = 2 * WORDS
-"""Four sums need not wait."""
+"""Rows, columns and steps of a product: four of the eight matrix registers are sums, so that none waits for itself."""
 NEEDED_FOR_MATRICES = {"+avx512f", "+amx-tile", "+amx-bf16"}
 NEEDED_FOR_PAIRS = {"+avx512f", "+avx512bf16"}
 REQUEST_PERMISSION, ARCH_REQ_XCOMP_PERM, TILE_DATA = 158, 0x1023, 18
-"""Linux grants matrix registers on request."""
+"""Linux's system call arch_prctl and its arguments: a process must ask before it uses matrix registers."""
 
 Configuration = NDArray[np.uint8]
 CONFIGURATION = np.zeros(64, np.uint8)
-"""A palette, row bytes from 16 on, rows from 48 on."""
+"""All eight registers whole, as the instruction takes it: a palette, bytes of a row from 16 on, rows from 48 on."""
 CONFIGURATION[0] = 1
 CONFIGURATION[16:32:2] = 4 * WORDS
 CONFIGURATION[48:56] = WORDS
 
 
+class Exchange(Protocol):
+    """Configures the matrix registers of this thread. Vector registers need nothing."""
+
+    def __call__(self, new: Configuration, old: Configuration, /) -> None:
+        """Store the configuration in `old`, and take that of `new`."""
+        ...
+
+
+class MultiplyColumns(Protocol):
+    """Scores: x w of keys (or values) in rows and queries (or gradients) in pairs."""
+
+    def __call__(
+        self, x: Array, at: int, words: int, width: int, w: Array, rows: int, columns: int, out: Array, /
+    ) -> None:  # fmt: skip
+        """out[r, c] = sum_j x[r, j] w[j, c], float32 [rows, PANEL].
+
+        Args:
+            x: words in rows, [rows, words] from `at` on.
+            width: bfloat16 numbers of a row that count.
+            w: words in pairs, [words, PANEL].
+            columns: those of w that count.
+        """
+        ...
+
+
+class Combine(Protocol):
+    """Sums over keys."""
+
+    def __call__(
+        self, weights: Array, keys: int, x: Array, at: int, wide: int, width: int, out: Array, to: int, rows: int,
+        spare: Array, /,
+    ) -> None:  # fmt: skip
+        """out[o] = sum_p weights[p, o] x[p], float32 [rows, wide] from `to` on.
+
+        Args:
+            weights: words in pairs, [keys / 2, PANEL].
+            x: words in pairs, [keys / 2, wide] from `at` on; `width` columns count.
+            spare: memory for as many words as weights has.
+        """
+        ...
+
+
+class Add(Protocol):
+    """Sums over queries."""
+
+    def __call__(
+        self, weights: Array, keys: int, rows: int, x: Array, at: int, wide: int, width: int, out: Array, to: int, /
+    ) -> None:  # fmt: skip
+        """out[p] += sum_o weights[p, o] x[o], float32 [keys, wide] from `to` on.
+
+        Args:
+            weights: words in rows, [keys, PANEL / 2]; `rows` queries count.
+            x: words in pairs, [rows / 2, wide] from `at` on; `width` columns count.
+        """
+        ...
+
+
 class Products(NamedTuple):
-    """The products of `bfloat16_attention`, with scores [keys, PANEL]."""
+    """What `bfloat16_attention` multiplies by: parts of kernels. Scores and weights are of PANEL queries at a time."""
 
     multiple: int
-    """Of the padded length."""
-    exchange: Any
-    """(new, old): configures registers, and saves to `old`."""
-    multiply_columns: Any
-    """(x, at, words, width, columns of words, rows, columns, out): out = x w."""
-    combine: Any
-    """(weights in pairs, keys, x in pairs, at, wide, width, out, to, rows, spare): out = weights^T x."""
-    add: Any
-    """(weights, keys, rows, x in pairs, at, wide, width, out, to): out += weights x."""
+    """Positions of a line are padded with zeros to a multiple of this."""
+    exchange: Exchange
+    multiply_columns: MultiplyColumns
+    combine: Combine
+    add: Add
 
 
 @cache
 def has_matrix_registers() -> bool:
-    """Return True if CPU and system offer them."""
+    """Return True if numba compiles for a processor that has them, and the system lets this process use them."""
     if sys.platform != "linux" or platform.machine() != "x86_64" or LANES != WORDS:
         return False
     if not NEEDED_FOR_MATRICES <= FEATURES:
@@ -69,18 +124,20 @@ def has_matrix_registers() -> bool:
 
 
 def multiplies_pairs() -> bool:
-    """Return True for AVX512-BF16."""
+    """Return True if numba compiles for a processor whose vectors hold pairs of factors (AVX512-BF16)."""
     return LANES == WORDS and NEEDED_FOR_PAIRS <= FEATURES
 
 
 @instructions
 def exchange_configuration(builder: Any, new: Any, old: Any) -> None:
-    """Configure registers, and save their state: oneDNN has its own."""
+    """Store the registers' configuration in `old`, since oneDNN has its own, then configure them."""
     _call(builder, "sttilecfg", old)
     _call(builder, "ldtilecfg", new)
 
 
 def _product(add: bool) -> Any:
+    """Return the intrinsic of a product: registers 0 to 3 are sums, 4 and 5 hold rows of x, 6 and 7 columns of w."""
+
     @instructions
     def product(
         builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, w: Any, w_at: Any, w_row: Any, out: Any, out_at: Any,
@@ -113,11 +170,16 @@ def _product(add: bool) -> Any:
 
 
 multiply_block = _product(add=False)
-"""Rows times pairs: BLOCK rows, BLOCK columns, `count` blocks of steps."""
+"""out = x w of words x in rows and w in pairs: BLOCK rows, BLOCK columns, `count` times BLOCK steps.
+
+x_at, w_at, x_row and w_row, offsets and distances of rows, count words; out is float32.
+"""
 multiply_add_block = _product(add=True)
+"""`multiply_block`, added to out."""
 
 
 def _call(builder: Any, name: str, *operands: Any) -> None:
+    """Write an instruction for matrix registers, which it names by numbers."""
     byte, values = ir.IntType(8), []
     for operand in operands:
         if isinstance(operand, int):
@@ -132,7 +194,7 @@ def _call(builder: Any, name: str, *operands: Any) -> None:
 
 @instructions
 def pair_rows(builder: Any, x: Any, rows: Any, columns: Any, out: Any) -> None:
-    """Turn rows into pairs."""
+    """Turn words in rows [rows, columns / 2] into pairs [rows / 2, columns]; `columns` is a multiple of BLOCK."""
     x, out = (builder.bitcast(words, ir.IntType(16).as_pointer()) for words in (x, out))
     two, lanes = rows.type(2), 2 * LANES
     with cgutils.for_range_slice(builder, rows.type(0), rows, two) as (row, _):
@@ -148,7 +210,7 @@ def pair_rows(builder: Any, x: Any, rows: Any, columns: Any, out: Any) -> None:
 
 @instructions
 def copy_bits(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any) -> None:
-    """Copy numbers into words."""
+    """Copy `count` bfloat16 numbers, as int16, from x_at on into words, from their bfloat16 number out_at on."""
     out, done = builder.bitcast(out, x.type), count.type(0)
     for lanes in (2 * LANES, LANES // 2, 1):
         end = builder.and_(count, count.type(-lanes))
@@ -159,7 +221,7 @@ def copy_bits(builder: Any, x: Any, x_at: Any, count: Any, out: Any, out_at: Any
 
 @cache
 def matrix_products(multiply: Any = multiply_block, multiply_add: Any = multiply_add_block) -> Products:
-    """Return products by blocks."""
+    """Return products by blocks, those of matrix registers or functions like them."""
 
     @part
     def multiply_columns(
@@ -190,7 +252,7 @@ def matrix_products(multiply: Any = multiply_block, multiply_add: Any = multiply
 
 
 def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return c plus the products of both halves."""
+    """Return c plus the products of both numbers in each word of a and b."""
     words = ir.VectorType(ir.IntType(32), WORDS)
     kind = ir.FunctionType(c.type, [c.type, words, words])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
@@ -198,7 +260,7 @@ def dot(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def product_of_rows(add: bool) -> Any:
-    """Return `multiply_rows` of words."""
+    """Return `register_tiles.multiply_rows` of words, added to out if `add`; it touches up to HIGH - 1 rows more."""
     multiply, multiply_narrow = (product_tile(HIGH, columns, add, dot) for columns in (PANEL, LANES))
 
     @part
@@ -224,7 +286,7 @@ multiply_pairs, multiply_add_pairs = (product_of_rows(add) for add in (False, Tr
 def multiply_columns(
     x: Array, at: int, words: int, width: int, w: Array, rows: int, columns: int, out: Array
 ) -> None:  # fmt: skip
-    """Multiply words."""
+    """See `MultiplyColumns`."""
     multiply_pairs(x, at, words, 1, (width + 1) // 2, w, 0, PANEL, out, 0, PANEL, rows, columns)
 
 
@@ -233,7 +295,7 @@ def combine(
     weights: Array, keys: int, x: Array, at: int, wide: int, width: int, out: Array, to: int, rows: int,
         spare: Array,
 ) -> None:  # fmt: skip
-    """Combine words."""
+    """See `Combine`."""
     columns = round_up(width, LANES)
     multiply_pairs(weights, 0, 1, PANEL, (keys + 1) // 2, x, at, wide, out, to, wide, rows, columns)
 
@@ -242,14 +304,15 @@ def combine(
 def add_combined(
     weights: Array, keys: int, rows: int, x: Array, at: int, wide: int, width: int, out: Array, to: int
 ) -> None:  # fmt: skip
-    """Add to out."""
+    """See `Add`."""
     columns = round_up(width, LANES)
     multiply_add_pairs(weights, 0, PANEL // 2, 1, (rows + 1) // 2, x, at, wide, out, to, wide, keys, columns)
 
 
 @part
 def exchange_nothing(new: Configuration, old: Configuration) -> None:
-    """Keep vector registers as they are."""
+    """See `Exchange`: vector registers need nothing."""
 
 
 PAIR_PRODUCTS = Products(max(LANES, HIGH), exchange_nothing, multiply_columns, combine, add_combined)
+"""By vectors of pairs: x in rows and w in pairs; or both in pairs, and x is read transposed."""

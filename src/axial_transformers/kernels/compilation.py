@@ -80,9 +80,10 @@ def _kept(kernel: Any) -> Any:
 
 @cache
 def code_folder(parent: Path) -> Path | None:
-    """Return the folder of this package content's code, or None if unsafe.
+    """Return the folder of this package content's compiled code inside `parent`; None, with a warning, if unsafe.
 
-    Numba compares the function's file only, not those of its constants.
+    Kernels take constants and functions from each other's files, and these are part of the compiled code. By itself,
+    numba compares the file of the function alone. So each content of the package has a folder of its own.
     """
     try:
         return _private(_private(parent) / sources_digest()[:16])

@@ -35,7 +35,7 @@ from axial_transformers.kernels.softmaxes import column_exponentials, column_sof
 from axial_transformers.kernels.vectors import add, clear
 
 STEPS = 256
-"""Their weights stay in a core's first cache."""
+"""Keys of a product at a time: their weights stay in a core's first cache."""
 
 
 @compiled
@@ -101,9 +101,11 @@ def backward(
     q: Any, k: Any, v: Any, grad: Any, dq: Any, dk: Any, dv: Any, strides: Any, sizes: Sizes, causal: bool,
     key_mask: Any, bias: Array, rotations: Array, d_bias: Array, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of `forward`'s arguments.
+    """Write the gradients of `forward`'s arguments, from that of its result.
 
-    dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q / sqrt(K); d_bias gains the sum of dS.
+    The attention weights P are computed again, from the sums that `forward` kept. `strides` are those of q, k, v, grad,
+    dq, dk and dv. With dP = grad v^T: dv = P^T grad, dS = P (dP - sum(P dP)), dq = dS k / sqrt(K), dk = dS^T q /
+    sqrt(K); d_bias gains the sum of dS.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     group, loaded = sizes.group, sizes.at_once
@@ -175,7 +177,7 @@ def backward(
 
 @part
 def padded_length(length: int) -> int:
-    """Return the length in whole vectors and tiles."""
+    """Return the positions of a line, padded to whole vectors and whole tiles."""
     return round_up(length, max(LANES, HIGH))
 
 
@@ -184,7 +186,7 @@ def score_columns(
     keys: Array, at: int, wide: int, width: int, queries_transposed: Array, b: int, columns: int,
     reach: int, causal: bool, key_mask: Any, mask_at: int, bias: Array, bias_at: int, length: int, scores: Array,
 ) -> None:  # fmt: skip
-    """Write scores [reach, PANEL] of queries from b on."""
+    """Write the scores [reach, PANEL] of the queries from b on; hidden keys have minus infinity."""
     multiply_rows(keys, at, wide, 1, width, queries_transposed, 0, PANEL, scores, 0, PANEL, reach, columns)
     if bias.size:
         for key in range(reach):
@@ -194,7 +196,7 @@ def score_columns(
 
 @part
 def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, scores: Array) -> None:
-    """Hide keys from queries."""
+    """Write minus infinity for the keys that a query from b on does not attend to."""
     if causal:
         hide_later(b, reach, scores)
     if key_mask.size:
@@ -205,7 +207,7 @@ def hide_columns(b: int, reach: int, causal: bool, key_mask: Any, mask_at: int, 
 
 @part
 def hide_later(b: int, reach: int, scores: Array) -> None:
-    """Hide later keys."""
+    """Write minus infinity for the keys that are later than the query."""
     for key in range(b + 1, reach):
         for o in range(key - b):
             scores[key * PANEL + o] = -np.float32(np.inf)

@@ -1,6 +1,10 @@
-"""Heads of a line, copied to a core's cache, rotated, and back.
+"""Some heads of a line in a core's cache: read, turned by rotary positions, written.
 
-Positions a power of two apart evict each other, so one visit serves several heads.
+They become float32, padded with zeros to whole vectors.
+
+Successive positions of a line may be far apart in memory, often by a power of two. Then they share a few sets of a
+cache, and evict each other before the next head is read. So each position is visited once for several heads, which lie
+beside each other.
 """
 
 from typing import Any
@@ -25,25 +29,26 @@ from axial_transformers.kernels.vectors import in_vectors, narrow, narrowed, pre
 
 ONE = np.float32(1)
 AHEAD = 8
+"""Positions that are on their way from memory: with strides of a power of two, a cache holds few more."""
 
 
 @part
 def zeros(count: int) -> Array:
-    """Return zeros aligned to a vector."""
+    """Return zeros that begin with a vector in memory: vectors that cross a cache line take longer."""
     x = np.zeros(count + LANES, np.float32)
     return x[-(np.int64(x.ctypes.data) // 4) % LANES :]
 
 
 @part
 def start(m: int, strides: Strides, sizes: Sizes) -> int:
-    """Return the offset of piece `m`."""
+    """Return the offset of piece `m`: heads count fastest, then inner, then outer."""
     heads, inner = sizes.heads, sizes.inner
     return m // heads // inner * strides.outer + m // heads % inner * strides.inner + m % heads * strides.head
 
 
 @part
 def sizes_of_groups(sizes: Sizes) -> Sizes:
-    """Return the sizes of keys and values."""
+    """Return the sizes of keys and values, which the heads of a group share."""
     return Sizes(
         sizes.outer, sizes.inner, sizes.heads // sizes.group, sizes.length, sizes.width, sizes.value_width,
         sizes.lines_to_bias, 1, sizes.at_once // sizes.group, sizes.radius, sizes.tables,
@@ -62,7 +67,7 @@ def load_heads(
     padded: int,
     wide: int,
 ) -> None:
-    """Copy heads, times `scale`, to [.., padded, wide]."""
+    """Copy the heads that are loaded together, of pieces m, m + 1, .., times `scale`, to [.., padded, wide]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -81,7 +86,7 @@ def store_heads(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int,
     scale: np.float32,
 ) -> None:  # fmt: skip
-    """Copy x, times `scale`, to heads."""
+    """Copy x [.., padded, wide], times `scale`, to the heads of pieces m, m + 1, .. of out."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -94,7 +99,7 @@ def store_heads(
 def store_normalised(
     x: Array, padded: int, wide: int, out: Any, m: int, strides: Strides, sizes: Sizes, width: int, sums: Array
 ) -> None:  # fmt: skip
-    """`store_heads`, each row times its first number in sums."""
+    """`store_heads`, each row times its first number in sums [pieces times L, 2]."""
     at = start(m, strides, sizes)
     for row in range(sizes.length):
         for head in range(sizes.at_once):
@@ -105,7 +110,7 @@ def store_normalised(
 
 @part
 def rotate_rows(x: Array, at: int, step: int, rotations: Array, sign: np.float32) -> None:
-    """Rotate rows, `step` apart; `sign` -1 rotates back."""
+    """Rotate rows of K numbers, `step` apart, by rotations [L or 0, K]: cosines, then sines; `sign` -1 rotates back."""
     width, table = rotations.shape[1], rotations.reshape(-1)
     for place in range(len(rotations)):
         rotate(x, at + place * step, width // 2, table, place * width, sign)
@@ -120,14 +125,14 @@ def rotate_heads(x: Array, heads: int, padded: int, wide: int, rotations: Array)
 
 @part
 def rotate_heads_back(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """Rotate gradients: the transpose."""
+    """Undo `rotate_heads`. Its inverse is its transpose: it turns gradients behind it into gradients before it."""
     for head in range(heads):
         rotate_rows(x, head * padded * wide, wide, rotations, -ONE)
 
 
 @part
 def rotate_words(x: Array, heads: int, padded: int, wide: int, rotations: Array) -> None:
-    """`rotate_heads` of bfloat16 words."""
+    """`rotate_heads` of bfloat16 numbers, two in a word."""
     width, table = rotations.shape[1], rotations.reshape(-1)
     for head in range(heads):
         for place in range(len(rotations)):
@@ -136,7 +141,10 @@ def rotate_words(x: Array, heads: int, padded: int, wide: int, rotations: Array)
 
 @intrinsic
 def rotate(typing_context: Any, x: Any, at: Any, half: Any, table: Any, place: Any, sign: Any) -> Any:
-    """Rotate numbers j and j + `half`."""
+    """Rotate the 2 `half` numbers of a head: numbers j and j + `half` are a vector of the plane.
+
+    Cosines are at `place` of the table, and sines behind them.
+    """
     return types.void(x, at, half, table, place, sign), _generator(types.float32)
 
 

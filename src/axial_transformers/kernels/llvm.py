@@ -32,7 +32,7 @@ intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = numba_intrinsic
 
 
 def instructions(write: Callable[..., None]) -> Callable[..., Any]:
-    """Declare an intrinsic."""
+    """Declare an intrinsic without a result, from a function of a builder and its arguments, as `unpacked`."""
 
     @wraps(write)
     def of_kinds(typing_context: Any, *kinds: Any) -> Any:
@@ -46,7 +46,7 @@ def instructions(write: Callable[..., None]) -> Callable[..., Any]:
 
 
 def unpacked(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """Return an intrinsic's arguments."""
+    """Return the arguments of an intrinsic, arrays as the addresses of their first numbers. Nothing is checked."""
     return [
         context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
         for kind, value in zip(signature.args, arguments)
@@ -78,7 +78,11 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 
 
 def opaque(builder: Any, number: Any) -> Any:
-    """Hide a number's origin: LLVM would chain the rows' addresses."""
+    """Return a number whose origin LLVM does not know.
+
+    Of two addresses that it knows to be related, it computes one from the other. In a tile, the addresses of the rows
+    would wait for each other in every step of a product.
+    """
     kind = ir.FunctionType(number.type, [number.type])
     return builder.asm(kind, "", "=r,0", [number], side_effect=False)
 
@@ -89,7 +93,7 @@ def shuffle(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
 
 
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Return columns: exchange halves, quarters, and so on."""
+    """Return the columns of as many vectors as they have lanes: exchange halves of rows, then quarters, and so on."""
     rows, lanes = list(rows), len(rows)
     half = lanes // 2
     while half:

@@ -1,4 +1,8 @@
-"""Products and transposes of small matrices in registers."""
+"""Products and transposes of small matrices that stay in registers.
+
+A matrix is a flat array, the offset of its first number, and the distance of its rows. So a part of a matrix is one
+too.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,19 +24,22 @@ from axial_transformers.kernels.llvm import (
 )
 
 ROWS, PANEL = 4, 2 * LANES
-"""Eight vectors of sums keep the arithmetic units busy."""
+"""Rows and columns of a product: eight vectors of sums keep a core's arithmetic units busy, in 16 registers."""
 HIGH = 2 * ROWS
-"""Rows beside LANES columns."""
+"""Rows of a product of LANES columns: eight vectors of sums, too."""
 LARGE = HIGH if LANES == 16 else ROWS
-"""AVX-512 has 32 registers."""
+"""Rows of a product whose sums stay in registers: AVX-512 has 32 of them."""
 TALL = 12 if LANES == 16 else 6
-"""Sums fill most registers: w is read most seldom."""
+"""Rows of the product whose sums fill most registers: it reads each row of w most seldom."""
 
 
 def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any] = fused_multiply_add) -> Any:
-    """Return a product's intrinsic; `combine` writes a b + c.
+    """Return the intrinsic of a product of `height` rows and `width` columns: `multiply`, or `multiply_add` if `add`.
 
-    With few sums, alternate steps have their own.
+    With few sums, every second step has sums of its own: additions to one sum would wait for each other.
+
+    Args:
+        combine: combine(builder, a, b, c) writes the code of a b + c for vectors.
     """
 
     @instructions
@@ -76,7 +83,11 @@ def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any]
 
 
 multiply = product_tile(ROWS, PANEL, add=False)
-"""out = x w: ROWS rows, PANEL columns; `x_step` lets x be transposed."""
+"""out[r, c] = sum_s x[r, s] w[s, c]: ROWS rows, PANEL columns and `count` steps s.
+
+x[r, s] is x[x_at + r x_row + s x_step], so that x may be transposed; w[s, c] is w[w_at + s w_row + c]. To load w takes
+as long as to multiply four rows by it: fewer rows would take the same time.
+"""
 multiply_add = product_tile(ROWS, PANEL, add=True)
 """`multiply`, added to out."""
 multiply_narrow, multiply_add_narrow = (product_tile(ROWS, LANES, add) for add in (False, True))
@@ -90,7 +101,7 @@ def multiply_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply` of more columns."""
+    """`multiply` of any number of columns, a multiple of LANES."""
     for c in range(0, columns - LANES, PANEL):
         multiply(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
     if columns % PANEL:
@@ -103,7 +114,7 @@ def multiply_add_wide(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply_add` of more columns."""
+    """`multiply_add` of any number of columns, a multiple of LANES; nothing if `count` is below 1."""
     if count > 0:
         for c in range(0, columns - LANES, PANEL):
             multiply_add(x, x_at, x_row, x_step, count, w, w_at + c, w_row, out, out_at + c, out_row)
@@ -117,7 +128,7 @@ def multiply_rows(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply` of any size; touches up to ROWS - 1 more rows."""
+    """`multiply` of any number of rows, and of columns, a multiple of LANES; it touches up to ROWS - 1 rows more."""
     tall = rows // TALL * TALL
     for c in range(0, columns - LANES, PANEL):
         for r in range(0, tall, TALL):
@@ -138,7 +149,7 @@ def multiply_add_rows(
     x: Array, x_at: int, x_row: int, x_step: int, count: int, w: Array, w_at: int, w_row: int, out: Array, out_at: int,
     out_row: int, rows: int, columns: int,
 ) -> None:  # fmt: skip
-    """`multiply_add` of any size; reads up to HIGH - 1 more rows."""
+    """`multiply_add` of any number of rows, and of columns, a multiple of LANES; it reads up to HIGH - 1 rows more."""
     for c in range(0, columns - LANES, PANEL):
         for r in range(0, rows, ROWS):
             at, to = x_at + r * x_row, out_at + r * out_row + c
@@ -152,7 +163,7 @@ def multiply_add_rows(
 
 @instructions
 def transpose_tile(builder: Any, x: Any, x_at: Any, x_row: Any, out: Any, out_at: Any, out_row: Any) -> None:
-    """Transpose LANES rows and columns."""
+    """out = x^T, LANES rows and LANES columns."""
 
     def offset(start: Any, distance: Any, i: int) -> Any:
         return builder.add(start, builder.mul(distance, start.type(i)))
@@ -166,7 +177,7 @@ def transpose_tile(builder: Any, x: Any, x_at: Any, x_row: Any, out: Any, out_at
 def transpose_part(
     x: Array, x_at: int, x_row: int, rows: int, columns: int, out: Array, out_at: int, out_row: int
 ) -> None:  # fmt: skip
-    """Transpose multiples of LANES."""
+    """out = x^T: [rows, columns] -> [columns, rows], both multiples of LANES."""
     for r in range(0, rows, LANES):
         for c in range(0, columns, LANES):
             transpose_tile(x, x_at + r * x_row + c, x_row, out, out_at + c * out_row + r, out_row)

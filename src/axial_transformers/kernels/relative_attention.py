@@ -1,4 +1,26 @@
-"""Position-sensitive attention along lines (Wang et al. 2020, equation 4)."""
+"""Position-sensitive attention along lines (Wang et al. 2020, equation 4), forward and backward.
+
+    out_o = sum_p softmax_p(q_o . k_p + q_o . rq_{p-o} + k_p . rk_{p-o}) (v_p + rv_{p-o}),   |p - o| <= R
+
+Each query o has three kinds of scores for each key p, and two of them need the encoding of the offset p - o. So the
+scores of a block of queries stand in a band, by query and offset: `relative_tiles` draws it. A table that covers the
+whole line is a wide band. Memory holds one band at a time, never the scores of a whole line.
+
+As in `line_attention`, one head of one line is one piece of work. All is float32.
+
+Rows of a band, one for each query, are grouped by AT_ONCE = 4 in the softmax (`weigh_band`). To find the largest score
+of a row, to sum its exponentials, and to compute one exponential, each step waits for the step before. Four rows in
+turns use that time. They share one loop, so their rows must lie at equal distances, with numbers of keys that change
+evenly:
+
+    o = 0      .  .  k  k  k
+    o = 1      .  k  k  k  k      the first key is one column further left than in the row before; one key more
+    o = 2      k  k  k  k  k      so it is here
+    o = 3      k  k  k  k  k      the same column, and as many keys
+
+Where that does not hold for four rows, as for o = 0 .. 3 here, they are taken one by one. So are the last ones of a
+block.
+"""
 
 from typing import Any, NamedTuple
 
@@ -47,14 +69,16 @@ from axial_transformers.kernels.softmaxes import AT_ONCE, exponentials, exponent
 from axial_transformers.kernels.vectors import clear
 
 BEFORE = LANES + MARGIN
-"""Tiles read before transposed keys."""
+"""Columns before the first key in transposed keys: tiles of scores read them."""
 FIRST = PANEL
+"""The column of offset -R in a transposed table: tiles of scores read those before it."""
 
 
 class Tables(NamedTuple):
-    """Encodings of the offsets -R .. R, flat.
+    """The encodings of the offsets -R .. R, all flat; those of keys are multiplied by the scale of scores.
 
-    Rows are [tables, 2R + 1, padded width], transposed [tables, width, `transposed_columns`].
+    In rows, they are [tables, 2R + 1, width], widths padded with zeros to a multiple of LANES. Transposed, they are
+    [tables, width, `transposed_columns`].
     """
 
     query: Array
@@ -70,7 +94,13 @@ def forward(
     q: Any, k: Any, v: Any, out: Any, strides: Any, sizes: Sizes, causal: bool, scale: np.float32,
     tables: Tables, sums: Array, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write equation 4; `tables` has scaled keys."""
+    """Write equation 4 for the pieces first .. last - 1.
+
+    Args:
+        q, k, v, out, strides, sums: see `line_attention.forward`.
+        sizes: with radius and tables; no groups of heads.
+        scale: of scores: q is multiplied by it here, the table of keys has been.
+    """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     radius, loaded = sizes.radius, sizes.at_once
     wide, value_wide = round_up(width, LANES), round_up(value_width, LANES)
@@ -111,8 +141,18 @@ def backward(
     scale: np.float32, tables: Tables, sums: Array, d_query: Any, d_key: Any, d_value: Any, bounds: Integers,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the gradients of `forward`'s arguments; part i, the pieces from bounds[i] on, adds table gradients to row
-    i.
+    """Write the gradients of `forward`'s arguments; the attention weights are computed again.
+
+    Queries of all lines add to the gradient of a table. To keep threads apart, the pieces are divided into parts, and
+    each part has sums of its own. The number of parts does not depend on the number of threads, so neither do the sums.
+
+    Args:
+        strides: of q, k, v, grad, dq, dk and dv.
+        d_query, d_key, d_value: row i of each is written by part i: the gradients of a table, flat
+            [tables, 2R + 1 + HIGH, padded width]. Tiles write HIGH rows beyond the last.
+        bounds: part i has the pieces bounds[i] .. bounds[i + 1] - 1: at least one, and whole groups of heads that are
+            loaded together.
+        first, last: the parts to compute, the last one excluded.
     """
     length, width, value_width = sizes.length, sizes.width, sizes.value_width
     radius, loaded = sizes.radius, sizes.at_once
@@ -186,7 +226,7 @@ def backward(
 
 @compiled
 def transposed_columns(radius: int) -> int:
-    """Return the columns; tiles read beyond both ends."""
+    """Return the columns of a transposed table of the offsets -R .. R: tiles read PANEL columns beyond each end."""
     return round_up(FIRST + 2 * radius + 1 + PANEL, LANES)
 
 
@@ -195,9 +235,10 @@ def score_band(
     queries: Array, at: int, wide: int, width: int, keys_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, scores: Array, distance: int,
 ) -> None:  # fmt: skip
-    """Write a band's scores; arbitrary without a key.
+    """Write the scores of a band: three terms. Where there is no key, they are of any value.
 
-    Offsets or keys are the outer loop: tables stay in cache.
+    Offsets, or keys, are the outer loop: what tiles read of the tables stays in cache for all queries. With an encoding
+    for every offset, tiles are made of keys. On short lines, tiles of offsets would compute half as much again.
     """
     columns = transposed_columns(radius)
     if radius == band.length - 1:
@@ -223,7 +264,7 @@ def multiply_lines(
     x: Array, at: int, wide: int, width: int, keys: Array, row: int, of_queries: Array, of_keys: Array, table_at: int,
     columns: int, band: Band, scores: bool, out: Array, distance: int,
 ) -> None:  # fmt: skip
-    """Run `line_scores` or `line_products`."""
+    """Run `line_scores`, or `line_products` unless `scores`, for all queries and keys of a band."""
     count, last = keys_of(band)[1], band.first + band.rows
     for key in range(0, count, PANEL):
         for first in range(band.first, last, PANEL):
@@ -246,7 +287,10 @@ def multiply_band(
     grads: Array, at: int, wide: int, width: int, values_transposed: Array, row: int, tables: Tables, table: int,
     radius: int, band: Band, out: Array, distance: int,
 ) -> None:  # fmt: skip
-    """Write grad_o . v_p + grad_o . rv_{p-o}."""
+    """Write grad_o . v_p + grad_o . rv_{p-o} in a band, of any value where there is no key; see `score_band`.
+
+    In a product with keys, the next query's columns are those of the same keys: its row begins `distance - 1` further.
+    """
     columns, value = transposed_columns(radius), tables.value_transposed
     if radius == band.length - 1:
         multiply_lines(
@@ -286,7 +330,13 @@ def multiply_band(
 
 @part
 def weigh_band(weights: Array, band: Band, distance: int, sums: Array, at: int) -> None:
-    """Turn a band's scores into exponentials."""
+    """Turn the scores of a band into exponentials, with zeros around each row's keys.
+
+    Four rows are taken in turns where they lie evenly, see the top of this file.
+
+    Args:
+        sums: written from row `at` on: the reciprocal of each sum, and the largest score.
+    """
     o, end = band.first, band.first + band.rows
     while o < end:
         to, present = pairs_of(band, o, distance)

@@ -1,7 +1,36 @@
-"""Products with others at an offset, and with encodings of offsets, in registers.
+"""Products of positions with others at an offset, and with the encodings of offsets, in tiles that stay in registers.
 
-A band has a row per query o of a block and a column per offset d = p - o to a key p. The next query's keys start one
-column later. All sums over it are `add_product`.
+A band holds a number x for each pair of a query o and a key p that it attends to: a score, a weight or a gradient. It
+has a row for each of BLOCK successive queries, and a column for each offset d = p - o. A line of 6 positions with
+radius 2:
+
+    d         -2   -1    0    1    2
+            +-------------------------
+    o = 0   |  .    .    0    1    2       in the band: the key p = o + d
+    o = 1   |  .    0    1    2    3       . no key: zero in a weight or a gradient
+    o = 2   |  0    1    2    3    4
+    o = 3   |  1    2    3    4    5
+    o = 4   |  2    3    4    5    .
+    o = 5   |  3    4    5    .    .
+
+In memory, MARGIN numbers lie before and behind each row, and MARGIN rows above and below: tiles read them, and they are
+zero. Rows are `distance` numbers apart. So three steps lead through the band:
+
+    the next key of a query            one column right                    1
+    the next query of an offset        one row down                        distance
+    the next query of a key            one row down, one column left       distance - 1
+
+Follow key 3 in the drawing for the last one. Equation 4 has six sums over pairs. They differ only in what a row i of
+the result is, what is summed over (step s), and in the distances between both. So one function, `add_product`, computes
+out[i] += sum_s x[i, s] w[s], and a `Product` says where x[i, s] lies:
+
+    Product                row i     step s     used for
+    queries_by_keys        query     key        out += weights v,      dq += d_scores k
+    queries_by_offsets     query     offset     out += weights rv,     dq += d_scores rq
+    keys_by_queries        key       query      dv += weights grad,    dk += d_scores q
+    keys_by_offsets        key       offset     dk += d_scores rk
+    offsets_by_queries     offset    query      drv += weights grad,   drq += d_scores q
+    offsets_by_keys        offset    key        drk += d_scores k
 """
 
 from typing import Any, NamedTuple
@@ -33,11 +62,14 @@ from axial_transformers.kernels.register_tiles import (
 from axial_transformers.kernels.vectors import clear
 
 BESIDE = 4 if LANES == 16 else 2
-"""With as many LANES further, sums fill the registers."""
+"""Successive rows of a tile; as many, LANES rows further, belong to it. Two vectors of columns fill the registers."""
 GROUPS = VECTORS = 2
+"""Groups of BESIDE rows, LANES rows apart; vectors of columns."""
 
 
 def _product_of_lines(scores: bool) -> Any:
+    """Return the intrinsic `line_scores`, or `line_products`, which has no table of keys."""
+
     @intrinsic
     def product(
         typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
@@ -93,12 +125,16 @@ def _product_of_lines(scores: bool) -> Any:
 line_scores = _product_of_lines(scores=True)
 """out[r, j] = sum_s keys[s, j] (x[r, s] + of_keys[s, j - r]) + x[r, s] of_queries[s, j - r].
 
-Takes BESIDE rows r, as many LANES further.
+It takes BESIDE successive rows r, as many that are LANES further, two vectors of keys j, and `count` steps s. x[r, s]
+is x[x_at + r x_row + s], keys[s, j] is keys[keys_at + s keys_row + j]; tables and out are alike.
+
+A vector of a table begins anywhere in a cache line, which takes two loads. But a row LANES further needs the vector
+before: three vectors of a table serve four sums.
 """
 line_products = _product_of_lines(scores=False)
-"""out[r, j] = sum_s x[r, s] (keys[s, j] + of_queries[s, j - r])."""
+"""out[r, j] = sum_s x[r, s] (keys[s, j] + of_queries[s, j - r]): `line_scores` without of_keys."""
 LANES_OF_ENCODED = 16
-"""It needs 32 registers."""
+"""Lanes of the processors that have 32 vector registers, as `add_encoded` needs."""
 
 
 @intrinsic
@@ -106,7 +142,12 @@ def add_encoded(
     typing_context: Any, x: Any, x_at: Any, x_row: Any, x_step: Any, count: Any, w: Any, w_at: Any, w_row: Any,
     table: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
-    """out[r, c] += sum_s x[r, s] (w[s, c] + table[s - r, c]), HIGH rows, LANES columns."""
+    """out[r, c] += sum_s x[r, s] (w[s, c] + table[s - r, c]): HIGH rows r, LANES columns c, `count` steps s.
+
+    x[r, s] is x[x_at + r x_row + s x_step], w[s, c] is w[w_at + s w_row + c]; table and out are alike. A vector of the
+    table is loaded once for all rows: HIGH steps at a time hand it on in registers. Additions take the place of half of
+    the multiplications. AMD's processors have units of their own for them.
+    """
     kind = types.void(x, x_at, x_row, x_step, count, w, w_at, w_row, table, table_at, table_row, out, out_at, out_row)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -156,7 +197,11 @@ def relative_scores(
     typing_context: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, keys_at: Any, keys_row: Any,
     of_queries: Any, of_keys: Any, table_at: Any, table_row: Any, out: Any, out_at: Any, out_row: Any,
 ) -> Any:  # fmt: skip
-    """out[r, c] = sum_s keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c]."""
+    """out[r, c] = sum_s keys[s, r + c] (x[r, s] + of_keys[s, c]) + x[r, s] of_queries[s, c].
+
+    It takes HIGH successive queries r, LANES successive offsets c and `count` steps s. Query r with offset c has key r
+    + c. x[r, s] is x[x_at + r x_row + s], keys[s, j] is keys[keys_at + s keys_row + j]; both tables are alike.
+    """
     kind = types.void(
         x, x_at, x_row, count, keys, keys_at, keys_row, of_queries, of_keys, table_at, table_row, out, out_at, out_row
     )
@@ -187,13 +232,13 @@ def relative_scores(
 
 
 BLOCK = 64
-"""A band stays in cache."""
+"""Queries of a band: so many that a sum over them is seldom stored, so few that a band stays in cache."""
 MARGIN = max(LANES, HIGH)
-"""Zeros around a band, which tiles read."""
+"""Zeros before and behind the numbers of a query, and rows of zeros above and below: tiles read them."""
 
 
 class Band(NamedTuple):
-    """Queries first .. first + rows - 1, and offsets low .. high to keys."""
+    """The pairs of the queries first .. first + rows - 1 of a line of `length` positions with keys at low .. high."""
 
     first: int
     rows: int
@@ -203,18 +248,20 @@ class Band(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The numbers x[i, s] of a band, at x_at + i x_row + s x_step, for rows first <= i < last.
-
-    Row i has steps from max(least, least_of_row + sign i) up to min(most, most_of_row + sign i). A tile takes the steps
-    of all its rows, as x is zero without a pair.
-    """
+    """Where the numbers x[i, s] of a band lie in one of its six sums, and which of them there are."""
 
     x_at: int
+    """x[i, s] is number x_at + i x_row + s x_step."""
     x_row: int
     x_step: int
     first: int
+    """The rows are first <= i < last."""
     last: int
     least: int
+    """The steps of row i are max(least, least_of_row + sign i) <= s <= min(most, most_of_row + sign i).
+
+    A tile takes the steps of all its rows; x is zero where a row has no pair.
+    """
     least_of_row: int
     most: int
     most_of_row: int
@@ -223,53 +270,53 @@ class Product(NamedTuple):
 
 @part
 def band_at(first: int, length: int, radius: int, causal: bool) -> Band:
-    """Return the band of queries from `first` on."""
+    """Return the band of the block of queries from `first` on. Its lowest offset is that of a whole block."""
     high = min(0 if causal else radius, length - 1 - first)
     return Band(first, min(BLOCK, length - first), max(-radius, -(first + BLOCK - 1)), high, length)
 
 
 @part
 def row_of_band(length: int, radius: int) -> int:
-    """Return a row's distance, with margins."""
+    """Return the distance of rows: margins, and the whole vectors that the softmax writes from any offset on."""
     return 2 * MARGIN + LANES + round_up(min(2 * radius + 1, length + BLOCK), LANES)
 
 
 @part
 def place_in_band(distance: int, band: Band, o: int, d: int) -> int:
-    """Return the index of query o and offset d."""
+    """Return the index of query o and offset d in the band's memory."""
     return (MARGIN + o - band.first) * distance + MARGIN + d - band.low
 
 
 @part
 def offsets(band: Band, o: int) -> tuple[int, int]:
-    """Return offsets from HIGH queries to keys."""
+    """Return the lowest and highest offset that leads one of the HIGH queries from o on to a key."""
     return max(band.low, -(o + HIGH - 1)), min(band.high, band.length - 1 - o)
 
 
 @part
 def pairs_of(band: Band, o: int, distance: int) -> tuple[int, int]:
-    """Return query o's first key and number of keys."""
+    """Return the index of query o and its first key, and its number of keys."""
     low = max(band.low, -o)
     return place_in_band(distance, band, o, low), min(band.high, band.length - 1 - o) - low + 1
 
 
 @part
 def isolate(x: Array, at: int, present: int) -> None:
-    """Zero what surrounds a query: it may be NaN."""
+    """Write zeros before and behind the whole vectors of a query: tiles read them, and what is there may be NaN."""
     clear(x, at - MARGIN, MARGIN)
     clear(x, at + round_up(present, LANES), MARGIN)
 
 
 @part
 def queries_by_keys(band: Band, distance: int) -> Product:
-    """out_o += sum_p x_{o,p-o} w_p."""
+    """out_o += sum_p x_{o,p-o} w_p; row 0 is the first query of the band."""
     at, first = place_in_band(distance, band, band.first, -band.first), band.first
     return Product(at, distance - 1, 1, 0, band.rows, 0, first + band.low, band.length - 1, first + band.high, 1)
 
 
 @part
 def queries_by_offsets(band: Band, distance: int) -> Product:
-    """out_o += sum_d x_{o,d} w_d."""
+    """out_o += sum_d x_{o,d} w_d; row 0 is the first query of the band."""
     at = place_in_band(distance, band, band.first, 0)
     return Product(
         at, distance, 1, 0, band.rows, band.low, -band.first, band.high, band.length - 1 - band.first, -1
@@ -306,18 +353,18 @@ def offsets_by_keys(band: Band, distance: int) -> Product:
 
 @part
 def keys_of(band: Band) -> tuple[int, int]:
-    """Return the range of keys of the band."""
+    """Return the first key that a query of the band attends to, and the one behind the last."""
     return max(0, band.first + band.low), min(band.length, band.first + band.rows + band.high)
 
 
 @part
 def add_product(x: Array, product: Product, w: Array, w_at: int, out: Array, out_at: int, wide: int) -> None:
-    """out[i] += sum_s x[i, s] w[s], `wide` numbers each."""
+    """out[i] += sum_s x[i, s] w[s], `wide` numbers each: w[s] at w_at + s wide, out[i] at out_at + i wide."""
     for c in range(0, wide, PANEL):
         rows = LARGE if c + PANEL <= wide else HIGH
         for i in range(product.first, product.last, rows):
             end = i + rows - 1
-            low, high = (i, end) if product.sign > 0 else (-end, -i)
+            low, high = (i, end) if product.sign > 0 else (-end, -i)  # least and largest sign * row of the tile
             s = max(product.least, product.least_of_row + low)
             count = min(product.most, product.most_of_row + high) - s + 1
             at, from_w, to = product.x_at + i * product.x_row + s * product.x_step, w_at + s * wide, out_at + i * wide
@@ -332,9 +379,10 @@ def add_both_products(
     x: Array, of_places: Product, of_offsets: Product, w: Array, w_at: int, table: Array, centre: int, shift: int,
     direction: int, everywhere: bool, out: Array, out_at: int, wide: int,
 ) -> None:  # fmt: skip
-    """Add both products over the same pairs.
+    """out[i] += sum_s x[i, s] w[s] + sum_d x[i, d] table[d], `wide` numbers each: both sums are over the same pairs.
 
-    Row i and step s have offset direction (s - i - shift). With encodings `everywhere`, tiles add w and table first.
+    Row i and step s have offset d = direction (s - i - shift), and table[d] lies at centre + d wide. With an encoding
+    for every offset (`everywhere`), tiles add w and table before they multiply, if the processor has the registers.
     """
     if not everywhere or LANES != LANES_OF_ENCODED:
         add_product(x, of_places, w, w_at, out, out_at, wide)
@@ -359,7 +407,7 @@ def add_both_products(
 
 @part
 def from_row(product: Product, first: int) -> Product:
-    """Return the rows from `first` on."""
+    """Return the product of the rows from `first` on."""
     return Product(
         product.x_at, product.x_row, product.x_step, first, product.last, product.least, product.least_of_row,
         product.most, product.most_of_row, product.sign,

@@ -1,4 +1,8 @@
-"""Attention along short lines: LANES lines of one head side by side."""
+"""Attention along short lines, forward and backward: LANES lines of one head side by side.
+
+In `line_attention`, the positions of a line lie side by side in a vector. A line that is shorter than the vector would
+leave most of it empty. So here LANES lines share a vector, one lane each. One head of LANES lines is one piece of work.
+"""
 
 from collections.abc import Callable
 from typing import Any

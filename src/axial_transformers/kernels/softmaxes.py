@@ -20,17 +20,21 @@ from axial_transformers.kernels.llvm import (
 from axial_transformers.kernels.vectors import LOG2_E, SHIFT, exponential, fence, greater, power_of_two, rounded
 
 AT_ONCE = 4
+"""Rows whose exponentials are computed in turns: in one row, each step waits for the step before."""
 COARSE_SERIES = (0.0550086, 0.2422104, 0.6932829, 1.0)
-"""Of 2^r, |r| <= 1/2, highest power first."""
+"""Coefficients of 2^r for |r| <= 1/2, highest power first; enough for bfloat16."""
 FINE_SERIES = (0.00132647273, 0.00967151299, 0.0555073358, 0.240222424, 0.693147004, 1.0)
-"""Beyond float32. Both end in 1: a single key has exact gradients."""
+"""More of them: their error is below float32's own.
+
+Both end in 1, so that a weight of 1 is 1 in both passes: a query with a single key has exact gradients.
+"""
 LEAST_POWER = -127.0
-"""2^x counts as zero below normal numbers."""
+"""The exponent from which on 2^x counts as zero: the first below those of normal float32 numbers."""
 
 
 @instructions
 def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: Any, sums_at: Any) -> None:
-    """Replace `keys` numbers by exp(x - largest), others by zeros; write the sum and `largest`."""
+    """Replace `keys` of `count` numbers by exp(x - largest), others by zeros; write their sum and `largest`."""
     _take_exponentials(builder, x, [x_at], count, [keys], sums, sums_at)
 
 
@@ -38,7 +42,7 @@ def exponentials(builder: Any, x: Any, x_at: Any, count: Any, keys: Any, sums: A
 def exponentials_of_rows(
     builder: Any, x: Any, x_at: Any, x_row: Any, count: Any, keys: Any, more: Any, sums: Any, sums_at: Any
 ) -> None:
-    """`exponentials` of AT_ONCE rows."""
+    """`exponentials` of AT_ONCE rows, `x_row` apart, each with `more` keys more than the row before."""
     ats, of_rows = (
         [builder.add(first, builder.mul(step, step.type(row))) for row in range(AT_ONCE)]
         for first, step in ((x_at, x_row), (keys, more))

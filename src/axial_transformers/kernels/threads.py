@@ -16,9 +16,14 @@ Result = TypeVar("Result")
 
 
 def parallel_ranges(work: Work, count: int) -> None:
-    """Call work(first, last) on parts of range(count), one per torch thread.
+    """Call work(first, last) on consecutive parts of range(count), one for each of torch's threads.
 
-    Torch's own OpenMP threads spin for milliseconds: a pool would compete.
+    The parts run in torch's own OpenMP threads, if that library can be found, else in a pool of Python's. Such a pool
+    competes with torch's threads, which spin for milliseconds after each of torch's operations. Inside `work`, further
+    calls have one thread.
+
+    Raises:
+        BaseException: the first that `work` raised.
     """
     threads = 1 if getattr(_of_thread, "works", False) else min(torch.get_num_threads(), count)
     if threads <= 1:
@@ -52,7 +57,7 @@ def parallel_ranges(work: Work, count: int) -> None:
 
 
 def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the results, computed by `parallel_ranges`."""
+    """Return the result of the function for each item, computed in threads by `parallel_ranges`."""
     results = dict[int, Result]()
 
     def work(first: int, last: int) -> None:

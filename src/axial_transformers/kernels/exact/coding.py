@@ -1,4 +1,4 @@
-"""Integer frequencies of logits, and an entropy coder (asymmetric numeral systems)."""
+"""Fixed-point numbers to integer frequencies, and the entropy coder: asymmetric numeral systems with one state."""
 
 from typing import Any
 
@@ -12,13 +12,16 @@ from axial_transformers.kernels.llvm import Integers
 
 @exact_part
 def boundary(i: Any, before: Any, factor: Any) -> Any:
-    """Return the lower end of value i's interval."""
+    """Return the lower end of the interval of value i, from the sum of the fixed-point numbers before it."""
     return i + ((before * factor) >> RECIPROCAL)
 
 
 @exact_part
 def factor_of(numbers: NDArray[np.int32], count: int) -> Any:
-    """Return the factor from fixed-point numbers to frequencies."""
+    """Return the factor that turns fixed-point numbers into frequencies, rounded down.
+
+    Each value has a frequency of at least 1, so that every value can be coded.
+    """
     total = np.int64(0)
     for j in range(count):
         total += np.int64(numbers[j])
@@ -27,7 +30,7 @@ def factor_of(numbers: NDArray[np.int32], count: int) -> Any:
 
 @exact_part
 def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
-    """Return start and frequency of a value's interval."""
+    """Return start and frequency of a value's interval of [0, 2^PRECISION)."""
     factor, before = factor_of(numbers, count), np.int64(0)
     for j in range(value):
         before += np.int64(numbers[j])
@@ -40,7 +43,7 @@ def interval(numbers: NDArray[np.int32], count: int, value: int) -> Any:
 
 @exact_part
 def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
-    """Return a stream's next value."""
+    """Return the next value of a stream, given the fixed-point numbers of its distribution."""
     factor = factor_of(numbers, count)
     state = stream.state[0]
     slot = state & ((1 << PRECISION) - 1)
@@ -69,7 +72,14 @@ def read_value(numbers: NDArray[np.int32], count: int, stream: Stream) -> Any:
 
 @exact
 def write_stream(intervals: Integers, state: int, words: NDArray[np.uint32]) -> int:
-    """Write words so that reading ends with `state`; return the first one's index."""
+    """Write the words of symbols, in the order in which they are read; return the index of the first word.
+
+    The last symbol is coded first, since reading undoes writing. Reading ends with `state`.
+
+    Args:
+        intervals: int64 [n, 2], start and frequency of each symbol.
+        words: uint32 [n + 2]. The stream fills the end of it, since a symbol takes at most one word.
+    """
     at = len(words)
     for k in range(len(intervals) - 1, -1, -1):
         start, frequency = intervals[k, 0], intervals[k, 1]

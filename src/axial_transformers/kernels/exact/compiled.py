@@ -1,9 +1,58 @@
-"""The compiled form of `reference`."""
+"""The compiled form of `reference`: the same classes and the same bits, fast enough for sampling and archives.
+
+You need not read this file to train a model, to sample from it or to make archives: `inference.ExactNetwork` calls it.
+To learn what is computed, read `reference`. Read this file to make the exact kernels faster, or to compute another
+layer.
+
+    from axial_transformers.kernels import Linear, exact_kernels
+
+    arithmetic = exact_kernels(compiled=True)      # this module
+    layer = arithmetic.Dense(Linear(weight, bias)) # float32 [in, out] and [out]
+    with arithmetic.ieee_arithmetic():
+        y = layer(x)                               # [rows, in] -> [rows, out], the same bits on every CPU
+
+`Slabs` are the blocks of an outer decoder or of the channel encoder, `Rows` the inner decoder with the head.
+`decoding.decoding_loop` draws what slabs and rows are. This file packs weights as the kernels read them, divides the
+work among threads, and makes memory for each.
+
+Threads. Examples do not depend on each other. So a thread takes some of them through all layers, while their rows are
+in its core's cache. Each thread enters `ieee_arithmetic` itself, since the rounding mode belongs to a thread.
+
+    call                              threads
+    Slabs.step, Slabs.add_upper       each takes some parts of whole examples
+    Rows.draw, Rows.take_known        each takes some groups of examples
+    Rows.read                         one: a value is read from the state that the value before left
+    Dense                             one
+
+Archives use all threads although `read` has one: each thread decodes another chunk (`compression.codec`).
+
+The cache. `Slabs` computes one slab after the other, and a masked layer attends to the slabs before. A row of x is one
+position of a slab, and has N heads. One head of one row, through all slabs, is a line. LANES = 16 lines are a tile:
+
+    N = 4 heads     tile 0                              tile 1
+    lane            0    1    2    3    4    ..  15     0    ..
+    row, head       0,0  0,1  0,2  0,3  1,0  ..  3,3    4,0  ..
+                  +---------------------------------+ +--------
+    slab 0   k=0  | one number of each line's key   | |
+             ..   |                                 | |
+             k=K-1|                                 | |
+    slab 1   k=0  |                                 | |
+    ..            |                                 | |
+    slab i        | step i writes here, and its queries attend to slabs 0 .. i
+    ..            |                                 | |
+                  +---------------------------------+ +--------
+
+Keys are so stored for each masked layer, and values alike: [masked layers, tiles, length, K, LANES]. One instruction
+adds a term to 16 lines. Each line adds its own terms from first to last, as `reference` does; so the width of a
+processor's registers does not change the bits. A part of the examples begins with a tile of its own. If its lines do
+not fill its last tile, the last line is computed in all lanes that are left. (A tile of a product is another thing:
+rows and columns of sums that stay in registers, see `instructions`.)
+"""
 
 import threading
 from collections.abc import Callable, Sequence
 from math import ceil, gcd, lcm, prod
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -46,10 +95,13 @@ from axial_transformers.kernels.vectors import aligned_zeros
 __all__ = ["Dense", "Rows", "Slabs", "ieee_arithmetic", "write_stream"]
 
 ROWS_AT_ONCE = 224
+"""Rows of a slab that go through its blocks together, at least one example: they stay in a core's cache."""
 KNOWN_AT_ONCE = 784
+"""Rows of known values that go through a layer before the next layer, at least one example."""
 LEAST_AT_ONCE = 4
-"""Each thread reads all weights."""
+"""Examples that are worth a thread: each thread reads all weights, so fewer examples take as long."""
 ALL = 1 << 62
+"""More rows than there are."""
 NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), np.zeros((0, 0), np.float32), 0, 0)
 
 
@@ -57,7 +109,7 @@ Memory = TypeVar("Memory")
 
 
 class Dense:
-    """See `reference.Dense`."""
+    """A linear layer, see `reference.Dense`."""
 
     def __init__(self, layer: Linear):
         self._packed, self._outputs = _packed([layer]), len(layer.bias)
@@ -70,31 +122,39 @@ class Dense:
 
 
 class Parts(NamedTuple):
-    """The state of slabs."""
+    """The state of `Slabs`: how the rows of a slab are divided, and their cache."""
 
     rows: int
+    """Rows of a part: whole examples, which go through all blocks together."""
     cache: Cache
+    """Keys and values of all parts; the tiles of one part follow those of the part before."""
 
 
 def examples_at_once(examples: int, most: int = GROUP) -> int:
-    """Return the examples that keep all threads busy."""
+    """Return how many examples one thread takes at a time: enough for all threads, if there are that many.
+
+    Args:
+        examples: of the whole call.
+        most: examples whose rows fit into a core's cache.
+    """
     return max(1, min(most, max(LEAST_AT_ONCE, ceil(examples / torch.get_num_threads()))))
 
 
 class Kept(threading.local, Generic[Memory]):
-    """Memory of a thread's last call."""
+    """The memory of the last call in each thread, for calls of equal sizes: to make it would take too long."""
 
     sizes: tuple[int, ...] | None = None
     memory: Memory
 
     def of(self, make: Callable[..., Memory], *sizes: int) -> Memory:
+        """Return make(*sizes), or what it returned for the same sizes before."""
         if sizes != self.sizes:
             self.sizes, self.memory = sizes, make(*sizes)
         return self.memory
 
 
 class Slabs:
-    """See `reference.Slabs`."""
+    """Transformer blocks, slab by slab, see `reference.Slabs`."""
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = packed_blocks(blocks), heads, lines
@@ -103,16 +163,23 @@ class Slabs:
         self._memory = Kept[tuple[Array, Scratch]]()
 
     def start(self, rows: int, length: int, sites: int) -> Parts:
+        """Return the state before the first of `length` slabs, of `rows` rows in all, `sites` rows an example."""
         part = examples_at_once(rows // sites, max(1, ROWS_AT_ONCE // sites)) * sites
         tiles = ceil(rows / part) * ceil(part * self._heads / LANES)
         return Parts(part, _cache(self._masked, tiles, self._width, length))
 
     def step(self, u: Array, i: int, parts: Parts) -> Array:
+        """Return slab i of the output for slab i of the input, both [rows, D]; add it to the cache."""
         out = np.array(u, order="C")
         self._work(out, i, parts, _by_layer(self._lines, MASKED, self._heads), NOT_KNOWN)
         return out
 
     def add_upper(self, context: Array, values: Integers, table: Array, length: int, sites: int) -> None:
+        """Add to the context of each slab the output for the slab before, see `reference.Slabs.add_upper`.
+
+        All values are known. So masked layers attend along the slabs inside x, one layer after the other, and the cache
+        stays empty.
+        """
         example = length * sites
         part = examples_at_once(len(context) // example, max(1, KNOWN_AT_ONCE // example)) * example
         lines = _by_layer(self._lines, Line(length, sites), self._heads)
@@ -135,10 +202,22 @@ class Slabs:
         return _rows(rows, dim), _scratch(some, self._blocks, self._heads, length, longest)
 
 
+class RowKernel(Protocol):
+    """A kernel of `steps` that goes along a row of positions."""
+
+    def __call__(self, context: Array, inner: steps.Inner, output: steps.PackedOutput, /, *use: Any) -> None:
+        """Compute logits of context [B, L, D] and use them.
+
+        The last three of `use` are the first example, the one behind the last, and a `steps.Memory`.
+        """
+        ...
+
+
 class Rows:
-    """See `reference.Rows`."""
+    """Inner decoder and head of a row of positions, see `reference.Rows`."""
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
+        # A kernel takes one type of `Inner`: blocks come with an LSTM without weights, and an LSTM with such a block.
         unused = Linear(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))
         none = Norm(unused.bias, unused.bias)
         lstm = inner if isinstance(inner, Lstm) else Lstm(none, unused, unused)
@@ -151,13 +230,15 @@ class Rows:
         self._memory = Kept[steps.Memory]()
 
     def read(self, context: Array, prediction: Prediction, values: Integers, stream: Stream) -> None:
+        """Read the values [B, L] of a row with context [B, L, D] from a stream, in one thread."""
         self._work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
 
     def draw(self, context: Array, prediction: Prediction, values: Integers, choice: Choice) -> None:
-        """Write random values; the reference cannot."""
+        """Write sampled values, or differences, [B, L] of a row with context [B, L, D]; the reference cannot."""
         self._work(draw_row, context, examples_at_once(len(context)), choice, prediction, values)
 
     def take_known(self, context: Array, known: Known) -> None:
+        """Write what `known` asks of the known values of rows with context [B, L, D]."""
         count = len(self._output.table)
         if known.values.size and not 0 <= known.values.min() <= known.values.max() < count:
             raise ValueError(f"values must be in 0..{count - 1}")
@@ -166,9 +247,18 @@ class Rows:
         self._work(steps.known_rows, context, size, known, at_once=at_once)
 
     def _work(
-        self, kernel: Any, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
+        self, kernel: RowKernel, context: Array, size: int, *use: Any, in_threads: bool = True, at_once: bool = False
     ) -> None:
-        """Call a kernel in parts; `use` is for logits."""
+        """Call a kernel of `steps` for some examples after the other.
+
+        Args:
+            kernel: see `RowKernel`.
+            context: [B, L, D].
+            size: examples of one call.
+            use: what the kernel does with logits: the arguments after `output`.
+            in_threads: True if several threads may work at once.
+            at_once: True if the kernel computes all positions of a row at once, which takes more memory.
+        """
         batch, length, _ = context.shape
         # Kernels are compiled for writable arrays only.
         context = np.require(context, np.float32, ["C", "W"])
@@ -204,21 +294,24 @@ class Rows:
 
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
-    """See `reference.write_stream`."""
+    """Return the words of a stream, see `reference.write_stream`."""
     words = np.empty(len(intervals) + 2, np.uint32)
     return words[coding.write_stream(np.require(intervals, np.int64, ["C", "W"]), state, words) :]
 
 
 def _rows(rows: int, width: int) -> Array:
+    """Return zeros for `rows` rows of `width` numbers, with room for whole tiles."""
     return aligned_zeros(_padded(rows, ROWS), _padded(width, PANEL))
 
 
 def _cache(layers: int, tiles: int, width: int, length: int) -> Cache:
+    """Return an empty cache, see the top of this file, and behind it room for what `attend` reads beyond the end."""
     size = layers * tiles * length * width + MOST_PLACES * width + MOST_NUMBERS
     return Cache(aligned_zeros(size * LANES), aligned_zeros(size * LANES), tiles, length, width)
 
 
 def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: int) -> Scratch:
+    """Return memory for rows that attend to `length` slabs, or to each other along lines of at most `longest`."""
     dim, hidden = blocks.qkv.panels.shape[2], blocks.contract.panels.shape[2]
     block, width = min(rows, BLOCK), dim // (heads or 1)
     return Scratch(
@@ -236,6 +329,19 @@ def _scratch(rows: int, blocks: PackedBlocks, heads: int, length: int, longest: 
 
 
 def _by_layer(lines: Sequence[Line], of_masked: Line, heads: int) -> Integers:
+    """Return the lines along which each layer attends, as `layers.transform` takes them: int64 [n, 4] of n layers.
+
+    | column | holds |
+    |---|---|
+    | 0 | length of a line; 0: attend to the slabs in the cache |
+    | 1 | stride: rows from one position of a line to the next |
+    | 2 | 1 if a position attends to no later ones, else 0 |
+    | 3 | rows that go through the layer together: whole lines, see `_at_a_time` |
+
+    Args:
+        of_masked: the lines of masked layers. MASKED: slabs come one by one, through a cache. A `Line`: all slabs are
+            known, and the line runs across them.
+    """
     found = np.empty((len(lines), 4), np.int64)
     for i, line in enumerate(lines):
         length, stride = of_masked if line == MASKED else line
@@ -244,6 +350,19 @@ def _by_layer(lines: Sequence[Line], of_masked: Line, heads: int) -> Integers:
 
 
 def _at_a_time(rows: int, lines: int) -> int:
+    """Return how many rows go through a layer together, so that tiles are full and rows stay in a core's cache.
+
+    A unit is the fewest rows with whole lines: `rows` rows and `lines` lines, heads counted. Kernels multiply FEW rows
+    and attend along LANES lines at a time. With n units, the lines fill tiles if LANES divides n lines; the least such
+    n is LANES / gcd(LANES, lines). The rows fill tiles from n = FEW / gcd(FEW, rows) on. The least common multiple of
+    both fills both. It is taken as often as ROWS_AT_ONCE allows, but at least once.
+
+    A slab of 14 rows attends along itself with 4 heads, and FEW = 4: n = lcm(16 / 4, 4 / 2) = 4 units of 14 rows make
+    56 rows. They fit 4 times: 224 rows.
+
+    Args:
+        rows: of a unit; 0: the layer attends through the cache, which takes all rows of a part.
+    """
     if not rows:
         return ALL
     fill = lcm(LANES // gcd(LANES, lines), FEW // gcd(FEW, rows))
@@ -251,7 +370,11 @@ def _at_a_time(rows: int, lines: int) -> int:
 
 
 def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
-    """Return the weights for kernels, which check no sizes."""
+    """Return the weights of blocks as kernels read them. Kernels check no sizes, so this function does.
+
+    Raises:
+        ValueError: sizes that do not fit each other.
+    """
     dim, hidden = len(blocks[0].qkv.weight), len(blocks[0].expand.bias)
     expected = [(dim, 3 * dim), (dim, dim), (dim, hidden), (hidden, dim)]
     for block in blocks:
@@ -271,6 +394,7 @@ def packed_blocks(blocks: Sequence[Block]) -> PackedBlocks:
 
 
 def _packed(layers: Sequence[Linear]) -> PackedLinear:
+    """Return the layers with their outputs in panels of PANEL columns: a product reads one panel from first to last."""
     inputs, outputs = layers[0].weight.shape
     panels = ceil(outputs / PANEL)
     weights = np.zeros((len(layers), inputs, panels * PANEL), np.float32)
@@ -284,7 +408,7 @@ def _packed(layers: Sequence[Linear]) -> PackedLinear:
 
 
 def _tables(rotations: Sequence[Array]) -> Array:
-    """Pad tables: kernels read whole vectors."""
+    """Return the rotations of all layers, or of none; shorter lines are padded, since kernels read whole vectors."""
     assert all(map(len, rotations)) or not any(map(len, rotations)), "some layers have rotations and others none"
     sizes = len(rotations), max(map(len, rotations)), rotations[0].shape[1]
     tables = aligned_zeros(prod(sizes) + LANES)[: prod(sizes)].reshape(sizes)

@@ -1,6 +1,6 @@
-"""The numbers and weights of the arithmetic of archives.
+"""The numbers that the arithmetic of archives is made of, and the weights that it works on. Nothing here is compiled.
 
-Every constant is a float32. Changing one changes archives.
+Every constant is a float32 number. Changing one changes the contents of archives.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,9 @@ Array = NDArray[np.float32]
 LANES = 16
 """Number j of a row is summed in lane j mod LANES."""
 EPSILON = float(np.float32(1e-5))
-"""Of layer norms."""
+"""Added to the variance in a layer norm."""
 STEEPNESS = float(np.float32(1.702))
+"""Of the quick GELU."""
 
 LEAST, LARGEST = -87.0, 88.0
 """exp is zero below, constant above: never denormal or infinite."""
@@ -34,16 +35,17 @@ LOG_POWERS = (
 """(log(1 + f) - f + f^2 / 2) / f^3, highest power first; accurate to 6e-9."""
 
 PRECISION = 24
+"""The frequencies of the values of a position add up to 2^PRECISION."""
 FIXED_POINT = 28
-"""Bits of exp(logit - largest)."""
+"""exp(logit - largest logit) is rounded down to a multiple of 2^-FIXED_POINT."""
 RECIPROCAL = 36
-"""Bits of the factor to frequencies."""
+"""Bits behind the point of the factor that turns fixed-point numbers into frequencies."""
 LEAST_STATE, WORD = 1 << 31, 32
-"""The coder's state is in [2^31, 2^63)."""
+"""The state of the entropy coder is in [2^31, 2^63), and its words have 32 bits."""
 GROUP = 24
-"""Images that share a stream, by row."""
+"""Images whose symbols follow each other in a stream, row by row. The row kernel computes them together."""
 MOST_VALUES = 1 << 16
-"""Beyond, products of `RECIPROCAL` exceed 63 bits."""
+"""Values of a position at most: beyond, products with the factor of RECIPROCAL bits exceed 63 bits."""
 
 
 class Norm(NamedTuple):
@@ -66,7 +68,7 @@ class Block(NamedTuple):
     attention_norm: Norm
     qkv: Linear
     rotations: Array
-    """[L, K]: cosines, then sines; L = 0: none."""
+    """[L, K], by position along the axis of the layer: cosines, then sines; L = 0: no rotation."""
     out: Linear
     feedforward_norm: Norm
     expand: Linear
@@ -74,7 +76,7 @@ class Block(NamedTuple):
 
 
 class Lstm(NamedTuple):
-    """Gates: input, forget, cell, output."""
+    """An LSTM layer with its norm; gates in torch's order: input, forget, cell, output."""
 
     norm: Norm
     of_input: Linear
@@ -90,29 +92,29 @@ class Output(NamedTuple):
 
 
 class Line(NamedTuple):
-    """`length` places of a slab, `stride` apart; 0 if masked."""
+    """The line that a layer attends along inside a flat slab: `length` positions, `stride` rows apart; 0 if masked."""
 
     length: int
     stride: int
 
 
 MASKED = Line(0, 0)
-"""Attends to earlier slabs."""
+"""A masked layer: attention to the same position of the slabs up to the current one."""
 
 FINE, TOO_SHORT, NOT_FINITE = 0, 1, 2
-"""A row's outcome, last in `Stream.state`."""
+"""What became of a row: the last number of `Stream.state`."""
 
 
 class Stream(NamedTuple):
-    """What the coder reads."""
+    """A stream that the entropy coder reads."""
 
     words: NDArray[np.uint32]
     state: NDArray[np.int64]
-    """State, words read, outcome."""
+    """[3]: the state of the coder, the number of words read, and what became of the row."""
 
 
 class Prediction(NamedTuple):
-    """See `decoding.values_so_far.RowPredictions`; may be empty."""
+    """Predictions along a row, see `decoding.values_so_far.RowPredictions`; of size 0 if the model has none."""
 
     places: NDArray[np.int64]
     """[L, 4]."""
@@ -123,6 +125,7 @@ class Prediction(NamedTuple):
     planes: NDArray[np.int64]
     """[B, L], written."""
     signed: bool
+    """True if a difference and the same difference minus V have logits of their own."""
 
 
 NO_PREDICTION = Prediction(
@@ -135,7 +138,7 @@ NO_PREDICTION = Prediction(
 
 
 class Choice(NamedTuple):
-    """See `decoding.choices.RowChoice`."""
+    """How to sample a row, see `decoding.choices.RowChoice`; top_k = V and top_p = 1 restrict nothing."""
 
     noise: Array
     """[B, L, V]."""
@@ -147,12 +150,12 @@ class Choice(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Known values of rows, and what to write; the rest is empty."""
+    """Known values of rows [B, L], and what to write of them; what is not wanted has size 0."""
 
     values: NDArray[np.int64]
     predictions: NDArray[np.int64]
-    """[B, L] if differences are signed."""
+    """[B, L], if differences are signed (`Prediction.signed`); else of size 0."""
     nats: Array
-    """[B, L]; NaN if logits are not finite."""
+    """[B, L], written: -log of the probability of each value; NaN if logits are not finite."""
     intervals: NDArray[np.int64]
-    """[B, L, 2]: start and frequency; zeros if logits are not finite."""
+    """[B, L, 2], written: start and frequency of each value's interval; zeros if logits are not finite."""

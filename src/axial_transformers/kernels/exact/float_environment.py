@@ -1,4 +1,4 @@
-"""The control register of floating-point arithmetic, one per thread."""
+"""The control register of floating-point arithmetic. Each thread has its own."""
 
 import platform
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from axial_transformers.kernels.llvm import cgutils, intrinsic, ir, types
 ON_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
 ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 IEEE = 0x1F80 if ON_X86 else 0
-"""MXCSR on x86, FPCR on ARM."""
+"""Round to nearest, keep denormal numbers, raise nothing: MXCSR on x86, FPCR on ARM."""
 NOTHING, REGISTER, MEMORY = ir.VoidType(), ir.IntType(64), ir.IntType(32)
 ADDRESS = ir.IntType(8).as_pointer()
 
@@ -61,9 +61,10 @@ def write_register(value: int) -> None:
 
 @contextmanager
 def ieee_arithmetic() -> Iterator[None]:
-    """Round to nearest and keep denormal numbers in this thread.
+    """Round to nearest and keep denormal numbers in this thread, and restore the register afterwards.
 
-    Kernels do not set the register: compilers move arithmetic across that.
+    Kernels run inside of it, and do not set the register themselves. A compiler may move their arithmetic to before
+    such an instruction, but not to before the call of the kernel.
     """
     before = read_register()
     write_register(IEEE)

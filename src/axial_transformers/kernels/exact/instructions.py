@@ -1,4 +1,7 @@
-"""float32 arithmetic as LLVM instructions, each rounded once, in a fixed order."""
+"""float32 arithmetic as LLVM instructions, on single numbers or vectors of LANES.
+
+Each operation is rounded once, and no flag lets LLVM take another order or another value.
+"""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -35,12 +38,12 @@ VECTOR = ir.VectorType(NUMBER, LANES)
 
 
 def load(builder: Any, data: Any, offset: Any, lanes: int = LANES) -> Any:
-    """Load `lanes` numbers: LANES on every CPU."""
+    """Load `lanes` numbers from `offset` on: LANES, however wide the registers of the processor are."""
     return load_lanes(builder, data, offset, lanes)
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """Return a b + c, rounded once."""
+    """Return a b + c, rounded once: one instruction, or a call with the same result where the processor has none."""
     kind = f"v{a.type.count}f32" if isinstance(a.type, ir.VectorType) else "f32"
     function = ir.FunctionType(a.type, [a.type] * 3)
     return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.{kind}"), [a, b, c])
@@ -58,7 +61,7 @@ def greater(builder: Any, a: Any, b: Any) -> Any:
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """Return e^x, zero below LEAST, e^LARGEST above LARGEST; NaN stays."""
+    """Return e^x = 2^n e^r, n whole, |r| <= log(2) / 2: zero below LEAST, e^LARGEST above LARGEST; NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
     near = greater(builder, x, number(LEAST))
     near = builder.select(builder.fcmp_ordered("<", near, number(LARGEST)), near, number(LARGEST))
@@ -77,7 +80,7 @@ def exponential(builder: Any, x: Any) -> Any:
 
 
 def logarithm(builder: Any, x: Any) -> Any:
-    """Return log x of positive x; NaN stays."""
+    """Return log x = n log(2) + log(1 + f) of positive x = 2^n (1 + f); NaN stays."""
     number, word = partial(constant, x.type), like(x.type, WORD)
     bits, shift = builder.bitcast(x, word), constant(word, 23)
     whole = builder.ashr(builder.sub(bits, builder.bitcast(number(HALF_ROOT), word)), shift)
@@ -105,7 +108,7 @@ def hyperbolic_tangent(builder: Any, x: Any) -> Any:
 
 
 def combined(builder: Any, numbers: Any, operation: Callable[[Any, Any, Any], Any]) -> Any:
-    """Combine lanes 0 to 7 with 8 to 15, then 0 to 3 with 4 to 7, and so on."""
+    """Combine all lanes to one number: lanes 0 to 7 with 8 to 15, of these 0 to 3 with 4 to 7, and so on."""
     half = LANES // 2
     while half:
         rotated = shuffle(builder, numbers, numbers, [(lane + half) % LANES for lane in range(LANES)])
@@ -115,30 +118,32 @@ def combined(builder: Any, numbers: Any, operation: Callable[[Any, Any, Any], An
 
 
 def added(builder: Any, a: Any, b: Any) -> Any:
-    """Return a + b."""
+    """Return a + b, as an operation for `combined`."""
     return builder.fadd(a, b)
 
 
 def present(builder: Any, count: Any, j: Any) -> Any:
-    """Return True in lanes below `count`."""
+    """Return True in the lanes whose numbers j, j + 1, .. are below `count`."""
     lane = ir.Constant(ir.VectorType(WORD, LANES), list(range(LANES)))
     return builder.icmp_signed("<", lane, splat(builder, builder.trunc(builder.sub(count, j), WORD), LANES))
 
 
 def tile_of(features: Collection[str]) -> tuple[int, int]:
-    """Return rows and vectors whose sums fill the registers; results do not depend on it.
+    """Return the rows and vectors of a tile whose sums fill the registers of a processor with these features.
 
-    24 of 32 registers of AVX-512, 12 of 16 of AVX2.
+    24 of the 32 vector registers of AVX-512 are sums, or 12 of the 16 of AVX2. (LANES = 16 numbers take two of the
+    latter.) The others hold weights and one broadcast number. Sums do not depend on the tile.
     """
     return (12, 2) if "+avx512f" in features else (6, 1)
 
 
 ROWS, VECTORS = tile_of(FEATURES)
 PANEL = VECTORS * LANES
+"""Columns of a product."""
 
 
 def product(rows: int, vectors: int, panels: int = 1) -> Any:
-    """Return the intrinsic `multiply` of some rows and panels."""
+    """Return the intrinsic `multiply` of `rows` rows and `panels` panels of `vectors` vectors of columns."""
 
     @instructions
     def multiply(
@@ -172,7 +177,12 @@ def product(rows: int, vectors: int, panels: int = 1) -> Any:
 
 
 multiply_one = product(1, VECTORS, 2)
+"""`multiply` of one row and two panels. Each step of a sum waits for the one before, so more sums keep a core busy."""
 FEW = ROWS // 3
 multiply_few = product(FEW, VECTORS)
 multiply = product(ROWS, VECTORS)
-"""out = bias + x[0] w[0] + x[1] w[1] + .., from left to right."""
+"""out[r, c] = bias[c] + x[r, 0] w[0, c] + x[r, 1] w[1, c] + .., `count` terms from left to right.
+
+The product has ROWS rows and PANEL columns. If `add`, this sum is added to out. x[r, k] is x[x_at + r x_row + k], w[k,
+c] is w[w_at + k PANEL + c]. Of several panels, the weights of one follow those of the one before.
+"""

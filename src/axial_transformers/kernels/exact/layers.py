@@ -1,4 +1,8 @@
-"""Transformer blocks and LSTM steps, in the order of `reference`."""
+"""Transformer blocks and LSTM steps on rows of numbers, each operation in the order of `reference`.
+
+x is [rows, D] inside a larger array: rows are padded to a multiple of ROWS, widths to a multiple of PANEL, so that
+tiles may read and write whole.
+"""
 
 from typing import NamedTuple
 
@@ -22,27 +26,28 @@ from axial_transformers.kernels.exact.row_functions import (
 from axial_transformers.kernels.llvm import Integers
 
 ORIGIN = np.int64(0)
-"""numba compiles again for each constant."""
+"""Zero as a variable: numba would compile a function again for each constant."""
 BLOCK = 48
+"""Rows that are multiplied with a panel of weights while it is in a core's first cache."""
 assert BLOCK % ROWS == 0
 
 
 class Norms(NamedTuple):
-    """[layers, D padded with zeros]."""
+    """The layer norms of all layers: [layers, D padded with zeros]."""
 
     gain: Array
     bias: Array
 
 
 class PackedLinear(NamedTuple):
-    """[layers, panels, in, PANEL], [layers, outputs], padded."""
+    """A linear layer of each block, outputs padded with zeros: [layers, panels, in, PANEL] and [layers, outputs]."""
 
     panels: Array
     bias: Array
 
 
 class PackedBlocks(NamedTuple):
-    """Transformer blocks."""
+    """The weights of transformer blocks, layer by layer."""
 
     attention_norm: Norms
     qkv: PackedLinear
@@ -63,36 +68,40 @@ class PackedLstm(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """Keys and values: [masked layers, tiles, length, K, LANES].
-
-    A tile has LANES lines, one per head of a row.
-    """
+    """Keys and values of the slabs so far, flat: [masked layers, tiles, length, K, LANES]; drawn in `compiled`."""
 
     keys: Array
     values: Array
     tiles: int
+    """Of one masked layer."""
     length: int
+    """Slabs that there is room for."""
     width: int
+    """K, of a head."""
 
 
 class Scratch(NamedTuple):
-    """Memory within a block."""
+    """Memory of one thread for what is computed inside a block."""
 
     normed: Array
     qkv: Array
     attended: Array
     hidden: Array
     query: Array
+    """QUERIES queries of a tile, with a lane for each line; `result` and `weights` alike."""
     result: Array
     weights: Array
     places: Integers
+    """Where each line of a tile begins in qkv."""
     outs: Integers
+    """Where each line of a tile begins in attended."""
     line: Cache
+    """Keys and values of one tile, for attention along lines inside x."""
 
 
 @exact_part
 def tiles_of(count: int) -> int:
-    """Return the tiles or vectors for `count`."""
+    """Return how many tiles hold `count` lines, or how many vectors hold `count` numbers."""
     return (count + LANES - 1) // LANES
 
 
@@ -103,7 +112,11 @@ def transform(
 ) -> None:  # fmt: skip
     """Run transformer blocks on x [rows, D], in place.
 
-    lines: [layers, 4]: length, stride, whether causal, rows per call; length 0 attends to slabs 0..i.
+    Args:
+        lines: int64 [layers, 4], see `compiled._by_layer`: length, stride, causal, and the rows that go through the
+            layer together. With length 0, a row attends to itself in the slabs 0 .. i.
+        i: number of the slab.
+        first: the tile of the cache in which row 0 begins.
     """
     not_inlined()
     masked, dim, normed, hidden = ORIGIN, blocks.qkv.panels.shape[2], scratch.normed, scratch.hidden
@@ -136,7 +149,7 @@ def transform(
 def rotate_rows(
     qkv: Array, rows: int, heads: int, length: int, stride: int, i: int, rotations: Array, layer: int
 ) -> None:
-    """Rotate queries and keys by place or, without lines, by i."""
+    """Rotate queries and keys, if there are tables, by the position in the line or, without lines, by i."""
     not_inlined()
     _, places, width = rotations.shape
     if places:
@@ -150,9 +163,9 @@ def rotate_rows(
 
 @exact_part
 def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first: int, scratch: Scratch) -> None:
-    """Add slab i to a masked layer's cache; attend to slabs 0..i.
+    """Add keys and values of slab i to the cache of a masked layer; its queries attend to slabs 0 .. i.
 
-    Tuples are unpacked before loops: access is slow.
+    Fields of tuples become variables before the loops: numba counts references at each access, which takes long.
     """
     not_inlined()
     qkv, attended, weights, places = scratch.qkv, scratch.attended, scratch.weights, scratch.places
@@ -168,7 +181,7 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
             outs[lane] = row * attended.shape[1] + head * width
             if head < heads - 1:
                 head += 1
-            elif row < rows - 1:  # the last line repeats
+            elif row < rows - 1:  # otherwise the last line again, with the same result
                 head, row = np.int64(0), row + 1
         place_at = tile_at + i * of_place
         to_lanes(qkv, places, np.int64(0), width, query, np.int64(0))
@@ -181,7 +194,7 @@ def attend_step(rows: int, heads: int, i: int, cache: Cache, masked: int, first:
 
 @exact_part
 def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, scratch: Scratch) -> None:
-    """Attend along lines within rows."""
+    """Attend along the lines inside the rows: `length` positions, `stride` rows apart; if causal, to no later ones."""
     not_inlined()
     qkv, attended, weights, places, cache = (
         scratch.qkv, scratch.attended, scratch.weights, scratch.places, scratch.line
@@ -194,7 +207,7 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, s
     q_step, out_step = stride * qkv.shape[1], stride * attended.shape[1]
     for start in range(0, lines, LANES):
         for lane in range(LANES):
-            line, head = divmod(min(start + lane, lines - 1), heads)
+            line, head = divmod(min(start + lane, lines - 1), heads)  # the last line repeats, as in `attend_step`
             row = line // stride * stride * length + line % stride
             places[lane] = row * qkv.shape[1] + head * width
             outs[lane] = row * attended.shape[1] + head * width
@@ -212,7 +225,7 @@ def attend_lines(rows: int, heads: int, length: int, stride: int, causal: int, s
 
 @exact_part
 def normalise_rows(x: Array, first: int, rows: int, norms: Norms, layer: int, dim: int, out: Array) -> None:
-    """Write the layer norm of rows of x."""
+    """Write the layer norm of `rows` rows of x, from row `first` on."""
     not_inlined()
     gain, bias, x_row, out_row = norms.gain, norms.bias, x.shape[1], out.shape[1]
     for row in range(rows):
@@ -223,7 +236,10 @@ def normalise_rows(x: Array, first: int, rows: int, norms: Norms, layer: int, di
 def linear(
     x: Array, x_first: int, rows: int, weights: PackedLinear, layer: int, out: Array, out_first: int, add: bool
 ) -> None:  # fmt: skip
-    """out = x W + bias; touches rows up to a multiple of FEW."""
+    """out = x W + bias, or out += x W + bias if `add`, for `rows` rows from x_first and out_first on.
+
+    It also reads and writes the rows that are missing to a multiple of FEW.
+    """
     not_inlined()
     tall = (rows + FEW - 1) // ROWS * ROWS
     x_row, out_row, matrix, bias = x.shape[1], out.shape[1], weights.panels, weights.bias
@@ -247,7 +263,7 @@ def linear(
 @exact_part
 def lstm_step(x: Array, rows: int, lstm: PackedLstm, normed: Array, of_input: Array, of_hidden: Array, cell: Array,
               hidden: Array) -> None:  # fmt: skip
-    """Add the next hidden state to x; update hidden and cell."""
+    """Make one LSTM step: update cell and hidden [rows, D], and add the new hidden state to x."""
     not_inlined()
     dim = lstm.of_input.panels.shape[2]
     normalise_rows(x, ORIGIN, rows, lstm.norm, ORIGIN, dim, normed)

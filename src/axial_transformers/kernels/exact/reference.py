@@ -1,6 +1,7 @@
-"""The arithmetic of archives in NumPy: the kernels' definition, one rounded operation per line.
+"""The arithmetic of archives in NumPy, one rounded operation a line: the definition that the compiled kernels follow.
 
-A chain is fma(a_k, b_k, sum so far), k ascending.
+It needs no compiler and is slow. Arrays are float32 unless they say otherwise. A sum of two products with one rounding
+is always `fma`. A chain over k is fma(a_k, b_k, sum so far), k ascending.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -121,7 +122,10 @@ def quick_gelu(x: Array) -> Array:
 
 
 def in_lanes(x: Array, start: float, operation: Callable[[Array, Array], Array]) -> Array:
-    """Combine number j into lane j mod LANES, then lanes j and j + 8, j + 4, ..."""
+    """Reduce [.., n] to [..]: combine number j into lane j mod LANES, then lanes j and j + 8, j and j + 4, and so on.
+
+    Processors with registers of any width can follow this order.
+    """
     missing = -x.shape[-1] % LANES
     x = np.concatenate([x, np.full((*x.shape[:-1], missing), start, np.float32)], axis=-1)
     lanes = np.full((*x.shape[:-1], LANES), start, np.float32)
@@ -164,7 +168,7 @@ def linear(x: Array, layer: Linear) -> Array:
 
 
 def attend(q: Array, keys: Array, values: Array) -> Array:
-    """Return softmax(q . keys / sqrt(K)) values."""
+    """Return softmax(q . keys / sqrt(K)) values: q [.., K], keys and values [.., n, K] -> [.., K]."""
     scores = np.zeros(keys.shape[:-1], np.float32)
     for k in range(q.shape[-1]):
         scores = fma(q[..., k, None], keys[..., k], scores)
@@ -177,13 +181,13 @@ def attend(q: Array, keys: Array, values: Array) -> Array:
 
 
 def rotated(x: Array, angles: Array) -> Array:
-    """Rotate by cosines, then sines [.., K]."""
+    """Return heads [.., K] with numbers j and j + K/2 rotated as a vector; angles [.., K]: cosines, then sines."""
     (a, b), (cos, sin) = (np.split(part, 2, axis=-1) for part in (x, angles))
     return np.concatenate([fma(a, cos, -(b * sin)), fma(b, cos, a * sin)], axis=-1)
 
 
 class Dense:
-    """A linear layer."""
+    """A linear layer: [rows, in] -> [rows, out]."""
 
     def __init__(self, layer: Linear):
         self._layer = layer
@@ -193,17 +197,17 @@ class Dense:
 
 
 class Slabs:
-    """Transformer blocks, slab by slab."""
+    """Transformer blocks, one slab after the other; those whose line is MASKED attend to the slabs before."""
 
     def __init__(self, blocks: Sequence[Block], heads: int, lines: Sequence[Line]):
         self._blocks, self._heads, self._lines = blocks, heads, lines
 
     def start(self, rows: int, length: int, sites: int) -> list[list[tuple[Array, Array]]]:
-        """Return empty keys and values by layer."""
+        """Return the state before the first slab, of `rows` rows, `sites` an example: keys and values by layer."""
         return [[] for _ in self._blocks]
 
     def step(self, u: Array, i: int, caches: list[list[tuple[Array, Array]]]) -> Array:
-        """Return slab i of the output."""
+        """Return slab i of the output for slab i of the input, u [rows, D]; add it to the caches."""
         for block, line, cache in zip(self._blocks, self._lines, caches):
             heads = linear(layer_norm(u, block.attention_norm), block.qkv).reshape(len(u), 3, self._heads, -1)
             if len(block.rotations):
@@ -223,7 +227,12 @@ class Slabs:
         return u
 
     def add_upper(self, context: Array, values: NDArray[np.int64], table: Array, length: int, sites: int) -> None:
-        """Add to each slab's context the output for the slab before."""
+        """Add to the context of each slab the output for the slab before it, whose values are known.
+
+        Args:
+            context: [rows, D], changed: of each example `length` slabs of `sites` rows.
+            values: [rows], which `table` [V, D] embeds.
+        """
         slabs, of_slabs = context.reshape(-1, length, sites, context.shape[1]), values.reshape(-1, length, sites)
         caches = self.start(len(slabs) * sites, length, sites)
         upper = np.zeros_like(slabs[:, 0])
@@ -234,13 +243,13 @@ class Slabs:
 
 
 class Rows:
-    """Inner decoder and head of a row of sites."""
+    """Inner decoder and head of a row of positions; an LSTM has no heads."""
 
     def __init__(self, inner: Sequence[Block] | Lstm, heads: int, output: Output):
         self._inner, self._heads, self._output = inner, heads, output
 
     def read(self, context: Array, prediction: Prediction, values: NDArray[np.int64], stream: Stream) -> None:
-        """Read a row's values from a stream, GROUP examples at a time."""
+        """Read the values [B, L] of a row with context [B, L, D] from a stream, GROUP examples at a time."""
         count = len(self._output.table)
         for first in range(0, len(context), GROUP):
             group = slice(first, first + GROUP)
@@ -251,7 +260,7 @@ class Rows:
                 keep(prediction, group, i, values[group, i] + predictions, count)
 
     def take_known(self, context: Array, known: Known) -> None:
-        """Write what is asked of known values."""
+        """Write what `known` asks of the known values of rows with context [B, L, D]."""
         for i, logits in enumerate(self._logits(context, known.values)):
             values = known.values[:, i]
             if known.predictions.size:
@@ -265,7 +274,7 @@ class Rows:
                 known.intervals[np.isnan(nats_of(logits, values)), i] = 0
 
     def _logits(self, context: Array, values: NDArray[np.int64]) -> Iterator[Array]:
-        """Yield a row's logits, given earlier values."""
+        """Yield the logits of each position; the values before it must be there by then."""
         step = self._start(len(context))
         for i in range(context.shape[1]):
             x = context[:, i]
@@ -274,6 +283,7 @@ class Rows:
             yield linear(layer_norm(step(x, i), self._output.norm), self._output.head)
 
     def _taken(self, logits: Array, predictions: NDArray[np.int64]) -> Array:
+        """Return, of logits [B, 2V] of signed differences, the V that lead to values; others as they are."""
         count = len(self._output.table)
         if logits.shape[1] == count:
             return logits
@@ -300,7 +310,7 @@ class Rows:
 
 
 def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArray[np.int64]:
-    """Return the predictions at site i; zeros without any."""
+    """Return the predictions of some examples at position i, each one of `count` values; zeros if there are none."""
     if not len(prediction.places):
         return np.zeros(1, np.int64)
     w, n, nw, before = neighbours(prediction, group, i)
@@ -309,7 +319,7 @@ def predicted(prediction: Prediction, group: slice, i: int, count: int) -> NDArr
 
 
 def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64], count: int) -> None:
-    """Write values, modulo `count`, and planes at site i."""
+    """Write values, modulo `count`, and planes of some examples at position i."""
     if len(prediction.places):
         prediction.values[group, i] = values % count
         before = neighbours(prediction, group, i)[-1]
@@ -317,7 +327,7 @@ def keep(prediction: Prediction, group: slice, i: int, values: NDArray[np.int64]
 
 
 def neighbours(prediction: Prediction, group: slice, i: int) -> list[NDArray[np.int64]]:
-    """Return planes w, n, nw of site i, and the channel before."""
+    """Return the planes of w, n and nw of position i, and the value of the channel before."""
     rows = (prediction.planes, prediction.planes, prediction.planes, prediction.values)
     places = prediction.places[i].tolist()
     return [prediction.known[group, i, k] if at < 0 else rows[k][group, at] for k, at in enumerate(places)]
@@ -331,7 +341,7 @@ def nats_of(logits: Array, values: NDArray[np.int64]) -> Array:
 
 
 def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
-    """Return exp(logits - largest) in fixed point; note logits that are not finite."""
+    """Return exp(logits - largest) in units of 2^-FIXED_POINT, rounded down; note logits that are not finite."""
     difference = logits - largest(logits)[..., None]
     is_number = difference <= 0
     if not is_number.all():
@@ -341,7 +351,7 @@ def fixed_points(logits: Array, stream: Stream) -> NDArray[np.int64]:
 
 
 def boundaries(numbers: NDArray[np.int64]) -> list[int]:
-    """Return the ends of the values' intervals."""
+    """Return the lower ends of the values' intervals of [0, 2^PRECISION), and 2^PRECISION."""
     count, whole = len(numbers), max(sum(numbers.tolist()), 1)
     factor = (((1 << PRECISION) - count) << RECIPROCAL) // whole
     ends, before = [], 0
@@ -358,7 +368,7 @@ def interval(numbers: NDArray[np.int64], value: int) -> tuple[int, int]:
 
 
 def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
-    """Return a stream's next value."""
+    """Return the next value of a stream, given the fixed-point numbers of its distribution."""
     state, position = int(stream.state[0]), int(stream.state[1])
     slot, ends = state % (1 << PRECISION), boundaries(numbers)
     value = sum(end <= slot for end in ends[1:])
@@ -373,7 +383,7 @@ def read_value(numbers: NDArray[np.int64], stream: Stream) -> int:
 
 
 def write_stream(intervals: NDArray[np.int64], state: int) -> NDArray[np.uint32]:
-    """Return words so that reading ends with `state`."""
+    """Return the words of symbols with intervals [n, 2], in the order in which they are read; they end with `state`."""
     words = list[int]()
     for start, frequency in reversed(intervals.tolist()):
         if state >= frequency << (63 - PRECISION):

@@ -1,4 +1,7 @@
-"""Functions of rows, read in whole vectors."""
+"""Functions of rows of numbers, LANES at a time: layer norm, softmax attention of one query, gates, fixed points.
+
+Rows are read and written in whole vectors: behind its last number, a row goes on up to a multiple of LANES.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,7 +42,7 @@ Generate = Callable[..., Any]
 
 
 def on_rows(generate: Generate, *kinds: Any, result: Any) -> tuple[Any, Generate]:
-    """Return signature and code of an intrinsic."""
+    """Return signature and code of an intrinsic, from a function of builder and arguments; arrays are addresses."""
 
     def of_arguments(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return generate(builder, *unpacked(context, builder, signature, arguments))
@@ -49,7 +52,7 @@ def on_rows(generate: Generate, *kinds: Any, result: Any) -> tuple[Any, Generate
 
 @contextmanager
 def vectors(builder: Any, count: Any) -> Iterator[Any]:
-    """Write a loop over vectors."""
+    """Write a loop over the first numbers j of the vectors that `count` numbers take."""
     with cgutils.for_range_slice(builder, count.type(0), count, count.type(LANES)) as (j, _):
         yield j
 
@@ -61,7 +64,7 @@ def zero() -> Any:
 
 @instructions
 def not_inlined(builder: Any) -> None:
-    """Forbid inlining: it compiles slowly."""
+    """Keep the function that calls this from being copied into its callers, which would take long to compile."""
     builder.function.attributes.add("noinline")
 
 
@@ -94,7 +97,7 @@ def to_lanes(b: Any, x: Any, places: Any, shift: Any, width: Any, out: Any, out_
 
 @instructions
 def from_lanes(b: Any, x: Any, x_at: Any, width: Any, out: Any, places: Any, shift: Any) -> None:
-    """Undo `to_lanes`."""
+    """Undo `to_lanes`: out[places[lane] + shift + k] = x[x_at + LANES k + lane], k < width."""
     starts = [b.add(load(b, places, width.type(lane), 1), shift) for lane in range(LANES)]
     with vectors(b, width) as k:
         first = b.add(x_at, b.mul(k, width.type(LANES)))
@@ -169,7 +172,10 @@ def attention(queries: int, places: int, numbers: int) -> Any:
         weights_at = [b.add(start, width.type(LANES * LANES)) for start in partial_at]
 
         def products(starts: list[Any], factors: Any, distance: Any, terms: Any, further: Any) -> list[list[Any]]:
-            """Sum factors k times the numbers k `distance` behind the starts."""
+            """Return, for each query, sums over k of its factor k times the numbers k `distance` behind the starts.
+
+            k is below `terms` for the first query, below terms + further for the next one, and so on.
+            """
             sums = [[cgutils.alloca_once_value(b, zero()) for _ in starts] for _ in range(queries)]
 
             def accumulate(k: Any, first_query: int) -> None:
@@ -210,16 +216,25 @@ def attention(queries: int, places: int, numbers: int) -> Any:
 WIDE = REGISTER == LANES
 MOST_PLACES, MOST_NUMBERS = 4, 8 if WIDE else 4
 attend = attention(1, MOST_PLACES, MOST_NUMBERS)
-"""out = softmax(query . keys / sqrt(K)) values over `count` places of LANES lines.
+"""out = softmax(query . keys / sqrt(K)) values over `count` positions, of LANES lines side by side.
 
-Memory goes on: behind keys for MOST_PLACES - 1 places, behind values for MOST_NUMBERS - 1 vectors.
+query and out: [queries, K, LANES], K up to a multiple of LANES. keys and values: flat, [count, K, LANES] from `at` on.
+Memory goes on behind keys for MOST_PLACES - 1 positions, and behind values for MOST_NUMBERS - 1 vectors. weights:
+memory for [queries, LANES + count, LANES] numbers, count up to a multiple of MOST_PLACES. width: K.
+
+Each step of a sum waits for the one before, so several sums side by side keep a core busy.
 """
 QUERIES = 4 if WIDE else 2
 attend_together = attention(QUERIES, 2, 2)
-"""They read keys and values once."""
+"""`attend` of QUERIES queries, which read keys and values once."""
 
 
 def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, width: Any) -> Any:
+    """Replace `count` vectors x by e^((x - largest) / sqrt(width)), and return their sum.
+
+    Vector j is added to partial sum j mod LANES. The partial sums are LANES vectors, from `partial_at` on.
+    """
+
     def vector(number: Any, first: Any = at) -> Any:
         return b.add(first, b.mul(number, count.type(LANES)))
 
@@ -246,7 +261,10 @@ def _softmax_numerators(b: Any, x: Any, at: Any, partial_at: Any, count: Any, wi
 def lstm_cell(
     b: Any, of_input: Any, of_hidden: Any, at: Any, width: Any, cell: Any, hidden: Any, x: Any, x_at: Any
 ) -> None:
-    """Take an LSTM step; add the hidden state to x."""
+    """Make one LSTM step of `width` cells from both products; add the hidden state to x.
+
+    Gates are `width` apart, from `at` on: input, forget, cell, output.
+    """
     one = constant(VECTOR, 1.0)
     with vectors(b, width) as j:
         gates = []
@@ -264,7 +282,7 @@ def lstm_cell(
 
 @intrinsic
 def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any) -> Any:
-    """Write e^(logit - largest) in fixed point; False if not finite."""
+    """Write e^(logit - largest) in units of 2^-FIXED_POINT, rounded down; return False if logits are not finite."""
 
     def generate(b: Any, logits: Any, at: Any, count: Any, out: Any) -> Any:
         words = ir.VectorType(WORD, LANES)
@@ -288,7 +306,7 @@ def fixed_points(typing_context: Any, logits: Any, at: Any, count: Any, out: Any
 
 @intrinsic
 def nats_of(typing_context: Any, logits: Any, at: Any, count: Any, value: Any) -> Any:
-    """Return -log softmax(logits)[value]; NaN if not finite."""
+    """Return -log softmax(logits)[value] of a row of logits; NaN if they are not finite."""
 
     def generate(b: Any, logits: Any, at: Any, count: Any, value: Any) -> Any:
         largest = _largest(b, logits, at, count)

@@ -1,4 +1,8 @@
-"""Entry points: slabs, and rows of sites."""
+"""The kernels that Python calls: a slab through transformer blocks, and rows of positions to values.
+
+A row of positions ("site" in names) goes through the inner decoder, the head, and a choice of values: read from a
+stream (`read_row`), known (`known_rows`), or sampled (`draw_row`).
+"""
 
 from typing import Any, NamedTuple
 
@@ -29,7 +33,7 @@ from axial_transformers.kernels.vectors import exp
 
 
 class Inner(NamedTuple):
-    """Masked blocks or, with no heads, an LSTM."""
+    """An inner decoder: masked blocks or, if heads is 0, an LSTM. The other one is a stand-in without weights."""
 
     blocks: PackedBlocks
     heads: int
@@ -45,10 +49,12 @@ class PackedOutput(NamedTuple):
 
 
 class KnownSlabs(NamedTuple):
-    """Known values of all slabs."""
+    """Known values of all slabs of some examples; of size 0 if x is one slab."""
 
     values: Integers
+    """[rows]."""
     table: Array
+    """[V, D], embeds them."""
     example: int
     """Rows of an example."""
     sites: int
@@ -56,9 +62,10 @@ class KnownSlabs(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Memory for rows of sites."""
+    """What one thread needs for rows of positions: one row of x for each example, or for each position of each."""
 
     lines: Integers
+    """Of the inner decoder's blocks, see `layers.transform`."""
     x: Array
     normed: Array
     logits: Array
@@ -76,9 +83,16 @@ def slabs(
     x: Array, blocks: PackedBlocks, heads: int, lines: Integers, cache: Cache, part: int, i: int, known: KnownSlabs,
     first_part: int, last_part: int, own: Array, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Run blocks over x [rows, D], `part` rows (whole examples) at a time.
+    """Run blocks over x [rows, D], in place, `part` rows (whole examples) at a time.
 
-    x is slab i or, with known values, all slabs' context.
+    x is slab i, and becomes the output for it. With known values, x is the context of all slabs: blocks take it
+    together with the embedded values, and their output for a slab is added to the context of the next slab.
+
+    Args:
+        lines: int64 [layers, 4], see `layers.transform`.
+        part: rows that are copied to `own`, and go through all blocks there.
+        first_part, last_part: the parts to compute, the last one excluded.
+        own, scratch: memory of this thread.
     """
     (rows, dim), values, own_row = x.shape, known.values, own.shape[1]
     tiles = tiles_of(part * heads)
@@ -99,7 +113,7 @@ def slabs(
 
 @exact
 def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
-    """Apply a linear layer."""
+    """Apply a linear layer; x and out have a multiple of ROWS rows."""
     for first in range(0, rows, BLOCK):
         linear(x, first, min(BLOCK, rows - first), weights, ORIGIN, out, first, False)
 
@@ -109,7 +123,7 @@ def read_row(
     context: Array, inner: Inner, output: PackedOutput, values: Integers, stream: Stream, prediction: Prediction,
     first: int, last: int, memory: Memory,
 ) -> None:  # fmt: skip
-    """Read a row's values from a stream."""
+    """Read the values [B, L] of a row of the examples first .. last - 1, position after position, from a stream."""
     count, logits = len(output.table), memory.logits
     start_row(last - first, inner.heads, memory.cell, memory.hidden)
     for i in range(context.shape[1]):
@@ -128,7 +142,10 @@ def read_row(
 def known_rows(
     context: Array, inner: Inner, output: PackedOutput, known: Known, first: int, last: int, memory: Memory
 ) -> None:  # fmt: skip
-    """Write what is asked of known values."""
+    """Write what is asked of the known values of rows of positions.
+
+    All positions of a row go through a layer at once, as rows of x. An LSTM goes from position to position.
+    """
     examples, length, dim, x, normed = last - first, context.shape[1], context.shape[2], memory.x, memory.normed
     if not inner.heads:
         start_row(examples, inner.heads, memory.cell, memory.hidden)
@@ -154,7 +171,7 @@ def known_rows(
 def take_known(
     known: Known, b: int, i: int, count: int, logits: Array, row: int, numbers: NDArray[np.int32]
 ) -> None:  # fmt: skip
-    """Write what is asked of one value."""
+    """Write what is asked of the value of row b at position i, by one row of logits; `numbers` is memory."""
     not_inlined()
     at, value, nats, intervals = row * logits.shape[1], known.values[b, i], known.nats, known.intervals
     if known.predictions.size:
@@ -169,7 +186,7 @@ def take_known(
 
 @exact_part
 def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
-    """Clear an LSTM's state; caches are overwritten."""
+    """Clear the state of an LSTM. Blocks need nothing: their caches are overwritten."""
     if not heads:
         for row in range(rows):
             for j in range(cell.shape[1]):
@@ -181,7 +198,7 @@ def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
 def site_logits(
     context: Array, first: int, rows: int, i: int, inner: Inner, output: PackedOutput, values: Integers, memory: Memory
 ) -> None:
-    """Write site i's logits, given the value before."""
+    """Write the logits of position i, given the value before, to the first rows of memory.logits."""
     x, normed = memory.x, memory.normed
     enter_site(context, first, rows, i, output.table, values, x, ORIGIN, ORIGIN + 1)
     if inner.heads:
@@ -196,7 +213,7 @@ def site_logits(
 def enter_site(
     context: Array, first: int, examples: int, i: int, table: Array, values: Integers, x: Array, row: int, step: int
 ) -> None:
-    """Write context + the embedding of the value before."""
+    """Write context of position i + the embedding of the value before, to rows of x from `row` on, `step` apart."""
     not_inlined()
     _, length, dim = context.shape
     for b in range(first, first + examples):
@@ -212,7 +229,7 @@ def draw_row(
     context: Array, inner: Inner, output: PackedOutput, choice: Choice, prediction: Prediction, values: Integers,
     first: int, last: int, memory: Memory,
 ) -> None:  # fmt: skip
-    """Draw values or differences [B, L]."""
+    """Sample values, or differences, [B, L] of the examples first .. last - 1."""
     rows, count = last - first, len(output.table)
     start_row(rows, inner.heads, memory.cell, memory.hidden)
     logits, width = memory.logits.reshape(-1), memory.logits.shape[1]
@@ -234,7 +251,7 @@ def draw_row(
 
 @part
 def choose_value(logits: Array, noise: Array, temperature: np.float32, top_k: int, top_p: np.float32) -> int:
-    """Return argmax(logits + temperature * noise) within top_k and top_p."""
+    """Return argmax(logits + temperature * noise) of one position, among the values that top_k and top_p allow."""
     least = -np.float32(np.inf)
     if top_k < len(logits):
         least = np.sort(logits)[len(logits) - top_k]
@@ -252,7 +269,7 @@ def choose_value(logits: Array, noise: Array, temperature: np.float32, top_k: in
 
 @part
 def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.float32:
-    """Return the least logit within top_p."""
+    """Return the least logit of the fewest most likely values that together reach probability top_p."""
     ordered = np.sort(logits)[::-1]
     powers = np.empty_like(logits)
     total = np.float32(0)
@@ -269,7 +286,7 @@ def nucleus(logits: Array, temperature: np.float32, top_p: np.float32) -> np.flo
 
 @exact_part
 def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
-    """Return the prediction at site i; 0 without any."""
+    """Return the prediction of example b at position i, one of `count` values; 0 if the model has none."""
     if not prediction.places.size:
         return 0
     w, n, nw = plane(prediction, b, i, 0), plane(prediction, b, i, 1), plane(prediction, b, i, 2)
@@ -282,7 +299,7 @@ def predicted(prediction: Prediction, b: int, i: int, count: int) -> Any:
 
 @exact_part
 def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) -> None:
-    """Write value and plane at site i."""
+    """Write value and plane of example b at position i, from the difference that was chosen."""
     if prediction.places.size:
         value = within(difference + predicted(prediction, b, i, count), count)
         prediction.values[b, i] = value
@@ -291,20 +308,24 @@ def keep(prediction: Prediction, b: int, i: int, difference: int, count: int) ->
 
 @exact_part
 def take_signed(predicted: int, count: int, logits: Array, at: int) -> None:
-    """Move logits of differences beyond the last value."""
+    """Move the logits of the differences that would lead beyond the last value.
+
+    A head for signed differences has 2 `count` logits. Difference d leads to predicted + d. If that is `count` or more,
+    d means d - `count`, whose logit is number `count` + d.
+    """
     copy(logits, at + 2 * count - predicted, predicted, logits, at + count - predicted)
 
 
 @exact_part
 def plane(prediction: Prediction, b: int, i: int, which: int) -> Any:
-    """Return the plane of w, n or nw."""
+    """Return the plane of the neighbour w, n or nw (`which` 0, 1, 2) of position i."""
     place = prediction.places[i, which]
     return prediction.planes[b, place] if place >= 0 else prediction.known[b, i, which]
 
 
 @exact_part
 def channel_before(prediction: Prediction, b: int, i: int) -> Any:
-    """Return the channel before, or half of the values."""
+    """Return the value of the channel before position i, or half of the values without one."""
     place = prediction.places[i, 3]
     return prediction.values[b, place] if place >= 0 else prediction.known[b, i, 3]
 
