@@ -1,24 +1,24 @@
 """The training loop: the life of a run, from `train` to its result.
 
-    train
-      |  Processes     connect the processes
-      |  check_fit     refuse a model, examples and settings that do not fit
-      |  opened_run    the first process takes the folder; a second run in it is refused
-      |  start_from    first weights from another model, unless there is a checkpoint
-      |  Run           resolve `auto`, send weights to all, restore the newest checkpoint, write train.json
-      v
-    ending? --- finished, time limit, interrupted ---------------------------------+
-      | none yet                                                      ^            |
-      v                                                               |            |
-    evaluation due? -- yes --> save, evaluate the EMA weights, -------+            |
-      | no                     export the best, save                  |            |
-      v                                                               |            |
-    update: batch, loss, gradients, clip, step, EMA weights           |            |
-      |                                                               |            |
-    at their intervals: log a line, save a checkpoint, sample --------+            |
-                                                                                   v
-                           TrainResult <-- samples <-- evaluation <-- save a checkpoint
-                                              (neither after an interrupt)
+      train
+        |  Processes     connect the processes
+        |  check_fit     refuse a model, examples and settings that do not fit
+        |  opened_run    the first process takes the folder; a second run in it is refused
+        |  start_from    first weights from another model, unless there is a checkpoint
+        |  Run           resolve `auto`, send weights to all, restore the newest checkpoint, write train.json
+        v
+    +-> ending? -- finished, time limit, interrupted --> save --> last evaluation --> last samples --> TrainResult
+    |   | none yet                                                (neither after an interrupt)
+    |   v
+    |   evaluation due? -- yes --> save, evaluate the EMA weights, export the best, save --+
+    |   | no                                                                               |
+    |   v                                                                                  |
+    |   update: batch, loss, gradients, clip, step, EMA weights                            |
+    |   |                                                                                  |
+    |   v                                                                                  |
+    |   at their intervals: log a line, save a checkpoint, sample                          |
+    |   |                                                                                  |
+    +---+----------------------------------------------------------------------------------+
 
 A resume enters at the top, and continues with the step of its checkpoint. If an interrupt ended an evaluation, a resume
 begins with it.
