@@ -46,7 +46,7 @@ from timing import interleaved, now, peak_memory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class Where:
     """Where the rows run."""
 
     device: str = "cpu"
@@ -55,7 +55,7 @@ class Machine:
     """Threads of the CPU."""
 
 
-HERE = Machine()
+HERE = Where()
 
 
 def autocast(device: torch.device) -> torch.autocast:
@@ -83,7 +83,7 @@ def row(
     name: str,
     seed: int,
     steps: int,
-    machine: Annotated[Machine, Parameter(name="*")] = HERE,
+    machine: Annotated[Where, Parameter(name="*")] = HERE,
 ) -> dict[str, Any]:
     """One row: memory and time of a step, training, evaluation, time of a sample."""
     torch.set_num_threads(machine.threads)
@@ -146,7 +146,7 @@ def run(
     rows: tuple[str, ...] = (),
     steps: int | None = None,
     seeds: int = 1,
-    machine: Annotated[Machine, Parameter(name="*")] = HERE,
+    machine: Annotated[Where, Parameter(name="*")] = HERE,
 ) -> dict[str, Any]:
     """Runs what is not in OUT/rows.jsonl yet, then prints the table.
 
@@ -232,7 +232,7 @@ def slowdown(
     dim: int = 128,
     batch: int = 4,
     rounds: int = 5,
-    machine: Annotated[Machine, Parameter(name="*")] = HERE,
+    machine: Annotated[Where, Parameter(name="*")] = HERE,
 ) -> dict[str, Any]:
     """A training step with an LSTM inner decoder beside one with attention, in turns; 8 + 8 + 4 layers, as the paper.
 

@@ -169,7 +169,7 @@ def sequential(model: AxialTransformer) -> int:
     return found.total()
 
 
-def nothing(logits: torch.Tensor, site: tuple[int, ...]) -> torch.Tensor:
+def nothing(logits: torch.Tensor, position: tuple[int, ...]) -> torch.Tensor:
     """A choice of values that the meta device can make."""
     return torch.zeros(len(logits), dtype=torch.int64, device=META)
 

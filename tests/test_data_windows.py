@@ -8,7 +8,7 @@ from axial_transformers import data
 from axial_transformers.data import DataConfig
 from axial_transformers.data.windows import Windows
 from axial_transformers.training import TrainConfig
-from axial_transformers.training.batches import Stream, draw_batch, example_indices, uniforms
+from axial_transformers.training.batches import Purpose, draw_batch, example_indices, uniforms
 from test_data_video import encode, moving
 from tfrecord_writer import video_record, write_records
 
@@ -35,7 +35,7 @@ def test_a_batch_is_the_windows_at_the_offsets_drawn_for_its_positions(videos):
     config, positions = TrainConfig(seed=5, batch_size=60), np.arange(7, 67)
     batch = draw_batch(examples, range(1), None, config, positions)
     seen = {0: set(), 1: set(), 2: set()}
-    draws = uniforms(5, Stream.OFFSET, positions)
+    draws = uniforms(5, Purpose.OFFSET, positions)
     for clip, video, draw in zip(batch.values.numpy(), example_indices(5, 3, positions), draws, strict=True):
         offset = int(draw * (len(frames[video]) - 4))
         assert np.array_equal(clip, frames[video][offset : offset + 5 : 2])
@@ -122,7 +122,7 @@ def test_a_batch_is_the_tiles_at_the_places_drawn_for_its_positions(pictures):
     assert examples.fingerprint != fixed.fingerprint
     positions = np.arange(7, 607)
     batch = draw_batch(examples, range(1), None, TrainConfig(seed=5, batch_size=600), positions)
-    draws = uniforms(5, Stream.OFFSET, positions)
+    draws = uniforms(5, Purpose.OFFSET, positions)
     seen = {0: set(), 1: set(), 2: set()}
     for tile, i, draw in zip(batch.values.numpy(), example_indices(5, 6, positions), draws, strict=True):
         picture = [0, 0, 0, 1, 2, 2][i]

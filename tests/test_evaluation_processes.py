@@ -80,7 +80,7 @@ def test_several_processes_evaluate_score_and_sample_as_one_does(alone, digits, 
 
 
 def test_noise_that_is_skipped_is_that_of_the_samples_before(monkeypatch):
-    monkeypatch.setattr("axial_transformers.decoding.choices.DRAWN_AT_ONCE", 7)
+    monkeypatch.setattr("axial_transformers.decoding.choices.NOISE_AT_ONCE", 7)
     generator = torch.Generator().manual_seed(3)
     skip_noise(15, generator)
     assert torch.equal(gumbel((4,), generator), gumbel((19,), torch.Generator().manual_seed(3))[15:])

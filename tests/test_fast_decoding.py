@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, backend_choice, decode, gumbel, sampling
+from axial_transformers.decoding import GumbelChoice, KnownFirst, Sampler, backend_choice, decode, gumbel, sampling
 from axial_transformers.inference import exact_network
 from axial_transformers.layers.initialisation import randomise
 from axial_transformers.models import AxialTransformerConfig, Conditioning
@@ -27,7 +27,7 @@ UNEVEN = (
 def assert_equal_samples(model, batch, **options):
     x, given = random_values(model, batch), random_given(model, batch)
     noise = gumbel((*x.shape, model.config.num_values), torch.Generator().manual_seed(1))
-    choose = GumbelChoice(noise=noise, draw=Draw(**options))
+    choose = GumbelChoice(noise=noise, sampler=Sampler(**options))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),
         decode(model, choose, x, Conditioning(**given), backend=EAGER),
@@ -200,7 +200,7 @@ def test_graphs_replay_what_eager_decoding_computes(config, dtype):
     x = random_values(model, 3).to(device)
     given = {name: tensor.to(device) for name, tensor in random_given(model, 3).items()}
     noise = gumbel((*x.shape, config.num_values), torch.Generator().manual_seed(1)).to(device)
-    choose = GumbelChoice(noise=noise, draw=Draw(top_k=4, top_p=0.9))
+    choose = GumbelChoice(noise=noise, sampler=Sampler(top_k=4, top_p=0.9))
     assert torch.equal(
         decode(model, choose, x, Conditioning(**given), backend=COMPILED),
         decode(model, choose, x, Conditioning(**given), backend=EAGER),

@@ -20,9 +20,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from axial_transformers.compression import compress, decompress
 from axial_transformers.decoding import (
     Choose,
-    Draw,
     GumbelChoice,
     KnownFirst,
+    Sampler,
     backend_choice,
     decode,
     decode_naively,
@@ -121,7 +121,7 @@ def test_likelihoods_and_steps_of_decoding_on_a_gpu_need_no_tensor_of_the_cpu(ki
         if config in (VARIANTS["rows"], VARIANTS["known channels"]):
             assert bits_map(model, x, **given).device.type == "cuda"
         noise = torch.empty(*x.shape, config.num_values, device="cuda")
-        parts = eager(model, GumbelChoice(noise=noise, draw=Draw(top_k=3, top_p=0.9)))
+        parts = eager(model, GumbelChoice(noise=noise, sampler=Sampler(top_k=3, top_p=0.9)))
         embedded = model.embed_conditioning(2, Conditioning(**given))
         slab = parts.context(model.layout.to_model(x), model.slices.start, embedded).expand(2, *model.layout.shape, -1)
         for outer in parts.outer_decoders:
@@ -232,7 +232,7 @@ def test_attention_with_a_bias_is_one_graph_where_it_is_compiled(shape, monkeypa
 
 def draw_of(model: AxialTransformer, batch: int, seed: int = 0, **options: Any) -> GumbelChoice:
     shape = (batch, *model.config.shape, model.config.channels, model.config.num_values)
-    return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), draw=Draw(**options))
+    return GumbelChoice(noise=gumbel(shape, torch.Generator().manual_seed(seed)), sampler=Sampler(**options))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from axial_transformers.decoding import decode
-from axial_transformers.decoding.drawing import cache_numbers
+from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.layers.lines import KeyValueCache
 from axial_transformers.likelihood.bits import random_slice_loss
 from axial_transformers.models import AxialTransformer

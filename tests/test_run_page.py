@@ -13,7 +13,7 @@ from PIL import Image
 
 from axial_transformers.data import Examples
 from axial_transformers.models import AxialTransformer, AxialTransformerConfig
-from axial_transformers.pictures.charts import Line, line_chart, span_of
+from axial_transformers.pictures.charts import ChartLine, line_chart, span_of
 from axial_transformers.storage.locks import folder_held
 from axial_transformers.training import TrainConfig, read_run, run_page, train
 from axial_transformers.training.metrics import MOST_POINTS, read_curves
@@ -165,7 +165,9 @@ def test_a_span_is_never_empty(values, span):
 
 
 def test_values_outside_of_the_span_are_drawn_at_its_edge():
-    chart = line_chart([Line([(0, 0.5), (1, 9.0), (2, -9.0)]), Line([(2, 1.0)], best=True)], "x", span=(0.0, 1.0))
+    chart = line_chart(
+        [ChartLine([(0, 0.5), (1, 9.0), (2, -9.0)]), ChartLine([(2, 1.0)], best=True)], "x", span=(0.0, 1.0)
+    )
     (path,) = re.findall(r'd="M([^"]*)"', chart)
     heights = [float(point.split(",")[1]) for point in path.split(" L")]
     assert heights == [106.0, 0.0, 212.0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from axial_transformers.decoding import Draw, GumbelChoice, KnownFirst, choices, decode, drawing, gumbel
+from axial_transformers.decoding import GumbelChoice, KnownFirst, Sampler, choices, decode, gumbel, sampling
 from axial_transformers.decoding.sampling import complete, sample
 from axial_transformers.likelihood.bits import bits_per_dim
 from axial_transformers.models import AxialTransformer
@@ -30,7 +30,7 @@ def chi_square(values: Tensor, probabilities: Tensor) -> float:
 
 def draw(logits: Tensor, count: int, **options) -> Tensor:
     """Many draws from one distribution [V]."""
-    return Draw(**options)(logits.expand(count, -1), gumbel((count, len(logits)), seeded()))
+    return Sampler(**options)(logits.expand(count, -1), gumbel((count, len(logits)), seeded()))
 
 
 LOGITS = torch.tensor([0.5, -1.0, 2.0, 1.0, 0.0])
@@ -94,7 +94,7 @@ def test_top_p_of_one_excludes_nothing():
     for value in range(256):
         wanted = torch.full((1, 256), -1e9)
         wanted[0, value] = 0
-        assert Draw(top_p=1.0)(logits, wanted).item() == value
+        assert Sampler(top_p=1.0)(logits, wanted).item() == value
 
 
 @pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.8}])
@@ -144,7 +144,7 @@ def test_a_seed_repeats_and_another_does_not():
 
 
 def in_parts_of(examples: int, model: AxialTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "MOST_NUMBERS", examples * drawing.numbers_each(model.config).noise)
+    monkeypatch.setattr(sampling, "MAX_NUMBERS", examples * sampling.numbers_per_example(model.config).noise)
 
 
 @pytest.mark.parametrize("together", [1, 2, 3, 100])
@@ -205,18 +205,18 @@ def test_noise_takes_bounded_memory(monkeypatch):
         sizes.append(prod(shape))
         return gumbel(shape, *of)
 
-    monkeypatch.setattr(drawing, "gumbel", recorded)
-    monkeypatch.setattr(drawing, "MOST_NUMBERS", 1 << 14)
+    monkeypatch.setattr(sampling, "gumbel", recorded)
+    monkeypatch.setattr(sampling, "MAX_NUMBERS", 1 << 14)
     assert len(sample(model, 6)) == 6
     assert sizes == [2 * 4 * 4 * 512] * 3
 
 
 def test_caches_take_bounded_memory_but_of_too_few_examples_at_a_time(monkeypatch):
-    monkeypatch.setattr(drawing, "MOST_NUMBERS", 1 << 20)
+    monkeypatch.setattr(sampling, "MAX_NUMBERS", 1 << 20)
     narrow, wide = (small_config((16, 16), num_values=2, dim=dim) for dim in (64, 512))
-    assert 16 < drawing.most_together(narrow) < 32
-    assert drawing.most_together(narrow) * drawing.numbers_each(narrow).state <= 1 << 20
-    assert drawing.most_together(wide) == 16
+    assert 16 < sampling.max_examples_at_once(narrow) < 32
+    assert sampling.max_examples_at_once(narrow) * sampling.numbers_per_example(narrow).state <= 1 << 20
+    assert sampling.max_examples_at_once(wide) == 16
 
 
 def test_noise_is_gone_when_decoding_ends():
@@ -235,7 +235,7 @@ def test_noise_is_gone_when_decoding_ends():
 
 def test_noise_is_drawn_in_slices_and_the_same_as_at_once(monkeypatch):
     whole = gumbel((3, 1001), seeded())
-    monkeypatch.setattr(choices, "DRAWN_AT_ONCE", 100)
+    monkeypatch.setattr(choices, "NOISE_AT_ONCE", 100)
     assert torch.equal(gumbel((3, 1001), seeded()), whole)
 
 

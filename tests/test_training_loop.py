@@ -25,7 +25,7 @@ from axial_transformers.ops import linear
 from axial_transformers.ops.elementwise import dropout
 from axial_transformers.ops.processor import ProductRates
 from axial_transformers.training import NonFiniteLoss, Origin, TrainConfig, raw_weights, read_run, train
-from axial_transformers.training.checkpoints import Checkpoints, Record
+from axial_transformers.training.checkpoints import CheckpointRecord, Checkpoints
 from axial_transformers.training.optimizer import learning_rate
 
 CONFIG = TrainConfig(
@@ -318,11 +318,11 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(uninterrupted, 
 
 def test_a_changed_bit_of_a_checkpoints_record_is_noticed(uninterrupted, tmp_path):
     written = uninterrupted / "checkpoints/step-00000024"
-    whole, content = Record.read(written), (written / "state.json").read_bytes()
+    whole, content = CheckpointRecord.read(written), (written / "state.json").read_bytes()
     for i in range(0, len(content), 9):
         (tmp_path / "state.json").write_bytes(content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
         with suppress(ValueError):
-            assert Record.read(tmp_path) == whole  # white space
+            assert CheckpointRecord.read(tmp_path) == whole  # white space
 
 
 def test_raw_weights_are_those_of_the_newest_intact_checkpoint(uninterrupted, tmp_path):
@@ -536,7 +536,7 @@ def test_a_time_limit_moves_the_schedule_on_and_a_resume_reads_it_from_the_check
     highest = rates.index(max(rates))
     assert rates[highest:] == sorted(rates[highest:], reverse=True)
     assert rates[-1] < 0.9 * config.learning_rate
-    counters = Record.read(max((tmp_path / "run/checkpoints").iterdir())).counters
+    counters = CheckpointRecord.read(max((tmp_path / "run/checkpoints").iterdir())).counters
     assert counters.clock == counters.seconds >= 60
     longer = dataclasses.replace(config, time_limit=2)
     run(tmp_path / "run", longer, resume=True)

@@ -8,7 +8,7 @@ import pytest
 from axial_transformers.data.examples import Examples
 from axial_transformers.training import TrainConfig
 from axial_transformers.training.batches import (
-    Stream,
+    Purpose,
     batches,
     draw_batch,
     example_indices,
@@ -45,7 +45,7 @@ def test_a_batch_that_does_not_divide_is_refused():
 
 
 def test_draws_are_uniform_and_unrelated_across_streams_and_positions():
-    draws = np.stack([uniforms(0, stream, np.arange(20_000)) for stream in Stream])
+    draws = np.stack([uniforms(0, purpose, np.arange(20_000)) for purpose in Purpose])
     assert draws.min() >= 0
     assert draws.max() < 1
     counts = np.stack([np.histogram(row, bins=20, range=(0, 1))[0] for row in draws])

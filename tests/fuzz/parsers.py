@@ -35,7 +35,7 @@ from axial_transformers.pictures import save_clips
 from axial_transformers.storage.tensorflow import TensorBundle, find_prefix, read_records
 from axial_transformers.storage.typed_json import from_json, read_object, to_json
 from axial_transformers.training import TrainConfig, read_run
-from axial_transformers.training.checkpoints import Record
+from axial_transformers.training.checkpoints import CheckpointRecord
 from shard_writer import array, picture, tar_of
 from small_models import random_model, small_config
 from tensor_bundle_writer import entry, header, table_bytes, varint, write_bundle
@@ -276,7 +276,7 @@ def containers(place: Path) -> Parser:
 
     def hostile(draw: Random) -> tuple[str, bytes]:
         """Many chunks, empty or as large as fields can say."""
-        line = container.Entry(draw.choice((0, 1, 256, 257)), draw.choice(INTEGERS) & 0xFFFFFFFF, 0)
+        line = container.ChunkEntry(draw.choice((0, 1, 256, 257)), draw.choice(INTEGERS) & 0xFFFFFFFF, 0)
         shape = tuple(draw.choice(INTEGERS) & 0xFFFFFFFF for _ in range(draw.randrange(18)))
         return "a.axl", replace(sound, chunks=(line,) * draw.choice((1, 100, 16_000)), shape=shape).pack()
 
@@ -381,7 +381,7 @@ def json_files(place: Path) -> Parser:
         if name == "train.json":
             read_run(place)
         elif name == "state.json":
-            return repr(Record.read(place))
+            return repr(CheckpointRecord.read(place))
         else:
             from_json(type(kinds[name]), read_object(path, "a configuration"), path)
         return None

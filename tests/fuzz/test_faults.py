@@ -33,7 +33,7 @@ from PIL import Image
 from axial_transformers import cli
 from axial_transformers.data import load
 from axial_transformers.models import AxialTransformer
-from axial_transformers.training.checkpoints import Record
+from axial_transformers.training.checkpoints import CheckpointRecord
 from conftest import TINY
 
 pytestmark = pytest.mark.slow
@@ -130,7 +130,7 @@ def _model(folder: Path) -> object:
 
 def _run(run: Path) -> object:
     for folder in run.glob("checkpoints/step-*"):
-        Record.read(folder)
+        CheckpointRecord.read(folder)
     for path in run.glob("samples/*.png"):
         _picture(path)
     newest = max((run / "checkpoints").glob("step-*"), default=run)

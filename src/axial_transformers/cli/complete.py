@@ -23,8 +23,7 @@ from axial_transformers.cli.options import (
 from axial_transformers.cli.parsing import command, parse, require_within
 from axial_transformers.data import Split
 from axial_transformers.data.images import read_mask
-from axial_transformers.decoding.drawing import require_room
-from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask
+from axial_transformers.decoding.sampling import complete, exact_layouts, known_mask, require_room
 from axial_transformers.pictures.completions import save_completions
 from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar

@@ -13,7 +13,7 @@ from axial_transformers import recipes
 from axial_transformers.cli.console import print_rows, working
 from axial_transformers.cli.parsing import parse, parse_known, parser
 from axial_transformers.cli.settings import leading_words, resolve_preset
-from axial_transformers.decoding.drawing import cache_numbers
+from axial_transformers.decoding.sampling import cache_numbers
 from axial_transformers.likelihood.dependencies import MOST_PARAMETERS, MOST_SITES, check_configuration
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines.by_name import names_model, read_config

@@ -21,8 +21,7 @@ from axial_transformers.cli.options import (
     products_in,
 )
 from axial_transformers.cli.parsing import parse, require_within
-from axial_transformers.decoding.drawing import draw_in_shares, require_room
-from axial_transformers.decoding.sampling import sample
+from axial_transformers.decoding.sampling import require_room, sample, sample_in_processes
 from axial_transformers.pictures.saving import require_output, save_examples
 from axial_transformers.progress import bar
 from axial_transformers.training.processes import processes_on
@@ -100,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
                 progress=bar(f"drawing {options.count} samples"),
             )
 
-        values = draw_in_shares(config, options.count, options.seed, draw, processes.count, processes.fill)
+        values = sample_in_processes(config, options.count, options.seed, draw, processes.count, processes.fill)
     if not processes.rank_zero:
         return
     save_examples(options.output, values.numpy(), config.num_values, trained.uint16, **vars(options.appearance))

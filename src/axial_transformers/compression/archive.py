@@ -23,8 +23,8 @@ from axial_transformers.compression.codec import (
 )
 from axial_transformers.compression.container import (
     ArchiveError,
+    ChunkEntry,
     DamagedError,
-    Entry,
     Header,
     WrongConditionsError,
     WrongModelError,
@@ -135,9 +135,9 @@ def write_archive(
     for name, given in conditioning._asdict().items():
         if given is not None and len(given) != len(images):
             raise ValueError(f"{name} is of {len(given)} images, but {len(images)} are to be compressed")
-    network, entries, webp = exact_network(model), list[Entry](), list[int]()
+    network, entries, webp = exact_network(model), list[ChunkEntry](), list[int]()
 
-    def encode(item: tuple[Tensor, Conditioning]) -> tuple[Entry, bytes, list[int]]:
+    def encode(item: tuple[Tensor, Conditioning]) -> tuple[ChunkEntry, bytes, list[int]]:
         images, own = item
         chunk = encode_chunk(network, images, own)
         content = chunk.pack()
@@ -151,7 +151,7 @@ def write_archive(
     header = Header(
         fingerprint=fingerprint(model), shape=model.config.shape, channels=model.config.channels,
         num_values=model.config.num_values, conditions=conditioning.kinds, metadata=metadata,
-        chunks=(Entry(0, 0, 0),) * (len(chunks) + len(files)),
+        chunks=(ChunkEntry(0, 0, 0),) * (len(chunks) + len(files)),
     )  # fmt: skip
     file.write(header.pack())  # of the size that it will have
     items = ((model.check(torch.as_tensor(images[some])), conditioning.of(some)) for some in chunks)

@@ -49,7 +49,7 @@ class DamagedError(ArchiveError):
     """The archive has changed since it was written, or it is none."""
 
 
-class Entry(NamedTuple):
+class ChunkEntry(NamedTuple):
     """One line of the index."""
 
     images: int
@@ -74,7 +74,7 @@ class Header:
     """What the reader must be given: 0 nothing, 1 labels, 2 external conditioning, 3 both."""
     metadata: bytes = b""
     """Describes the files that the images came from: compressed JSON (see `files`)."""
-    chunks: tuple[Entry, ...] = ()
+    chunks: tuple[ChunkEntry, ...] = ()
 
     @property
     def images(self) -> int:
@@ -110,11 +110,11 @@ class _Before(NamedTuple):
     images: int
 
 
-def entry(images: int, chunk: bytes) -> Entry:
+def entry(images: int, chunk: bytes) -> ChunkEntry:
     """Return the index entry of a chunk; ValueError if it is too large for one."""
     if len(chunk) > MOST_BYTES:
         raise ValueError(f"a file or a chunk of {len(chunk):,} bytes: an archive holds at most {MOST_BYTES:,} of each")
-    return Entry(images, len(chunk), zlib.crc32(chunk))
+    return ChunkEntry(images, len(chunk), zlib.crc32(chunk))
 
 
 def read_header(file: BinaryIO) -> Header:
@@ -132,7 +132,7 @@ def read_header(file: BinaryIO) -> Header:
     if axes > MOST_AXES:
         raise DamagedError(f"the header is damaged: it claims {axes} axes")
     shape = tuple(size for (size,) in _SIZE.iter_unpack(head.take(_SIZE.size * axes)))
-    index = tuple(Entry(*fields) for fields in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
+    index = tuple(ChunkEntry(*fields) for fields in _ENTRY.iter_unpack(head.take(_ENTRY.size * chunks)))
     metadata = head.take(size)
     length = head.position
     (checksum,) = _SIZE.unpack(head.take(_SIZE.size))

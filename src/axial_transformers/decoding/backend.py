@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
 from axial_transformers.decoding.values_so_far import RowPredictions
+from axial_transformers.kernels import Stream
 from axial_transformers.models import AxialTransformer, Conditioning
 
 Slab = Any
@@ -54,8 +57,13 @@ class Backend:
     """
 
 
+ReadsRow = Callable[[Callable[[NDArray[np.int64], Stream], None], Tensor], Tensor]
+"""How an archive's decoder chooses: a function `read`, and the positions of a row [L, d + 1] -> its values [B, L].
+
+`read` takes values int64 [B, L], which it fills from a stream, and the stream.
+"""
 BackendFactory = Callable[[AxialTransformer, Any, int], Backend]
-"""A model, a choice of values (`Choose`; `CodesRows` for an archive) and a number of examples -> a backend."""
+"""A model, a choice of values (`Choose`; `ReadsRow` for an archive) and a number of examples -> a backend."""
 
 
 def eager(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:

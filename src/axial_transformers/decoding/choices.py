@@ -1,56 +1,39 @@
-"""Choices of values: functions of logits and position. Compiled rows need one that is made of tensors."""
+"""Choices of values: functions of logits and position. Compiled rows need one that is made of tensors.
 
-from collections.abc import Callable
+The decoder of an archive is none of these: it reads whole rows from a stream (`backend.ReadsRow`).
+"""
+
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Integer
-from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.kernels import Stream
-
-DRAWN_AT_ONCE = 1 << 20
+NOISE_AT_ONCE = 1 << 20
 """Numbers of noise computed at a time: their float64 form takes 8 MiB."""
 
 
 @runtime_checkable
 class Choose(Protocol):
-    """A choice of values: sampling draws them, completion keeps known ones, an archive reads them."""
+    """A choice of values: sampling takes them from the noise, completion keeps known ones, an archive reads them."""
 
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of the site (a1, .., ad, c), in data coordinates -> values int64 [B]."""
-        ...
-
-
-class CodesRows(Protocol):
-    """A choice of whole rows in kernels: an archive's entropy decoder."""
-
-    def __call__(
-        self, read: Callable[[NDArray[np.int64], Stream], None], sites: Integer[Tensor, "l axes"]
-    ) -> Integer[Tensor, "b l"]:
-        """Return the values of a row [B, L].
-
-        Args:
-            read: takes values int64 [B, L], which it fills from a stream, and the stream.
-            sites: [L, d + 1], the positions of the row.
-        """
+    def __call__(self, logits: Float[Tensor, "b v"], position: tuple[int, ...]) -> Integer[Tensor, " b"]:
+        """Logits [B, V] of the position (a1, .., ad, c), in data coordinates -> values int64 [B]."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
-    """argmax(logits + temperature * noise): with Gumbel noise, a draw from softmax(logits / temperature)."""
+class Sampler:
+    """argmax(logits + temperature * noise): with Gumbel noise, a sample of softmax(logits / temperature)."""
 
     temperature: float = 1.0
-    """1 draws from the model's distribution; 0 takes the most likely value."""
+    """1 samples from the model's distribution; 0 takes the most likely value."""
     top_k: int | None = None
-    """Draw only from the k most likely values, and ties with the last."""
+    """Sample only from the k most likely values, and ties with the last."""
     top_p: float | None = None
-    """Draw only from the fewest most likely values that reach probability p, and ties with the last."""
+    """Sample only from the fewest most likely values that reach probability p, and ties with the last."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < inf:
@@ -81,32 +64,24 @@ class Draw:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowChoice:
-    """The choices of one row."""
+class GumbelChoice:
+    """A sample of every value, with fixed noise: at all positions, or at those of one row."""
 
-    noise: Float[Tensor, "b l v"]
-    known: Integer[Tensor, "b l"]
-    """-1 where values are drawn."""
-    draw: Draw
+    noise: Float[Tensor, "b *p v"]
+    """[B, *A, C, V], standard Gumbel; of a row [B, L, V]."""
+    sampler: Sampler = Sampler()
+    known: Integer[Tensor, "b ..."] | None = None
+    """Of a row: known values [B, L]; -1 where values are sampled."""
 
     def __call__(
-        self, logits: Float[Tensor, "b v"], i: int, predicted: Integer[Tensor, " b"] | int
+        self, logits: Float[Tensor, "b v"], position: tuple[int, ...], predicted: Integer[Tensor, " b"] | int = 0
     ) -> Integer[Tensor, " b"]:
-        """Logits [B, V] of position i of the row, predicted values -> differences [B]; from 0 they are values."""
-        known = self.known[:, i]
-        return torch.where(known < 0, self.draw(logits, self.noise[:, i]), (known - predicted) % logits.shape[-1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class GumbelChoice:
-    """A draw of every value, with fixed noise."""
-
-    noise: Float[Tensor, "b *a c v"]
-    """[B, *A, C, V], standard Gumbel."""
-    draw: Draw = Draw()
-
-    def __call__(self, logits: Float[Tensor, "b v"], site: tuple[int, ...]) -> Integer[Tensor, " b"]:
-        return self.draw(logits, _at(self.noise, site))
+        """Logits [B, V] of a position, predicted values -> differences [B]; from 0 they are values."""
+        sampled = self.sampler(logits, _at(self.noise, position))
+        if self.known is None:
+            return sampled
+        known = _at(self.known, position)
+        return torch.where(known < 0, sampled, (known - predicted) % logits.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -121,7 +96,7 @@ class KnownFirst:
 def choose_at(
     choose: Choose | KnownFirst,
     logits: Float[Tensor, "b v"],
-    site: tuple[int, ...],
+    position: tuple[int, ...],
     predicted: Integer[Tensor, " b"] | int,
 ) -> Integer[Tensor, " b"]:
     """Return the choice at one position, as differences [B] from the predicted values.
@@ -129,10 +104,10 @@ def choose_at(
     Known values are values: they become differences here. With `predicted` = 0, differences are values.
     """
     if not isinstance(choose, KnownFirst):
-        return choose(logits, site)
-    if choose.mask[site]:
-        return (_at(choose.known, site).long() - predicted) % logits.shape[-1]
-    return choose_at(choose.otherwise, logits, site, predicted)
+        return choose(logits, position)
+    if choose.mask[position]:
+        return (_at(choose.known, position).long() - predicted) % logits.shape[-1]
+    return choose_at(choose.otherwise, logits, position, predicted)
 
 
 def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
@@ -142,16 +117,16 @@ def noise_of(choose: Choose | KnownFirst) -> Float[Tensor, "b *a c v"] | None:
     return choose.noise if isinstance(choose, GumbelChoice) else None
 
 
-def row_choice(choose: Choose | KnownFirst, sites: Integer[Tensor, "l axes"]) -> RowChoice | None:
-    """Return a choice along the row of these positions [L, d + 1]; None if it is not made of tensors."""
-    row = tuple(sites.T)
+def row_choice(choose: Choose | KnownFirst, positions: Integer[Tensor, "l axes"]) -> GumbelChoice | None:
+    """Return a choice, with `known`, along the row of these positions [L, d + 1]; None if it is not made of tensors."""
+    row = tuple(positions.T)
     if isinstance(choose, GumbelChoice):
         noise = _at(choose.noise, row)
-        known = torch.full(noise.shape[:2], -1, device=noise.device)
-        return RowChoice(noise=noise, known=known, draw=choose.draw)
-    if isinstance(choose, KnownFirst) and (otherwise := row_choice(choose.otherwise, sites)) is not None:
-        known = _at(choose.known, row).long()
-        return replace(otherwise, known=torch.where(choose.mask[row].to(known.device), known, otherwise.known))
+        return replace(choose, noise=noise, known=torch.full(noise.shape[:2], -1, device=noise.device))
+    if isinstance(choose, KnownFirst) and (otherwise := row_choice(choose.otherwise, positions)) is not None:
+        known, own = _at(choose.known, row).long(), otherwise.known
+        assert own is not None
+        return replace(otherwise, known=torch.where(choose.mask[row].to(known.device), known, own))
     return None
 
 
@@ -164,16 +139,16 @@ def gumbel(
     the noise of an example depends only on the generator and on how many numbers came before.
     """
     noise = torch.empty(shape, dtype=torch.float32, device=device)
-    for part in noise.view(-1).split(DRAWN_AT_ONCE):
-        uniform = _uniform(len(part), generator).to(device)  # a GPU takes logarithms while the CPU draws
+    for part in noise.view(-1).split(NOISE_AT_ONCE):
+        uniform = _uniform(len(part), generator).to(device)  # a GPU takes logarithms while the CPU generates
         part.copy_(uniform.clamp_(min=torch.finfo(torch.float64).tiny).log_().neg_().log_().neg_())
     return noise
 
 
 def skip_noise(count: int, generator: torch.Generator) -> None:
     """Advance the generator as `gumbel` does for `count` values."""
-    for start in range(0, count, DRAWN_AT_ONCE):
-        _uniform(min(DRAWN_AT_ONCE, count - start), generator)
+    for start in range(0, count, NOISE_AT_ONCE):
+        _uniform(min(NOISE_AT_ONCE, count - start), generator)
 
 
 def _uniform(count: int, generator: torch.Generator | None) -> Float[Tensor, " n"]:
@@ -181,6 +156,6 @@ def _uniform(count: int, generator: torch.Generator | None) -> Float[Tensor, " n
     return torch.rand(count, generator=generator, dtype=torch.float64, device=device)
 
 
-def _at(tensor: Tensor, sites: tuple[int | Tensor, ...]) -> Tensor:
-    index: tuple[slice | int | Tensor, ...] = (slice(None), *sites)
+def _at(tensor: Tensor, positions: tuple[int | Tensor, ...]) -> Tensor:
+    index: tuple[slice | int | Tensor, ...] = (slice(None), *positions)
     return tensor[index]

@@ -36,9 +36,9 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend, BackendFactory, Slab
+from axial_transformers.decoding.backend import Backend, BackendFactory, ReadsRow, Slab
 from axial_transformers.decoding.backend_choice import choose_backend
-from axial_transformers.decoding.choices import Choose, CodesRows, KnownFirst, choose_at
+from axial_transformers.decoding.choices import Choose, KnownFirst, choose_at
 from axial_transformers.decoding.values_so_far import ValuesSoFar
 from axial_transformers.layers.blocks import without_dropout
 from axial_transformers.models import UNCONDITIONAL, AxialTransformer, Conditioning
@@ -51,7 +51,7 @@ ROW = 3
 @torch.no_grad()
 def decode(
     model: AxialTransformer,
-    choose: Choose | KnownFirst | CodesRows,
+    choose: Choose | KnownFirst | ReadsRow,
     x: Integer[Tensor, "b *a c"],
     conditioning: Conditioning = UNCONDITIONAL,
     backend: BackendFactory = choose_backend,

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from axial_transformers.decoding.backend import Backend
-from axial_transformers.decoding.choices import Choose, CodesRows, KnownFirst, row_choice
+from axial_transformers.decoding.backend import Backend, ReadsRow
+from axial_transformers.decoding.choices import Choose, KnownFirst, row_choice
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.inference.exact_network import ExactNetwork
-from axial_transformers.kernels import NO_PREDICTION, Array, Choice, Prediction, exact_kernels
+from axial_transformers.kernels import NO_PREDICTION, Array, Prediction, RowSampling, exact_kernels
 from axial_transformers.models import AxialTransformer
 
 
@@ -32,13 +32,13 @@ def backend_of(network: ExactNetwork, row: Callable[[Array, Tensor, RowPredictio
 
 
 def reads_rows(network: ExactNetwork, model: AxialTransformer, choose: Any, batch: int) -> Backend:
-    """Return the backend of an archive's decoder; `choose` is a `CodesRows`."""
+    """Return the backend of an archive's decoder; `choose` is a `ReadsRow`."""
     assert model is network.model
     return backend_of(network, partial(_read, network, choose))
 
 
 def _read(
-    network: ExactNetwork, choose: CodesRows, context: Array, sites: Tensor, predictions: RowPredictions | None
+    network: ExactNetwork, choose: ReadsRow, context: Array, sites: Tensor, predictions: RowPredictions | None
 ) -> Tensor:
     held = predictions and predictions.to("cpu")
     chosen = choose(partial(network.rows.read, context, arrays_of(held)), sites)
@@ -63,10 +63,10 @@ def arrays_of(predictions: RowPredictions | None) -> Prediction:
 def compiled(model: AxialTransformer, choose: Choose | KnownFirst, batch: int) -> Backend:
     """Return the backend of a float32 model; `choose` is made of tensors (`row_choice`)."""
     network = ExactNetwork(model, exact_kernels(compiled=True))
-    return backend_of(network, partial(_draw, network, choose))
+    return backend_of(network, partial(_sample, network, choose))
 
 
-def _draw(
+def _sample(
     network: ExactNetwork,
     choose: Choose | KnownFirst,
     context: Array,
@@ -75,13 +75,14 @@ def _draw(
 ) -> Tensor:
     choice, num_values = row_choice(choose, sites), network.num_values
     assert choice is not None
-    noise, known, draw = _array(choice.noise), _array(choice.known), choice.draw
+    assert choice.known is not None
+    noise, known, sampler = _array(choice.noise), _array(choice.known), choice.sampler
     if known.max() >= num_values:
         raise ValueError(f"known values must be in 0..{num_values - 1}; found {known.max()}")
-    top_k = min(draw.top_k or num_values, num_values)
+    top_k = min(sampler.top_k or num_values, num_values)
     values = np.empty(known.shape, np.int64)
-    drawn = Choice(noise, known, np.float32(draw.temperature), top_k, np.float32(draw.top_p or 1))
-    network.rows.draw(context, arrays_of(predictions), values, drawn)
+    sampling = RowSampling(noise, known, np.float32(sampler.temperature), top_k, np.float32(sampler.top_p or 1))
+    network.rows.sample(context, arrays_of(predictions), values, sampling)
     return torch.from_numpy(values)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from axial_transformers.decoding.backend import Backend, eager, walk_row
-from axial_transformers.decoding.choices import Choose, KnownFirst, RowChoice, row_choice
+from axial_transformers.decoding.choices import Choose, GumbelChoice, KnownFirst, row_choice
 from axial_transformers.decoding.values_so_far import RowPredictions
 from axial_transformers.models import AxialTransformer
 
@@ -17,7 +17,7 @@ LONGEST_ROW = 1 << 12
 MOST_KEPT = 4
 """Graphs kept for each model, the last used ones: each holds the activations of a row."""
 
-Row = Callable[[Tensor, RowChoice, RowPredictions | None], Tensor]
+Row = Callable[[Tensor, GumbelChoice, RowPredictions | None], Tensor]
 _kept: WeakKeyDictionary[AxialTransformer, dict[Hashable, Row]] = WeakKeyDictionary()
 
 
@@ -35,7 +35,8 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
         assert choice is not None
         autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
         places = None if predictions is None else tuple(predictions.places.flatten().tolist())
-        key = weights, context.shape, context.dtype, context.device, choice.noise.dtype, choice.draw, autocast, places
+        like = context.shape, context.dtype, context.device, choice.noise.dtype
+        key = weights, like, choice.sampler, autocast, places
         kept[key] = kept.pop(key) if key in kept else _recorded_row(model, context, choice, predictions)
         if len(kept) > MOST_KEPT:
             del kept[next(iter(kept))]
@@ -45,17 +46,23 @@ def graphs(model: AxialTransformer, choose: Choose | KnownFirst) -> Backend:
 
 
 def _recorded_row(
-    model: AxialTransformer, context: Tensor, choice: RowChoice, predictions: RowPredictions | None
+    model: AxialTransformer, context: Tensor, choice: GumbelChoice, predictions: RowPredictions | None
 ) -> Row:
+    assert choice.known is not None
     inputs = context.clone(), choice.noise.clone(), choice.known.clone()
     static = replace(choice, noise=inputs[1], known=inputs[2])
     held = predictions and predictions._replace(
         known=predictions.known.clone(), values=predictions.values.clone(), planes=predictions.planes.clone()
     )
-    chosen, repeat = record(lambda: walk_row(model, inputs[0], static, held), context.device)
 
-    def row(context: Tensor, choice: RowChoice, predictions: RowPredictions | None) -> Tensor:
+    def choose(logits: Tensor, i: int, predicted: Tensor | int) -> Tensor:
+        return static(logits, (i,), predicted)
+
+    chosen, repeat = record(lambda: walk_row(model, inputs[0], choose, held), context.device)
+
+    def row(context: Tensor, choice: GumbelChoice, predictions: RowPredictions | None) -> Tensor:
         for own, new in zip(inputs, (context, choice.noise, choice.known)):
+            assert new is not None
             own.copy_(new)
         if held is not None and predictions is not None:
             held.known.copy_(predictions.known)

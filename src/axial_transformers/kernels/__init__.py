@@ -18,7 +18,6 @@ from axial_transformers.kernels.exact.definition import (
     WORD,
     Array,
     Block,
-    Choice,
     Known,
     Line,
     Linear,
@@ -26,6 +25,7 @@ from axial_transformers.kernels.exact.definition import (
     Norm,
     Output,
     Prediction,
+    RowSampling,
     Stream,
 )
 from axial_transformers.kernels.line_layout import Sizes, Strides
@@ -42,7 +42,6 @@ __all__ = [
     "WORD",
     "Array",
     "Block",
-    "Choice",
     "Known",
     "Line",
     "Linear",
@@ -50,6 +49,7 @@ __all__ = [
     "Norm",
     "Output",
     "Prediction",
+    "RowSampling",
     "Sizes",
     "Stream",
     "Strides",

@@ -77,7 +77,7 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
     return builder.shuffle_vector(single, unset, ir.Constant(ir.VectorType(ir.IntType(32), lanes), None))
 
 
-def opaque(builder: Any, number: Any) -> Any:
+def hide_origin(builder: Any, number: Any) -> Any:
     """Return a number whose origin LLVM does not know.
 
     Of two addresses that it knows to be related, it computes one from the other. In a tile, the addresses of the rows

@@ -14,10 +14,10 @@ from axial_transformers.kernels.llvm import (
     cgutils,
     constant,
     fused_multiply_add,
+    hide_origin,
     instructions,
     ir,
     load,
-    opaque,
     splat,
     store,
     transposed,
@@ -58,7 +58,7 @@ def product_tile(height: int, width: int, add: bool, combine: Callable[..., Any]
 
         def add_step(step: Any, sums: list[Any]) -> None:
             panel = [load(builder, w, offset(w_at, w_row, step, c)) for c in columns]
-            first = opaque(builder, builder.gep(x, [offset(x_at, x_step, step)]))
+            first = hide_origin(builder, builder.gep(x, [offset(x_at, x_step, step)]))
             for row, beside in enumerate(rows):
                 number = splat(builder, load(builder, first, beside, 1), LANES)
                 for total, weights in zip(sums[row * len(panel) :], panel):

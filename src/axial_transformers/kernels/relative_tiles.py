@@ -42,10 +42,10 @@ from axial_transformers.kernels.llvm import (
     cgutils,
     constant,
     fused_multiply_add,
+    hide_origin,
     intrinsic,
     ir,
     load,
-    opaque,
     splat,
     store,
     types,
@@ -95,7 +95,7 @@ def _product_of_lines(scores: bool) -> Any:
         rows = {(group, row): builder.mul(x_row, count.type(group * LANES + row)) for group, row in places}
         with cgutils.for_range(builder, count) as loop:
             of_places = [load(builder, keys, offset(keys_at, keys_row, loop.index, i * LANES)) for i in range(VECTORS)]
-            first = opaque(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
+            first = hide_origin(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
             for row in range(BESIDE):
                 of_offsets = [
                     [
@@ -171,7 +171,7 @@ def add_encoded(
                 step = builder.add(first, count.type(i))
                 encodings = [row_of(table, table_at, table_row, step), *encodings]
                 of_step = row_of(w, w_at, w_row, step)
-                start = opaque(builder, builder.gep(x, [builder.add(x_at, builder.mul(x_step, step))]))
+                start = hide_origin(builder, builder.gep(x, [builder.add(x_at, builder.mul(x_step, step))]))
                 for beside, total, encoding in zip(rows, sums, encodings):
                     number = splat(builder, load(builder, start, beside, 1), LANES)
                     factor = builder.fadd(of_step, encoding)

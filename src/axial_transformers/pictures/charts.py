@@ -12,7 +12,7 @@ BOTTOM = 28.0
 LETTER = 7.5
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line of a chart."""
 
     points: Points
@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 def line_chart(
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     label: str,
     span: tuple[float, float] | None = None,
     size: tuple[float, float] = WIDE,
@@ -71,7 +71,7 @@ def span_of(values: Sequence[float]) -> tuple[float, float]:
     return low - (abs(low) / 10 or 1.0), low + (abs(low) / 10 or 1.0)
 
 
-def _drawn(line: Line, places: Sequence[tuple[float, float]]) -> str:
+def _drawn(line: ChartLine, places: Sequence[tuple[float, float]]) -> str:
     kind = "best" if line.best else "plain"
     if len(places) == 1:
         return '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="3"/>'.format(kind, *places[0])

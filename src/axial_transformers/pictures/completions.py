@@ -13,9 +13,9 @@ from axial_transformers.pictures.display import (
     Pixels,
     for_display,
     marks_for_display,
-    opaque,
     unseen,
     window_of,
+    with_alpha,
 )
 from axial_transformers.pictures.grids import WIDTH, above, below, beside, enlargement, gap_of, sheet
 from axial_transformers.pictures.saving import MOVIES, save_movie, save_picture
@@ -92,10 +92,10 @@ def _tiles(
     show: Callable[[NDArray[np.integer]], Pixels],
     marked: NDArray[np.bool_] | None,
 ) -> Pixels:
-    whole, drawn = (opaque(show(each)) for each in (known, filled))
+    whole, drawn = (with_alpha(show(each)) for each in (known, filled))
     given = whole
     if known.ndim > 3:  # of a pixel some of whose channels are known, only these are shown
-        given = opaque(show(np.where(mask, known, 0).astype(np.uint8)))
+        given = with_alpha(show(np.where(mask, known, 0).astype(np.uint8)))
     given = unseen(given, marks_for_display(np.asarray((~mask).all(axis=-1)), whole.shape[2]))
     if marked is not None:
         given = unseen(given, marks_for_display(marked, whole.shape[2]), MARK)

@@ -98,7 +98,7 @@ def as_row(sites: NDArray[Any]) -> NDArray[Any]:
     return sites[None].repeat(max(1, len(sites) // 16), axis=0)
 
 
-def opaque(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def with_alpha(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return images as RGBA [N, H, W, 4]."""
     if pictures.ndim == 3:
         pictures = np.repeat(pictures[..., None], 3, axis=-1)

@@ -179,7 +179,7 @@ def _drop_gradient(parameter: Tensor) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class StepMemory:
     """Bytes of tensors on one device at the peak of a step. Allocator and driver take more, see `needed_memory`."""
 
     weights: int
@@ -204,7 +204,7 @@ class Memory:
         return self.weights + self.gradients + self.adam + self.average + self.gathered + self.activations
 
 
-def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int) -> Memory:
+def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: int) -> StepMemory:
     """Return the memory of a step on each of `devices` devices, blocks not compiled (compiled ones take less).
 
     Raises:
@@ -218,7 +218,7 @@ def memory(model: AxialTransformerConfig, training: TrainingSettings, devices: i
     if training.shard and devices > 1:
         share = -(-share // devices)
         gathered = 2 * FLOAT * outside_blocks + 2 * (dtype.itemsize + FLOAT) * largest_block
-    return Memory(
+    return StepMemory(
         weights=share,
         gradients=share,
         adam=2 * share - saved,

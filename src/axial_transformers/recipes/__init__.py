@@ -22,7 +22,7 @@ from axial_transformers.recipes.named import (
     imagenet64_sparse_transformer,
     photos32,
 )
-from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Machine, Recipe
+from axial_transformers.recipes.recipe import NOT_YET_MEASURED, Hardware, Recipe
 
 NAMED: dict[str, Callable[[], Recipe]] = {
     recipe.__name__: recipe
@@ -47,7 +47,7 @@ NAMED: dict[str, Callable[[], Recipe]] = {
 }
 """The recipes with a name; `custom` is for any other data."""
 
-__all__ = ["NAMED", "NOT_YET_MEASURED", "Machine", "Recipe", "custom", "tiled", *NAMED]
+__all__ = ["NAMED", "NOT_YET_MEASURED", "Hardware", "Recipe", "custom", "tiled", *NAMED]
 
 
 def listed() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from axial_transformers.data import DataConfig
 from axial_transformers.models import AxialTransformerConfig
 from axial_transformers.models.baselines import BlockTransformerConfig, ImageTransformerConfig, SparseTransformerConfig
-from axial_transformers.recipes.recipe import GPU, NOT_YET_MEASURED, Machine, Recipe, published_training
+from axial_transformers.recipes.recipe import GPU, NOT_YET_MEASURED, Hardware, Recipe, published_training
 from axial_transformers.training import TrainConfig
 
 
@@ -18,7 +18,7 @@ def digits() -> Recipe:
     return Recipe(
         title="handwritten digits, 8x8, bundled with the package",
         reaches="1.716 bits/dim on the 297 test images, labels not given (axial demo, 2 cores, 2026-11-22)",
-        fits=Machine("cpu", 0.5),
+        fits=Hardware("cpu", 0.5),
         source="digits",
         model=AxialTransformerConfig(
             shape=(8, 8),
@@ -53,7 +53,7 @@ def fashion_mnist() -> Recipe:
     return Recipe(
         title="Fashion-MNIST, 28x28, on one CPU core",
         reaches="2.712 bits/dim on the 10,000 test images (0.7 core-hours, 2026-11-24)",
-        fits=Machine("cpu", 0.7),
+        fits=Hardware("cpu", 0.7),
         model=AxialTransformerConfig(
             shape=(28, 28),
             rotary=100.0,
@@ -88,7 +88,7 @@ def fashion_mnist_wide() -> Recipe:
         recipe,
         title="Fashion-MNIST, 28x28, wider, on one CPU core",
         reaches="2.686 bits/dim on the 10,000 test images (1.6 core-hours, 2026-11-24)",
-        fits=Machine("cpu", 0.9),
+        fits=Hardware("cpu", 0.9),
         model=replace(recipe.model, dim=160, heads=5, mlp_ratio=2.0),
         training=replace(recipe.training, steps=10_500),
     )
@@ -99,7 +99,7 @@ def fashion_mnist_gpu() -> Recipe:
     return Recipe(
         title="Fashion-MNIST, 28x28, on a GPU",
         reaches=NOT_YET_MEASURED,
-        fits=Machine("cuda", 16),
+        fits=Hardware("cuda", 16),
         model=AxialTransformerConfig(shape=(28, 28), dim=256, heads=8, outer_layers=8, inner_layers=4, dropout=0.1),
         training=TrainConfig(
             steps=60_000,
@@ -117,7 +117,7 @@ def photos32() -> Recipe:
     return Recipe(
         title="photographs of any size, cut into 32x32 tiles",
         reaches="1.633 bits/dim on tiles of 3 photographs; JPEG XL: 2.058 (varied copies, 52 minutes)",
-        fits=Machine("cpu", 1),
+        fits=Hardware("cpu", 1),
         data=DataConfig(size=32, fit="tiles", offsets="random", mode="rgb"),
         model=AxialTransformerConfig(
             shape=(32, 32),
@@ -279,7 +279,7 @@ def clips32() -> Recipe:
     return Recipe(
         title="clips of 16 frames of 32x32, time as an axis",
         reaches="1.373 bits/dim on 15 test clips, 35 % below x264 (one core, 37 minutes)",
-        fits=Machine("cpu", 2.5),
+        fits=Hardware("cpu", 2.5),
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),
@@ -319,7 +319,7 @@ def clips32_frames() -> Recipe:
     return Recipe(
         title="clips of 16 frames of 32x32, frames as channels",
         reaches="2.547 bits/dim on 15 test clips, 21 % above x264 (one core, 53 minutes)",
-        fits=Machine("cpu", 1.5),
+        fits=Hardware("cpu", 1.5),
         data=DataConfig(size=32, fit="crop"),
         model=AxialTransformerConfig(
             shape=(16, 32, 32),

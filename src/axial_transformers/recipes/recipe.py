@@ -10,7 +10,7 @@ from axial_transformers.training import TrainConfig
 NOT_YET_MEASURED = "not yet measured"
 
 
-class Machine(NamedTuple):
+class Hardware(NamedTuple):
     """One device for a step of a recipe; more devices share the batch."""
 
     device: Literal["cpu", "cuda"]
@@ -28,7 +28,7 @@ class Recipe:
     title: str
     reaches: str
     """Bits/dim; or `NOT_YET_MEASURED`."""
-    fits: Machine | None = None
+    fits: Hardware | None = None
     """A machine for a step; None: it depends on the data."""
     source: str | None = None
     """Source of the data, as for `data.load`; None: the user names one."""
@@ -37,7 +37,7 @@ class Recipe:
     training: TrainConfig
 
 
-GPU = Machine("cuda", 80)
+GPU = Hardware("cuda", 80)
 """Parts of a batch are as few as fit there without recomputing blocks."""
 
 

@@ -190,7 +190,7 @@ _MOST_AXES = 8
 
 
 @dataclass(frozen=True)
-class Entry:
+class VariableEntry:
     """Place, type and shape of a variable's values."""
 
     dtype: np.dtype[np.generic]
@@ -207,7 +207,7 @@ class TensorBundle:
     Compressed blocks, partitioned variables, and types other than float16/32/64 and int32/64 are a FormatError.
     """
 
-    entries: dict[str, Entry]
+    entries: dict[str, VariableEntry]
 
     def __init__(self, prefix: str | Path) -> None:
         prefix = Path(prefix)
@@ -276,7 +276,7 @@ def _shards(header: bytes, where: str) -> int:
     return count
 
 
-def _entry(message: bytes, where: str, shard_sizes: list[int]) -> Entry:
+def _entry(message: bytes, where: str, shard_sizes: list[int]) -> VariableEntry:
     integers, nested = parse(message, where)
     kind, shard, offset, size, checksum = (integers.get(number, 0) for number in (1, 3, 4, 5, 6))
     if 7 in nested:
@@ -295,4 +295,4 @@ def _entry(message: bytes, where: str, shard_sizes: list[int]) -> Entry:
         raise FormatError(f"{where} lies in shard {shard} of {len(shard_sizes)}")
     if offset + size > shard_sizes[shard]:
         raise FormatError(f"{where} reaches beyond the end of data shard {shard}; the shard is cut short")
-    return Entry(dtype, shape, shard, offset, size, checksum)
+    return VariableEntry(dtype, shape, shard, offset, size, checksum)

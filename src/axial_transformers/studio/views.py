@@ -15,7 +15,7 @@ from axial_transformers.likelihood.bits import bits_map, bits_per_dim
 from axial_transformers.likelihood.outliers import Scores
 from axial_transformers.pictures import for_display, html, image_grid, save_clips, save_movie
 from axial_transformers.pictures.completions import completion_sheet
-from axial_transformers.pictures.display import HEAT, Window, opaque
+from axial_transformers.pictures.display import HEAT, Window, with_alpha
 from axial_transformers.pictures.grids import above, enlargement, gap_of, sheet, with_scale
 from axial_transformers.pictures.heat_maps import heat_colours, hottest, under_examples
 from axial_transformers.studio.actions import drawn_early, share_below
@@ -105,7 +105,7 @@ def bits(studio: StudioModel, example: NDArray[np.uint8], label: int | None = No
     if example.ndim == 2:
         page = under_examples(example[None], costs, model.config.num_values, studio.uint16)
     else:
-        plain, heat = opaque(displayed(studio, example[None])), heat_colours(costs, model.config.num_values)
+        plain, heat = with_alpha(displayed(studio, example[None])), heat_colours(costs, model.config.num_values)
         over = np.rint(plain + opacity * (heat - plain.astype(float))).astype(np.uint8)
         tiles = np.concatenate([plain, over, heat])
         columns = 1 if studio.are_clips else 3

@@ -9,7 +9,7 @@ start of the run. With 10 examples and batches of 4:
 
 All that happens to the example at a position is a function of the seed and the position: which example it is, how it is
 augmented, whether its label is hidden, and which slice carries the loss. No random generator has a state between steps.
-`random_bits` hashes the seed, a purpose (`Stream`) and the position instead.
+`random_bits` hashes the seed, a purpose (`Purpose`) and the position instead.
 
 So the order does not depend on how a run is executed:
 
@@ -43,7 +43,7 @@ from axial_transformers.training.processes import Processes
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Stream(IntEnum):
+class Purpose(IntEnum):
     """Purposes of random bits. Bits of different purposes are independent."""
 
     SHUFFLE = 0
@@ -77,9 +77,9 @@ def random_bits(*keys: int | NDArray[np.int64]) -> NDArray[np.uint64]:
     return state
 
 
-def uniforms(seed: int, stream: Stream, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+def uniforms(seed: int, purpose: Purpose, positions: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return float64 [n], uniform in [0, 1): one number for each position [n]."""
-    return (random_bits(seed, stream, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (random_bits(seed, purpose, positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def step_positions(step: int, batch_size: int, rank: int = 0, ranks: int = 1) -> NDArray[np.int64]:
@@ -123,7 +123,7 @@ def example_indices(seed: int, count: int, positions: NDArray[np.int64]) -> NDAr
 
 @lru_cache(maxsize=2)  # a batch may extend into the next epoch
 def _permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    return np.argsort(random_bits(seed, Stream.SHUFFLE, epoch * count + np.arange(count)), kind="stable")
+    return np.argsort(random_bits(seed, Purpose.SHUFFLE, epoch * count + np.arange(count)), kind="stable")
 
 
 WORKERS = 2
@@ -239,25 +239,26 @@ def _draw(
     positions, indices = positions_and_indices
     values = examples.values
     if isinstance(values, Windows):
-        values = values.cut(indices, uniforms(config.seed, Stream.OFFSET, positions))
+        values = values.cut(indices, uniforms(config.seed, Purpose.OFFSET, positions))
     else:
         values = values[indices]
     if config.horizontal_flip:
-        flip = uniforms(config.seed, Stream.FLIP, positions) < 0.5
+        flip = uniforms(config.seed, Purpose.FLIP, positions) < 0.5
         values[flip] = np.flip(values[flip], axis=-2)
     label = None
     if num_classes is not None:
         assert examples.labels is not None
-        hidden = uniforms(config.seed, Stream.LABEL, positions) < config.label_dropout
+        hidden = uniforms(config.seed, Purpose.LABEL, positions) < config.label_dropout
         label = torch.from_numpy(np.where(hidden, num_classes, examples.labels[indices]))
-    drawn = slices.start + slices.step * (uniforms(config.seed, Stream.SLICE, positions) * len(slices)).astype(np.int64)
+    uniform = uniforms(config.seed, Purpose.SLICE, positions)
+    channel = slices.start + slices.step * (uniform * len(slices)).astype(np.int64)
     operations = None
     grid = values.shape[1:-1]
     if config.distribution_augmentation or config.shift_augmentation:
-        uniform = uniforms(config.seed, Stream.SYMMETRY, positions)
+        uniform = uniforms(config.seed, Purpose.SYMMETRY, positions)
         values, operations = augmented(values, symmetries(grid), config.distribution_augmentation, uniform)
         if config.shift_augmentation:
-            uniform = uniforms(config.seed, Stream.SHIFT, positions)
+            uniform = uniforms(config.seed, Purpose.SHIFT, positions)
             values, moves = augmented(values, shifts(grid), config.shift_augmentation, uniform)
             operations = torch.cat([operations, moves], dim=1)
-    return Batch(torch.from_numpy(values), label, torch.from_numpy(drawn), operations)
+    return Batch(torch.from_numpy(values), label, torch.from_numpy(channel), operations)

@@ -55,7 +55,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class Record:
+class CheckpointRecord:
     """The content of state.json, which also has its own SHA-256."""
 
     counters: Counters
@@ -71,7 +71,7 @@ class Record:
             aside.write_text(text, encoding="utf-8")
 
     @classmethod
-    def read(cls, folder: Path) -> "Record":
+    def read(cls, folder: Path) -> "CheckpointRecord":
         content = read_object(folder / RECORD, "a training state")
         if content.pop("sha256", None) != _sha256_of_json(content):
             raise ValueError(f"{RECORD} is not what was written")
@@ -154,7 +154,7 @@ def newest_intact(
     damaged: dict[Path, Exception] = {}
     for path in _newest_first(run):
         try:
-            record = Record.read(_file(run, path / RECORD).parent)
+            record = CheckpointRecord.read(_file(run, path / RECORD).parent)
             check_identity(record.identity)
             tensors = {name: _read(_file(run, path / name), record, tensors) for name, tensors in expected.items()}
             return Checkpoint(path, record.counters, tensors), damaged
@@ -199,14 +199,14 @@ class Checkpoints:
 
     def _write(self, path: Path, state: State, files: dict[str, dict[str, Tensor]]) -> None:
         if path.exists():  # the same tensors; but an evaluation may have happened since
-            Record(state.counters, self.identity, Record.read(path).files).write(path)
+            CheckpointRecord(state.counters, self.identity, CheckpointRecord.read(path).files).write(path)
         else:
             with folder_written_whole(path) as aside:
                 digests = {}
                 for name, tensors in files.items():
                     write_tensors(aside / name, tensors)
                     digests[name] = _sha256(aside / name)
-                Record(state.counters, self.identity, digests).write(aside)
+                CheckpointRecord(state.counters, self.identity, digests).write(aside)
         for old in _newest_first(self.run)[KEPT:]:
             if _step(old) != state.counters.best_step:
                 shutil.rmtree(old)
@@ -226,7 +226,7 @@ class Checkpoints:
         if step < 0:
             return
         path = self.run / CHECKPOINTS / checkpoint_name(step)
-        counters = found.counters if found else Record.read(path).counters
+        counters = found.counters if found else CheckpointRecord.read(path).counters
         empty = {file: {name: torch.empty(each.shape) for name, each in own.items()} for file, own in expected.items()}
         state.restore(found.tensors if found else empty, counters)
         self.processes.broadcast_tensors(each for own in state.held().values() for each in own.values())
@@ -259,7 +259,7 @@ def _file(run: Path, path: Path) -> Path:
     return path
 
 
-def _read(path: Path, record: Record, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _read(path: Path, record: CheckpointRecord, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = read_tensors(path, expected)
     if _sha256(path) != record.files.get(path.name):
         raise ValueError(f"{path.name} is not what was written")

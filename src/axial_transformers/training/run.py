@@ -26,7 +26,7 @@ from axial_transformers.ops.linear import Library, library
 from axial_transformers.ops.torch_private import whole_graphs
 from axial_transformers.planning.machine import matmul_rate
 from axial_transformers.planning.operations import training_operations
-from axial_transformers.training.batches import Stream, TrainingExamples, batches, random_bits
+from axial_transformers.training.batches import Purpose, TrainingExamples, batches, random_bits
 from axial_transformers.training.checkpoints import Checkpoints, State, newest_checkpoint
 from axial_transformers.training.config import TrainConfig
 from axial_transformers.training.metrics import (
@@ -207,7 +207,7 @@ class Run:
         state, config, step = self.state, self.config, self.state.counters.step
         # Seeded anew each step: a resume draws the same dropout, whatever evaluations drew in between.
         draw = step * self.processes.count + self.processes.rank
-        torch.manual_seed(int(random_bits(config.seed, Stream.DROPOUT, draw)[0]))
+        torch.manual_seed(int(random_bits(config.seed, Purpose.DROPOUT, draw)[0]))
         graphs = whole_graphs() if config.compile else nullcontext()
         with graphs, arithmetic(self.device, tf32=True, deterministic=config.deterministic):
             state.model.zero_grad()

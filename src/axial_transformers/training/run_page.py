@@ -18,7 +18,7 @@ from PIL import Image
 
 from axial_transformers.data.picture_files import PictureError, opened, upright
 from axial_transformers.pictures import can_be_shown, html, image_grid
-from axial_transformers.pictures.charts import SMALL, Line, line_chart
+from axial_transformers.pictures.charts import SMALL, ChartLine, line_chart
 from axial_transformers.storage.files import require_inside, written_whole
 from axial_transformers.storage.locks import holder
 from axial_transformers.training.batches import TrainingExamples
@@ -152,7 +152,7 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
     if not training and not validation:
         return html.section("Curves", f"None yet: the first point is at step {record.training.log_every:,}.")
     unit = "Bits per byte of the 16-bit values" if record.about and record.about.uint16 else "Bits per dimension"
-    lines = [Line(training, name="training"), Line(validation, best=True, name="validation")]
+    lines = [ChartLine(training, name="training"), ChartLine(validation, best=True, name="validation")]
     chart = line_chart(lines, "bits/dim by step")
     others = {
         "learning_rate": "learning rate",
@@ -160,7 +160,7 @@ def _curves(record: RunRecord, curves: Mapping[str, Curve]) -> str:
         "gradient_norm": f"gradient norm, before clipping at {record.training.clip_norm:g}",
     }
     small = [
-        html.figure(line_chart([Line(curves[name])], title, size=SMALL), title)
+        html.figure(line_chart([ChartLine(curves[name])], title, size=SMALL), title)
         for name, title in others.items()
         if name in curves
     ]

@@ -41,7 +41,7 @@ _VALUES_PER_FILE = 8
 
 
 @dataclass(frozen=True)
-class Entry(ABC):
+class FileEntry(ABC):
     """The description of one file."""
 
     AXES: ClassVar[int]
@@ -92,11 +92,11 @@ class Entry(ABC):
         return 0 if self.size is None else prod(tile_grid(self.size, config.shape))
 
 
-def entries_of(kind: type[Entry], description: Any, config: AxialTransformerConfig) -> list[Entry]:
+def entries_of(kind: type[FileEntry], description: Any, config: AxialTransformerConfig) -> list[FileEntry]:
     """Return the checked entries of a description."""
     if not isinstance(description, list) or len(config.shape) != kind.AXES:
         raise DamagedError("the archive's description of its files is damaged")
-    entries: list[Entry] = [kind.read(file, config.channels) for file in description]
+    entries: list[FileEntry] = [kind.read(file, config.channels) for file in description]
     for entry in entries:
         check_name(entry.name)
     return entries
@@ -105,11 +105,11 @@ def entries_of(kind: type[Entry], description: Any, config: AxialTransformerConf
 class Planned(NamedTuple):
     """A file that is to be restored."""
 
-    entry: Entry
+    entry: FileEntry
     name: str
 
 
-def planned(entries: Sequence[Entry], only_as: str | None = None) -> list[Planned]:
+def planned(entries: Sequence[FileEntry], only_as: str | None = None) -> list[Planned]:
     """Return the names under which files are restored, all different."""
     names = Names([entry.name for entry in entries])
     for entry in entries:

@@ -16,7 +16,7 @@ from axial_transformers.compression.archive import ArchiveReader, write_archive
 from axial_transformers.compression.container import ArchiveError
 from axial_transformers.compression.files import array_files
 from axial_transformers.compression.files.entries import (
-    Entry,
+    FileEntry,
     Names,
     Planned,
     entries_of,
@@ -209,7 +209,7 @@ def _write_files(target: Path, plan: Sequence[Planned], one: bool, contents: _Fi
 class _Chosen(NamedTuple):
     images: range
     files: range
-    entries: Sequence[Entry] = ()
+    entries: Sequence[FileEntry] = ()
     array: Any = None
     """In place of files, the description of an array."""
 
@@ -290,14 +290,14 @@ def _read(source: Path, model: AxialTransformer, other_sizes: OtherSizes) -> Con
     return read_files(source, VideoEntry if len(config.shape) == 3 else PictureEntry, config, other_sizes)
 
 
-def read_files(path: Path, kind: type[Entry], config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
+def read_files(path: Path, kind: type[FileEntry], config: AxialTransformerConfig, other_sizes: OtherSizes) -> Contents:
     """Read one image or video, or every file below a folder.
 
     The model codes those that come back; other files are stored whole.
     """
     found = source_of(path)
     names = Names([found.name(file) for file in found.files])
-    entries, modelled, others = list[Entry](), list[tuple[Path, Entry]](), list[str]()
+    entries, modelled, others = list[FileEntry](), list[tuple[Path, FileEntry]](), list[str]()
     for file in found.files:
         name = found.name(file)
         entry = kind.of_file(file, name, config)

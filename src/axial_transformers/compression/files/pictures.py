@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files.entries import Entry
+from axial_transformers.compression.files.entries import FileEntry
 from axial_transformers.compression.files.source import Tiles, content, cut_tiles
 from axial_transformers.data import join_uint16, split_uint16
 from axial_transformers.data.picture_files import (
@@ -37,7 +37,7 @@ _FORMATS = {
 
 
 @dataclass(frozen=True)
-class PictureEntry(Entry):
+class PictureEntry(FileEntry):
     """The description of an image."""
 
     AXES: ClassVar[int] = 2

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from axial_transformers.compression.container import DamagedError
-from axial_transformers.compression.files.entries import Entry
+from axial_transformers.compression.files.entries import FileEntry
 from axial_transformers.compression.files.source import Tiles, cut_tiles, tile_grid
 from axial_transformers.data import DataConfig
 from axial_transformers.data.video import (
@@ -39,7 +39,7 @@ _Video = tuple[Path, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class VideoEntry(Entry):
+class VideoEntry(FileEntry):
     """The description of a video."""
 
     AXES: ClassVar[int] = 3

@@ -21,7 +21,7 @@ from axial_transformers.data.config import DataConfig
 from axial_transformers.data.images import PixelKind, decoded, fitted, kind_of_images
 from axial_transformers.data.npy import array_of
 from axial_transformers.data.picture_files import Member
-from axial_transformers.data.shards.tar import ARRAY, Place, Record, records
+from axial_transformers.data.shards.tar import ARRAY, Place, TarRecord, records
 from axial_transformers.data.workers import ahead
 from axial_transformers.progress import Progress
 from axial_transformers.storage.files import cache_folder, folder_written_whole
@@ -199,7 +199,7 @@ def _write(place: tuple[Path, Path], options: DataConfig) -> None:
         (aside / _ABOUT).write_text(json.dumps({"checksum": checksum, "about": about}), encoding="utf-8")
 
 
-def _checked(stream: IO[bytes], record: Record, name: str, options: DataConfig) -> tuple[bytes, Form, int]:
+def _checked(stream: IO[bytes], record: TarRecord, name: str, options: DataConfig) -> tuple[bytes, Form, int]:
     if record.problem:
         raise ValueError(f"{name} {record.problem}: remove it")
     content = read(stream, record.example, name)

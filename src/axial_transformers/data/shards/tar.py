@@ -28,7 +28,7 @@ class Place(NamedTuple):
     size: int
 
 
-class Record(NamedTuple):
+class TarRecord(NamedTuple):
     """A record of a shard."""
 
     name: str
@@ -38,7 +38,7 @@ class Record(NamedTuple):
     problem: str | None = None
 
 
-def records(path: Path) -> Iterator[Record]:
+def records(path: Path) -> Iterator[TarRecord]:
     """Yield the records of a tar file; only headers are read."""
     named = (member for member in members(path) if member.isreg() and _is_named(member.name))
     for _, group in groupby(named, key=lambda member: _key(member.name)):
@@ -91,7 +91,7 @@ class _Headers:
         return self._stream.read(size)
 
 
-def _record(path: Path, members: list[tarfile.TarInfo]) -> Record:
+def _record(path: Path, members: list[tarfile.TarInfo]) -> TarRecord:
     of_suffix = {_suffix(member.name): member for member in members}
     for suffix in _PICKLED:
         if suffix in of_suffix:
@@ -100,7 +100,7 @@ def _record(path: Path, members: list[tarfile.TarInfo]) -> Record:
     examples = [member for suffix, member in of_suffix.items() if suffix in (*picture_files.SUFFIXES, ARRAY)]
     label = of_suffix.get(LABEL)
     example = examples[0] if examples else members[0]
-    return Record(
+    return TarRecord(
         name=readable(example.name),
         header=example.offset,
         example=Place(example.offset_data, example.size),

@@ -20,7 +20,7 @@ in its core's cache. Each thread enters `ieee_arithmetic` itself, since the roun
 
     call                              threads
     Slabs.step, Slabs.add_upper       each takes some parts of whole examples
-    Rows.draw, Rows.take_known        each takes some groups of examples
+    Rows.sample, Rows.take_known        each takes some groups of examples
     Rows.read                         one: a value is read from the state that the value before left
     Dense                             one
 
@@ -65,7 +65,6 @@ from axial_transformers.kernels.exact.definition import (
     MASKED,
     Array,
     Block,
-    Choice,
     Known,
     Line,
     Linear,
@@ -73,6 +72,7 @@ from axial_transformers.kernels.exact.definition import (
     Norm,
     Output,
     Prediction,
+    RowSampling,
     Stream,
 )
 from axial_transformers.kernels.exact.float_environment import ieee_arithmetic
@@ -87,7 +87,7 @@ from axial_transformers.kernels.exact.layers import (
     Scratch,
 )
 from axial_transformers.kernels.exact.row_functions import MOST_NUMBERS, MOST_PLACES, QUERIES
-from axial_transformers.kernels.exact.steps import draw_row
+from axial_transformers.kernels.exact.steps import sample_row
 from axial_transformers.kernels.llvm import Integers
 from axial_transformers.kernels.threads import parallel_ranges
 from axial_transformers.kernels.vectors import aligned_zeros
@@ -105,7 +105,7 @@ ALL = 1 << 62
 NOT_KNOWN = steps.KnownSlabs(np.zeros(0, np.int64), np.zeros((0, 0), np.float32), 0, 0)
 
 
-Memory = TypeVar("Memory")
+Held = TypeVar("Held")
 
 
 class Dense:
@@ -140,13 +140,13 @@ def examples_at_once(examples: int, most: int = GROUP) -> int:
     return max(1, min(most, max(LEAST_AT_ONCE, ceil(examples / torch.get_num_threads()))))
 
 
-class Kept(threading.local, Generic[Memory]):
+class Kept(threading.local, Generic[Held]):
     """The memory of the last call in each thread, for calls of equal sizes: to make it would take too long."""
 
     sizes: tuple[int, ...] | None = None
-    memory: Memory
+    memory: Held
 
-    def of(self, make: Callable[..., Memory], *sizes: int) -> Memory:
+    def of(self, make: Callable[..., Held], *sizes: int) -> Held:
         """Return make(*sizes), or what it returned for the same sizes before."""
         if sizes != self.sizes:
             self.sizes, self.memory = sizes, make(*sizes)
@@ -208,7 +208,7 @@ class RowKernel(Protocol):
     def __call__(self, context: Array, inner: steps.Inner, output: steps.PackedOutput, /, *use: Any) -> None:
         """Compute logits of context [B, L, D] and use them.
 
-        The last three of `use` are the first example, the one behind the last, and a `steps.Memory`.
+        The last three of `use` are the first example, the one behind the last, and a `steps.RowMemory`.
         """
         ...
 
@@ -227,15 +227,15 @@ class Rows:
         self._inner = steps.Inner(packed_blocks(blocks), 0 if isinstance(inner, Lstm) else heads, packed)
         table = np.ascontiguousarray(output.table)
         self._output = steps.PackedOutput(_norms([output.norm]), _packed([output.head]), table)
-        self._memory = Kept[steps.Memory]()
+        self._memory = Kept[steps.RowMemory]()
 
     def read(self, context: Array, prediction: Prediction, values: Integers, stream: Stream) -> None:
         """Read the values [B, L] of a row with context [B, L, D] from a stream, in one thread."""
         self._work(steps.read_row, context, GROUP, values, stream, prediction, in_threads=False)
 
-    def draw(self, context: Array, prediction: Prediction, values: Integers, choice: Choice) -> None:
+    def sample(self, context: Array, prediction: Prediction, values: Integers, choice: RowSampling) -> None:
         """Write sampled values, or differences, [B, L] of a row with context [B, L, D]; the reference cannot."""
-        self._work(draw_row, context, examples_at_once(len(context)), choice, prediction, values)
+        self._work(sample_row, context, examples_at_once(len(context)), choice, prediction, values)
 
     def take_known(self, context: Array, known: Known) -> None:
         """Write what `known` asks of the known values of rows with context [B, L, D]."""
@@ -272,13 +272,13 @@ class Rows:
         groups = ceil(batch / size)
         parallel_ranges(work, groups) if in_threads else work(0, groups)
 
-    def _made(self, examples: int, length: int, at_once: bool) -> steps.Memory:
+    def _made(self, examples: int, length: int, at_once: bool) -> steps.RowMemory:
         values, dim = self._output.table.shape
         blocks, heads = self._inner.blocks, self._inner.heads
         rows, of_lstm = examples * length if at_once else examples, 0 if heads else examples
         tiles, layers = 0 if at_once else ceil(rows * heads / LANES), len(blocks.qkv.panels)
         lines = _by_layer([MASKED] * layers, Line(length, 1) if at_once else MASKED, heads)
-        return steps.Memory(
+        return steps.RowMemory(
             lines=lines,
             x=_rows(rows, dim),
             normed=_rows(min(rows, BLOCK), dim),

@@ -137,8 +137,8 @@ NO_PREDICTION = Prediction(
 )
 
 
-class Choice(NamedTuple):
-    """How to sample a row, see `decoding.choices.RowChoice`; top_k = V and top_p = 1 restrict nothing."""
+class RowSampling(NamedTuple):
+    """How to sample a row, see `decoding.choices.GumbelChoice`; top_k = V and top_p = 1 restrict nothing."""
 
     noise: Array
     """[B, L, V]."""

@@ -23,10 +23,10 @@ from axial_transformers.kernels.llvm import (
     FEATURES,
     cgutils,
     constant,
+    hide_origin,
     instructions,
     ir,
     like,
-    opaque,
     shuffle,
     splat,
     store,
@@ -161,7 +161,7 @@ def product(rows: int, vectors: int, panels: int = 1) -> Any:
         with cgutils.for_range(builder, count) as loop:
             at = offset(w_at, loop.index, panel)
             weights = [load(builder, w, offset(at, count, c - c % panel, c % panel)) for c in columns]
-            first = opaque(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
+            first = hide_origin(builder, builder.gep(x, [builder.add(x_at, loop.index)]))
             for row, distance in enumerate(beside):
                 number = splat(builder, load(builder, first, distance, 1), LANES)
                 for total, weight in zip(sums[row * len(columns) :], weights):

@@ -1,7 +1,7 @@
 """The kernels that Python calls: a slab through transformer blocks, and rows of positions to values.
 
 A row of positions ("site" in names) goes through the inner decoder, the head, and a choice of values: read from a
-stream (`read_row`), known (`known_rows`), or sampled (`draw_row`).
+stream (`read_row`), known (`known_rows`), or sampled (`sample_row`).
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from axial_transformers.kernels.compilation import compiled, exact, exact_part, part
 from axial_transformers.kernels.exact.coding import interval, read_value
-from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Choice, Known, Prediction, Stream
+from axial_transformers.kernels.exact.definition import NOT_FINITE, Array, Known, Prediction, RowSampling, Stream
 from axial_transformers.kernels.exact.layers import (
     BLOCK,
     ORIGIN,
@@ -61,7 +61,7 @@ class KnownSlabs(NamedTuple):
     """Rows of a slab."""
 
 
-class Memory(NamedTuple):
+class RowMemory(NamedTuple):
     """What one thread needs for rows of positions: one row of x for each example, or for each position of each."""
 
     lines: Integers
@@ -121,7 +121,7 @@ def dense(x: Array, rows: int, weights: PackedLinear, out: Array) -> None:
 @exact
 def read_row(
     context: Array, inner: Inner, output: PackedOutput, values: Integers, stream: Stream, prediction: Prediction,
-    first: int, last: int, memory: Memory,
+    first: int, last: int, memory: RowMemory,
 ) -> None:  # fmt: skip
     """Read the values [B, L] of a row of the examples first .. last - 1, position after position, from a stream."""
     count, logits = len(output.table), memory.logits
@@ -140,7 +140,7 @@ def read_row(
 
 @exact
 def known_rows(
-    context: Array, inner: Inner, output: PackedOutput, known: Known, first: int, last: int, memory: Memory
+    context: Array, inner: Inner, output: PackedOutput, known: Known, first: int, last: int, memory: RowMemory
 ) -> None:  # fmt: skip
     """Write what is asked of the known values of rows of positions.
 
@@ -196,7 +196,14 @@ def start_row(rows: int, heads: int, cell: Array, hidden: Array) -> None:
 
 @exact_part
 def site_logits(
-    context: Array, first: int, rows: int, i: int, inner: Inner, output: PackedOutput, values: Integers, memory: Memory
+    context: Array,
+    first: int,
+    rows: int,
+    i: int,
+    inner: Inner,
+    output: PackedOutput,
+    values: Integers,
+    memory: RowMemory,
 ) -> None:
     """Write the logits of position i, given the value before, to the first rows of memory.logits."""
     x, normed = memory.x, memory.normed
@@ -225,9 +232,9 @@ def enter_site(
 
 
 @compiled
-def draw_row(
-    context: Array, inner: Inner, output: PackedOutput, choice: Choice, prediction: Prediction, values: Integers,
-    first: int, last: int, memory: Memory,
+def sample_row(
+    context: Array, inner: Inner, output: PackedOutput, choice: RowSampling, prediction: Prediction, values: Integers,
+    first: int, last: int, memory: RowMemory,
 ) -> None:  # fmt: skip
     """Sample values, or differences, [B, L] of the examples first .. last - 1."""
     rows, count = last - first, len(output.table)
